@@ -11,7 +11,7 @@ import polars as pl
 from _simulation import counted
 
 from factsweep.operators.estimates.choosing.choice import Relation, chosen, crossed, relation
-from factsweep.operators.estimates.crossed import Estimated
+from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
 from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.consist import consist_terms

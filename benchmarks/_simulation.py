@@ -16,7 +16,7 @@ from scipy.special import expit
 from factsweep.operators.estimates.agreement import consist
 from factsweep.operators.estimates.choosing.choice import allotted
 from factsweep.operators.estimates.choosing.laps import square
-from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.fluctuation import (
     drawn_templates,
     fluctuation_range,
@@ -24,6 +24,7 @@ from factsweep.operators.estimates.fluctuations.fluctuation import (
 )
 from factsweep.operators.estimates.fluctuations.maximum import choice, chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
+from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first

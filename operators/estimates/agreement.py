@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
-from factsweep.operators.estimates.means import between_facts
-from factsweep.operators.estimates.shares import share_interval
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.groups import summed
+from factsweep.operators.estimates.intervals import Estimated, exactly, share_interval
+from factsweep.operators.estimates.means import of_both_stages
 from factsweep.operators.matching.lemmas import contains
 from factsweep.operators.metrics.belief.consist import By
 
@@ -44,50 +45,45 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
     counts = size >= 2
     if not counts.any():
         return Estimated(None, None, None, ALONE)
-    weights = counts / counts.sum()
-    moments = moments_of(sample, matches)
+    weights, shares = counts / counts.sum(), shares_of(sample, matches)
     here = sample.sampled_weights(weights)
-    value = float(here @ np.nan_to_num(moments.pair))
+    value = float(here @ shares)
     if sample.is_all:
         return exactly(value)
-    enough = n >= 4
-    asked = sample.is_asked & counts
-    within = (
-        variance_of_share(moments, n, size, enough)[asked] if enough.any() else value * (1 - value)
-    )
-    variance = float((here[asked] ** 2 * within).sum())
-    degrees = float(enough.sum() if enough.any() else asked.sum())
-    if not sample.is_asked.all():
-        more, degrees = between_facts(sample, np.nan_to_num(moments.pair), weights)
-        if not degrees:
-            return Estimated(value, None, None, TOO_FEW)
-        variance = variance * float(sample.is_asked.mean()) + more
+    asked, enough = sample.is_asked & counts, n >= 4
+    within = np.full(sample.n_facts, value * (1 - value))
+    if enough.any():
+        within = variance_of_share(moments_of(sample, matches), n, size, enough)
+    total = float((here[asked] ** 2 * within[asked]).sum())
+    degrees = float(enough.sum() or asked.sum())
+    variance, degrees = of_both_stages(sample, shares, weights, total, degrees)
+    if variance is None:
+        return Estimated(value, None, None, TOO_FEW)
     return share_interval(value, variance, degrees, n=float(asked.sum()), left=sample.left)
 
 
-def moments_of(sample: Crossed, matches: FloatArray) -> Moments:
-    """Count the matching pairs of each fact, and the pairs of these."""
-    hits = np.bincount(sample.fact, matches, sample.n_facts) / 2
-    shared = np.bincount(sample.fact, matches * (matches - 1), sample.n_facts) / 2
-    disjoint = (hits**2 - hits - 2 * shared) / 2
-    return over_pairs(sample.n_asked.astype(np.float64), hits, shared, disjoint)
-
-
-def over_pairs(
-    n: FloatArray, hits: FloatArray, shared: FloatArray, disjoint: FloatArray
-) -> Moments:
-    """The means of sums over the pairs of each fact's n prompts, and over the pairs of these."""
-    pairs = n * (n - 1) / 2
-    return Moments(
-        _over(hits, pairs),
-        _over(shared, pairs * (n - 2)),
-        _over(disjoint, pairs * (n - 2) * (n - 3) / 4),
-    )
-
-
-def _over(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    shares: FloatArray = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+def shares_of(sample: Crossed, matches: FloatArray) -> FloatArray:
+    """The share of matching pairs among the sampled prompts of each fact; of a single prompt 0."""
+    shares: FloatArray = sample.mean_by_fact(matches) / np.maximum(1, sample.n_asked - 1)
     return shares
+
+
+def moments_of(sample: Crossed, sums: FloatArray, squares: FloatArray | None = None) -> Moments:
+    """The means over the pairs of each fact's prompts, and over the pairs of these.
+
+    A pair scores something, whose square is what C is of. `sums` and `squares` have the sums over
+    the other prompts of the fact; null: a pair scores 0 or 1, whose square it is.
+    """
+    squares = sums if squares is None else squares
+    total, square, shared = (
+        summed(sample.fact, each, sample.n_facts) / 2 for each in (sums, squares, sums**2 - squares)
+    )
+    n = sample.n_asked.astype(np.float64)
+    pairs = n * (n - 1) / 2
+    every = pairs, pairs * (n - 2), pairs * (n - 2) * (n - 3) / 4
+    each = zip((square, shared, (total**2 - square) / 2 - shared), every, strict=True)
+    nothing = np.full(sample.n_facts, np.nan)
+    return Moments(*(np.divide(s, m, out=nothing.copy(), where=m > 0) for s, m in each))
 
 
 def variance_of_share(

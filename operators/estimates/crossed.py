@@ -2,36 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-class Estimated(NamedTuple):
-    """A number of the full run with its 95 % interval; where there is none, `why` says why."""
-
-    value: float | None
-    full_low: float | None
-    full_high: float | None
-    why: str | None = None
-
-
-def exactly(value: float) -> Estimated:
-    """A number that is known, since all prompts were asked."""
-    return Estimated(value, value, value)
-
-
-def within_bounds(value: float, half: float) -> Estimated:
-    """A share of the full run, which is between 0 and 1 wherever its interval would reach.
-
-    >>> within_bounds(0.25, 0.5)
-    Estimated(value=0.25, full_low=0.0, full_high=0.75, why=None)
-    """
-    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
 
 
 @dataclass(frozen=True)
@@ -147,15 +123,3 @@ class Crossed:
         """Within what facts stand for each other: relations, or the whole set."""
         asked = np.bincount(self.relation, self.is_asked)
         return self.relation if (asked >= 2).all() else np.zeros_like(self.relation)
-
-
-def summed(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
-    """The sum of the values of each group, numbered from 0; of `n` groups at least."""
-    return np.bincount(group, values, n).astype(np.float64)
-
-
-def half_width(variance: float, degrees: float, error: float = 0.05) -> float:
-    """Half of an interval, by default of 95 %; Student's, of the variance's degrees of freedom."""
-    from scipy.stats import t
-
-    return float(t.isf(error / 2, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))

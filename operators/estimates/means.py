@@ -4,22 +4,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    exactly,
-    half_width,
-    summed,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import (
     Components,
     components,
     template_level,
 )
 from factsweep.operators.estimates.fluctuations.templates import FEW
-from factsweep.operators.estimates.shares import share_interval
+from factsweep.operators.estimates.groups import spread, summed
+from factsweep.operators.estimates.intervals import (
+    Estimated,
+    exactly,
+    half_width,
+    share_interval,
+    within_bounds,
+)
 
 
 def within_variance(
@@ -40,12 +39,12 @@ def within_variance(
     """
     left = weights**2 * (sample.fact_means - 1 / sample.n_prompts)
     if found is None:
-        return summed(sample.relation, left * _spread(sample, values))
+        return summed(sample.relation, left * spread(sample.fact, values, sample.n_facts))
     imbalance = template_level(sample, weights, (weights * sample.fact_means)[sample.fact])
     known, scale = _known(sample, found)
     effects = np.concatenate([fit.effects for fit in found.fits.each])[sample.in_template]
     without = values - np.where(known[sample.cell_relation], effects, 0.0)
-    by_fact = left * _spread(sample, without)
+    by_fact = left * spread(sample.fact, without, sample.n_facts)
     fitted = summed(sample.relation, by_fact) * scale + found.template * imbalance
     # Of a prompt's variance the templates' part, as a fact has each as often as it has names.
     share = (sample.n_prompts - sample.n_names) / np.maximum(1, sample.n_prompts - 1)
@@ -62,14 +61,6 @@ def _known(sample: Crossed, found: Components) -> tuple[FloatArray, FloatArray]:
     compared = np.array([fit.known for fit in found.fits.each])
     known = compared & (degrees - lost >= FEW)
     return known, np.where(known, degrees / np.maximum(1.0, degrees - lost), 1.0)
-
-
-def _spread(sample: Crossed, values: FloatArray) -> FloatArray:
-    """The variance among the sampled prompts of each fact; 0 of a single one."""
-    centred = values - sample.mean_by_fact(values)[sample.fact]
-    squares = np.bincount(sample.fact, centred**2, sample.n_facts)
-    spread: FloatArray = squares / np.maximum(1, sample.n_asked - 1)
-    return spread
 
 
 ONCE = "no fact was asked twice, so nothing says how far its answers vary"
@@ -132,18 +123,27 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     if sample.is_all:
         return Mean(value, 0.0, 0.0)
     found = components(sample, values)
-    if not sample.is_asked.all():
-        variance, degrees = between_facts(sample, means, share)
-        if not degrees:
-            return Mean(value, None, 0.0)
-        # The facts' own means are known as well as they were asked.
-        asked, own = sample.only(sample.is_asked), here[sample.is_asked]
-        within = within_variance(asked, values, own, found)
-        variance += float(within.sum() * sample.is_asked.mean())
-        return Mean(value, variance, degrees)
-    if found is None:
+    if found is None and sample.is_asked.all():
         return Mean(value, None, 0.0)
-    return Mean(value, float(within_variance(sample, values, share, found).sum()), found.degrees)
+    asked, own = sample.only(sample.is_asked), here[sample.is_asked]
+    within = float(within_variance(asked, values, own, found).sum())
+    degrees = 0.0 if found is None else found.degrees
+    return Mean(value, *of_both_stages(sample, means, share, within, degrees))
+
+
+def of_both_stages(
+    sample: Crossed, means: FloatArray, share: FloatArray, within: float, degrees: float
+) -> tuple[float | None, float]:
+    """The variance of Σ share · mean of a fact about the full run, and its degrees of freedom.
+
+    `within` is what comes of asking only some prompts of the asked facts, and `degrees` are those
+    of it. Where only some facts were asked, their own means are known as well as they were; null:
+    too few were asked to say how far facts differ.
+    """
+    if sample.is_asked.all():
+        return within, degrees
+    between, degrees = between_facts(sample, means, share)
+    return (between + within * float(sample.is_asked.mean()) if degrees else None), degrees
 
 
 def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:

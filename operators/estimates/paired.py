@@ -9,13 +9,13 @@ Where differences are nearly all 0, few prompts say how often they are not: the 
 further changes in it, as with a control (`control.py`).
 """
 
-import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.controls.control import of_unseen
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, half_width
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.intervals import half_width
 from factsweep.operators.estimates.means import measured
-from factsweep.operators.estimates.table import both_answered, scored
+from factsweep.operators.estimates.table import scored_twice
 from factsweep.operators.schemas import schema
 
 PAIRED = schema("metric text, difference float, ci_low float, ci_high float")
@@ -26,22 +26,18 @@ def paired(
 ) -> pl.DataFrame:
     """What the second full run's means are more than the first's: the table PAIRED.
 
-    `pairs` and the two tables of answers are those of `table.scored`; prompts that only one has
-    answered are left out. A mean that has no interval has no row. An interval misses with a chance
-    of `error`.
+    `pairs` and the two tables of answers are those of `table.scored_twice`: prompts that only one
+    has answered are left out. A mean that has no interval has no row. An interval misses with a
+    chance of `error`.
     """
-    both = both_answered(first, second)
-    if both[0].is_empty():
+    both = scored_twice(pairs, first, second)
+    if both is None:
         return pl.DataFrame(schema=PAIRED)
-    one, other = (scored(pairs, each) for each in both)
-    sample = one.sample
+    one, other = (each.means for each in both)
     rows = [
         (name, *found)
-        for name, values, weights in (
-            ("acc_at_1", other.correct - one.correct, np.ones(sample.n_facts)),
-            ("one_word_ratio", other.one_word - one.one_word, sample.n_prompts.astype(np.float64)),
-        )
-        if (found := mean_difference(sample, values, weights, error)) is not None
+        for name, (values, weights) in one.items()
+        if (found := mean_difference(both[0].sample, other[name][0] - values, weights, error))
     ]
     return pl.DataFrame(rows, schema=PAIRED, orient="row")
 

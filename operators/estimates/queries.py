@@ -4,14 +4,14 @@ A query is a fact with one prompt (KAMEL), or a group with all its candidates (P
 the prompts is a stratified sample of queries (`stratified.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.crossed import Estimated, exactly
-from factsweep.operators.estimates.stratified import MISSING, Means, controlled_means, means
+from factsweep.operators.estimates.intervals import Estimated, exactly
+from factsweep.operators.estimates.stratified import MISSING, By, Means, controlled_means, means
 from factsweep.operators.estimates.table import ESTIMATES
 from factsweep.operators.metrics.kamel.macro import macro, precision_recall
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
@@ -44,19 +44,10 @@ class Asked(NamedTuple):
         self, metric: str, found: Estimated, others: Estimate, plain: Estimated | None = None
     ) -> tuple[object, ...]:
         """A row of the schema ESTIMATES; `plain` is what is estimated without the control."""
-        worth = None if plain is None else self._worth(found, plain)
+        worth = None  # how many prompts would give as narrow an interval without the control
+        if plain is not None and found.width and plain.width:
+            worth = self.n * (plain.width / found.width) ** 2
         return metric, *found[:3], *others[1:], self.n / self.n_full, self.n, found.why, worth
-
-    def _worth(self, found: Estimated, plain: Estimated) -> float | None:
-        """How many prompts would give as narrow an interval without the control."""
-        width, without = _width(found), _width(plain)
-        return self.n * (without / width) ** 2 if width and without else None
-
-
-def _width(of: Estimated) -> float | None:
-    if of.full_low is None or of.full_high is None:
-        return None
-    return of.full_high - of.full_low
 
 
 def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:
@@ -85,27 +76,33 @@ def kamel_estimates(
     """
     of = asked(answers, pairs)
     scores = precision_recall(answers, queries)
-    plain = _kamel(means(scores.select("relation_id", *_SHARES), of.sizes, by="relation"))
-    known = plain
-    if control is not None:
-        earlier = precision_recall(_everything(control, pairs), queries)
-        found = controlled_means(scores, earlier, _SHARES, of.sizes, by="relation", seed=seed)
-        known = _kamel(found)
+    earlier = None if control is None else precision_recall(_everything(control, pairs), queries)
+    found = _means(scores, earlier, _SHARES, of, by="relation", seed=seed)
+    known, plain = (_kamel(each) for each in found)
     others = macro(scores, seed=seed, n_rounds=n_rounds)
     whole = others.f1_relation_mean.overall.value if of.is_all else None
     curved = Estimated(None, None, None, CURVED) if whole is None else exactly(whole)
-    rows = [
-        of.row(name, found, other.overall, None if control is None else without)
-        for name, found, other, without in zip(
-            (*_SHARES, "f1"),
-            known,
-            (others.precision, others.recall, others.f1),
-            plain,
-            strict=True,
-        )
-    ]
-    rows.append(of.row("f1_relation_mean", curved, UNDEFINED))
+    of_others = (each.overall for each in (others.precision, others.recall, others.f1))
+    without = plain if earlier is not None else (None, None, None)
+    each_of = zip((*_SHARES, "f1"), known, of_others, without, strict=True)
+    rows = [*(of.row(*each) for each in each_of), of.row("f1_relation_mean", curved, UNDEFINED)]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def _means(
+    scores: pl.DataFrame,
+    earlier: pl.DataFrame | None,
+    names: Sequence[str],
+    of: Asked,
+    *,
+    by: By,
+    seed: int,
+) -> tuple[Means | None, Means | None]:
+    """The means of the scores with an earlier run, if there is one, and without it."""
+    plain = means(scores.select("relation_id", *names), of.sizes, by=by)
+    if earlier is None:
+        return plain, plain
+    return controlled_means(scores, earlier, names, of.sizes, by=by, seed=seed), plain
 
 
 def _kamel(known: Means | None) -> tuple[Estimated, Estimated, Estimated]:
@@ -140,21 +137,17 @@ def probelm_estimates(
     of = asked(scores, pairs)
     earlier = dict[str, pl.DataFrame]()
     if control is not None:
-        before = _everything(control, pairs)
-        earlier = {setting: table for setting, table, _ in _of_settings(before, candidates)}
+        everything = _everything(control, pairs)
+        earlier = {setting: table for setting, table, _ in _of_settings(everything, candidates)}
     rows = []
     for setting, table, names in _of_settings(scores, candidates):
-        plain = means(table.select("relation_id", *names), of.sizes, by="query")
-        known = plain
-        if setting in earlier:
-            known = controlled_means(
-                table, earlier[setting], names, of.sizes, by="query", seed=seed
-            )
+        before = earlier.get(setting)
+        both = _means(table, before, names, of, by="query", seed=seed)
         for column, name in enumerate(names):
-            found, without = (_mean(each, column) for each in (known, plain))
+            found, without = (_mean(each, column) for each in both)
             terms = pair_terms(table, pl.sum(name), pl.len())
             others = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            bare = without if setting in earlier else None
+            bare = None if before is None else without
             rows.append((setting, *of.row(name, found, others, bare)))
     schema = pl.Schema([("setting", pl.String()), *ESTIMATES.items()])
     return pl.DataFrame(rows, schema=schema, orient="row")

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.table import Scored, both_answered, scored
+from factsweep.operators.estimates.table import Scored, scored_twice
 from factsweep.operators.estimates.variance import SOURCES, VARIANCE, split
 
 Scope = Literal["shared", "prompt"]
@@ -78,12 +78,12 @@ class Share(NamedTuple):
 
 
 def twice(pairs: pl.DataFrame, sample: pl.DataFrame, second: Repeat) -> Twice | None:
-    """The prompts that were answered twice, of tables as `scored` takes; null: too few were."""
+    """The prompts that were answered twice, of tables as for `scored_twice`; null: too few."""
     first = sample if second.first is None else second.first
-    both = both_answered(first, second.answers)
-    if both[0].height < LEAST:
+    both = scored_twice(pairs, first, second.answers, LEAST)
+    if both is None:
         return None
-    one, other = (scored(pairs, each) for each in both)
+    one, other = both
     return Twice(one.sample, other.correct - one.correct, second.scope)
 
 

@@ -9,15 +9,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.controls.control import N_FOLDS, cross_fitted
-from factsweep.operators.estimates.crossed import (
-    Estimated,
-    FloatArray,
-    half_width,
-    summed,
-    within_bounds,
-)
-from factsweep.operators.estimates.shares import unseen
+from factsweep.operators.estimates.controls.control import N_FOLDS, foreseen
+from factsweep.operators.estimates.crossed import FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means
+from factsweep.operators.estimates.intervals import Estimated, half_width, unseen, within_bounds
 from factsweep.operators.seeds import generator
 
 By = Literal["relation", "query"]
@@ -65,38 +60,34 @@ def means(scores: pl.DataFrame, sizes: pl.DataFrame, *, by: By) -> Means | None:
     [0.75, 0.875]
     """
     names = [name for name in scores.columns if name != "relation_id"]
-    named = scores.with_columns(pl.col("relation_id").cast(pl.String))
-    groups = named.partition_by("relation_id", as_dict=True)
-    known = sizes.with_columns(pl.col("relation_id").cast(pl.String)).sort("relation_id")
-    n = known["n"].to_numpy().astype(np.float64)
+    text = pl.col("relation_id").cast(pl.String)
+    known = sizes.with_columns(text).sort("relation_id").with_row_index("relation")
+    rows = scores.with_columns(text).join(known, on="relation_id", maintain_order="left")
+    relation, n = rows["relation"].to_numpy().astype(np.int64), known["n"].to_numpy().astype(float)
+    asked = np.bincount(relation, minlength=len(n))
+    if not asked.all():
+        return None
     weights = n / n.sum() if by == "query" else np.full(len(n), 1 / len(n))
-    parts = [groups.get((each,)) for each in known["relation_id"]]
-    if any(part is None for part in parts):
-        return None
-    tables = [part.select(names).to_numpy() for part in parts if part is not None]
-    values = weights @ [table.mean(axis=0) for table in tables]
-    degrees = sum(len(table) - 1 for table in tables)
-    n_asked = scores.height
-    least = unseen(n_asked, max(0.0, 1 - n_asked / n.sum()))
-    return Means(values, _covariance(tables, n, weights), degrees, least)
+    columns = rows.select(pl.col(names).cast(pl.Float64)).to_numpy().T
+    values = np.stack([group_means(relation, each) for each in columns]) @ weights
+    off = np.stack([centred(relation, each) for each in columns], axis=1)
+    least = unseen(len(relation), max(0.0, 1 - len(relation) / n.sum()))
+    factor = weights**2 * np.maximum(0.0, 1 - asked / n) / asked
+    return Means(values, _covariance(off, relation, factor), int((asked - 1).sum()), least)
 
 
-def _covariance(tables: list[FloatArray], n: FloatArray, weights: FloatArray) -> FloatArray | None:
-    """Σ w² (1 − n/N) S / n; a relation with a single query takes the S of all."""
-    enough = [table for table in tables if len(table) > 1]
-    inside = [np.cov(table.T).reshape(table.shape[1], -1) for table in enough]
-    left = [1 - len(table) / whole for table, whole in zip(tables, n, strict=True)]
-    if not any(left):
-        return np.zeros((tables[0].shape[1],) * 2)
-    if not inside:
+def _covariance(off: FloatArray, relation: IntArray, factor: FloatArray) -> FloatArray | None:
+    """Σ factor · S over relations; one with a single query takes the S of all.
+
+    `off` are the scores (queries × scores) less the means of their relation.
+    """
+    degrees = np.bincount(relation) - 1
+    if factor.any() and not degrees.any():
         return None
-    common: FloatArray = np.average(inside, axis=0, weights=[len(table) - 1 for table in enough])
-    total = np.zeros_like(common)
-    own = iter(inside)
-    for table, weight, share in zip(tables, weights, left, strict=True):
-        spread = next(own) if len(table) > 1 else common
-        total += weight**2 * max(0.0, share) * spread / len(table)
-    return total
+    own = np.where(degrees > 0, factor, 0.0) / np.maximum(1, degrees)
+    common = factor[degrees == 0].sum() / max(1, degrees.sum())
+    found: FloatArray = (off * (own[relation] + common)[:, None]).T @ off
+    return found
 
 
 def controlled_means(
@@ -140,31 +131,22 @@ def less_foreseen(
     >>> less_foreseen(asked, earlier, ["f"], seed=1)["f"].round(6).unique().to_list()
     [0.5]
     """
-    ids = [pl.col("relation_id").cast(pl.String), pl.col("pair_id").cast(pl.String)]
+    ids = pl.col("relation_id", "pair_id").cast(pl.String)
     fold = generator(seed, "folds").permutation(earlier.height) % N_FOLDS
-    known = earlier.select(*ids, *names).sort("relation_id", "pair_id")
-    known = known.with_columns(fold=pl.Series(fold, dtype=pl.Int64))
-    rows = scores.with_columns(ids)
-    both = rows.join(known, on=["relation_id", "pair_id"], suffix="_known", maintain_order="left")
-    foreseen = [_foreseen(both, known, name).alias(f"{name}_foreseen") for name in names]
-    found = known.select("relation_id", "pair_id", *foreseen)
-    rows = rows.join(found, on=["relation_id", "pair_id"], how="left", maintain_order="left")
-    return rows.with_columns(
-        pl.col(name) - pl.col(f"{name}_foreseen").fill_null(0.0) for name in names
-    ).select(scores.columns)
-
-
-def _foreseen(both: pl.DataFrame, known: pl.DataFrame, name: str) -> pl.Series:
-    """How much more each query is expected to score than the others of its relation; sums to 0."""
-    y, x = (_about_relation(both, column) for column in (name, f"{name}_known"))
-    fold = both["fold"].to_numpy()
-    degrees = summed(fold, np.ones(len(fold)), N_FOLDS)
-    slopes = cross_fitted(x[:, None], y, fold, degrees)[:, 0]
-    more = known.with_columns(more=_about_relation(known, name) * slopes[known["fold"].to_numpy()])
-    return pl.Series(_about_relation(more, "more"))
-
-
-def _about_relation(rows: pl.DataFrame, name: str) -> FloatArray:
-    """The values less the mean of their relation."""
-    centred = pl.col(name).cast(pl.Float64) - pl.col(name).mean().over("relation_id")
-    return rows.select(centred).to_series().to_numpy()
+    known = earlier.select(ids, *names).sort("relation_id", "pair_id")
+    stratum = known["relation_id"].rank("dense").to_numpy().astype(np.int64) - 1
+    place = scores.select(ids).join(
+        known.select(ids).with_row_index("place"),
+        on=["relation_id", "pair_id"],
+        how="left",
+        maintain_order="left",
+    )["place"]
+    there, asked = place.is_not_null(), place.drop_nulls().to_numpy().astype(np.int64)
+    less = {}
+    for name in names:
+        y, x = (each[name].cast(pl.Float64).to_numpy() for each in (scores.filter(there), known))
+        more = centred(stratum, foreseen(y, x, asked, stratum, fold).more)
+        foretold = np.zeros(scores.height)
+        foretold[there.to_numpy()] = more[asked]
+        less[name] = pl.col(name) - pl.Series(foretold)
+    return scores.with_columns(ids).with_columns(**less)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.agreement import consist, n_matching
+from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
 from factsweep.operators.estimates.controls.agreement import Agreed, agreed, controlled_consist
 from factsweep.operators.estimates.controls.control import (
     Control,
@@ -14,15 +14,17 @@ from factsweep.operators.estimates.controls.control import (
     controlled_mean,
     controls,
 )
-from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, exactly
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies
 from factsweep.operators.estimates.fluctuations.components import compared
 from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range, fluctuation_sd
 from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
+from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
+from factsweep.operators.metrics.comparing.pairing import in_both
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
 from factsweep.operators.schemas import SETTING, columns
 
@@ -45,6 +47,15 @@ class Scored(NamedTuple):
     matches: FloatArray
     answers: pl.DataFrame
     relation_ids: Sequence[str]
+
+    @property
+    def means(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """What prompts score, and facts weigh, for the metrics that are means over prompts."""
+        n_prompts = self.sample.n_prompts.astype(np.float64)
+        return {
+            "acc_at_1": (self.correct, np.ones(self.sample.n_facts)),
+            "one_word_ratio": (self.one_word, n_prompts),
+        }
 
 
 class Controls(NamedTuple):
@@ -124,12 +135,8 @@ def controls_of(
 
 def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
     sample = scored.sample
-    of = {
-        "acc_at_1": (scored.correct, np.ones(sample.n_facts)),
-        "one_word_ratio": (scored.one_word, sample.n_prompts.astype(np.float64)),
-    }
     found = {
-        name: controlled_mean(sample, *of[name], each, seed=seed)
+        name: controlled_mean(sample, *scored.means[name], each, seed=seed)
         for name, each in control.means.items()
     }
     consistent = controlled_consist(sample, scored.matches, control.agreed, seed=seed)
@@ -177,18 +184,15 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
 
     `known` has the facts' means of some, by a control.
     """
-    sample, n = scored.sample, scored.sample.n_asked
-    means = {
-        "acc_at_1": sample.mean_by_fact(scored.correct),
-        "one_word_ratio": sample.mean_by_fact(scored.one_word),
-        "consist": sample.mean_by_fact(scored.matches) / np.maximum(1, n - 1),
-    }
+    sample, weights = scored.sample, {name: of[1] for name, of in scored.means.items()}
+    means = {name: sample.mean_by_fact(of[0]) for name, of in scored.means.items()}
+    means["consist"] = shares_of(sample, scored.matches)
     ids = {"relation_id": sample.relation, "pair_id": np.arange(sample.n_facts)}
     found = {}
     for name, mean in (means | dict(known)).items():
-        weights = np.ones(sample.n_facts) if name != "one_word_ratio" else sample.n_prompts
-        terms = {"numerator": mean * weights, "denominator": weights.astype(np.float64)}
-        asked = pl.Series(n > (name == "consist"))  # of a single answer there is no pair
+        weight = weights.get(name, np.ones(sample.n_facts))
+        asked = pl.Series(sample.n_asked > (name == "consist"))  # of a single answer is no pair
+        terms = {"numerator": mean * weight, "denominator": weight}
         found[name] = pl.DataFrame(ids | terms).filter(asked)
     return found
 
@@ -200,8 +204,8 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
     prompts are known to have no answer, n_failed says how many of a pair's. `answers` are matched
     ones: relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct.
     """
-    relation = _numbered(pairs.select(pl.col("relation_id").unique().sort()), "relation")
-    pair = _numbered(pairs.sort("relation_id", "pair_id"), "pair")
+    relation = pairs.select(pl.col("relation_id").unique().sort()).with_row_index("relation")
+    pair = pairs.sort("relation_id", "pair_id").with_row_index("pair")
     of_pair = pair.join(relation, on="relation_id", maintain_order="left")
     sizes = pairs.group_by("relation_id").agg(pl.first("n_templates")).sort("relation_id")
     number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
@@ -209,10 +213,10 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
     rows = rows.join(pair.select("pair_id", "pair"), on="pair_id", maintain_order="left")
     rows = rows.with_columns(template=number)
     sample = Crossed(
-        of_pair["relation"].to_numpy(),
+        of_pair["relation"].cast(pl.Int64).to_numpy(),
         of_pair["n_names"].cast(pl.Int64).to_numpy(),
         sizes["n_templates"].cast(pl.Int64).to_numpy(),
-        rows["pair"].to_numpy(),
+        rows["pair"].cast(pl.Int64).to_numpy(),
         rows["template"].to_numpy(),
         rows["subject_index"].cast(pl.Int64).to_numpy(),
         of_pair["n_failed"].to_numpy() if "n_failed" in pairs.columns else None,
@@ -227,13 +231,15 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
     )
 
 
-def both_answered(first: pl.DataFrame, second: pl.DataFrame) -> list[pl.DataFrame]:
-    """The rows of each table whose prompt_id the other has, too, in the same order."""
-    return [
-        own.join(other, on="prompt_id", how="semi").sort("prompt_id")
-        for own, other in ((first, second), (second, first))
-    ]
+def scored_twice(
+    pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame, least: int = 1
+) -> tuple[Scored, Scored] | None:
+    """What two tables of answers score at the prompts of both; null: they share fewer than so many.
 
-
-def _numbered(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    return rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(name))
+    The tables are those of `scored`, with prompt_id, by which their rows are sorted.
+    """
+    both = [each.sort("prompt_id") for each in in_both(first, second, "prompt")]
+    if both[0].height < least:
+        return None
+    one, other = (scored(pairs, each) for each in both)
+    return one, other

@@ -8,13 +8,12 @@ the noise that few prompts per fact add to the facts' means is taken out of the 
 facts (Searle, Casella and McCulloch 1992, section 3.6).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, components, errors
+from factsweep.operators.estimates.groups import group_means, spread
 from factsweep.operators.estimates.means import between_facts
 from factsweep.operators.schemas import SETTING, columns
 
@@ -62,37 +61,29 @@ def _split(sample: Crossed, values: FloatArray, found: Components) -> FloatArray
     return np.array([*between, *(float(own @ each) for each in within)])
 
 
-class _Between(NamedTuple):
+def _between(sample: Crossed, correct: FloatArray, found: Components) -> tuple[float, float]:
     """The variance between relations, and between the facts of a relation."""
-
-    relation: float
-    fact: float
-
-
-def _between(sample: Crossed, correct: FloatArray, found: Components) -> _Between:
-    means, asked = sample.mean_by_fact(correct), sample.is_asked
-    inside = found.fact_template + found.name + found.rest
-    noise = inside[sample.relation] * (sample.fact_means - 1 / sample.n_prompts)
-    share = np.bincount(sample.relation) / sample.n_facts
-    several = np.bincount(sample.relation[asked], minlength=len(share)) > 1
+    asked, n = sample.is_asked, len(sample.n_templates)
+    relation, means = sample.relation[asked], sample.mean_by_fact(correct)[asked]
+    several = np.bincount(relation, minlength=n) > 1
     if not several.any():
-        return _Between(0.0, 0.0)
-    own = share * several / share[several].sum()
-    centres, spread = np.zeros(len(share)), np.zeros(len(share))
-    for relation in np.flatnonzero(several):
-        mine = asked & (sample.relation == relation)
-        centres[relation] = means[mine].mean()
-        spread[relation] = means[mine].var(ddof=1) - noise[mine].mean()
-    return _Between(float(own @ (centres - own @ centres) ** 2), float(own @ spread))
+        return 0.0, 0.0
+    own = np.bincount(sample.relation) * several
+    own = own / own.sum()
+    inside = found.fact_template + found.name + found.rest
+    noise = (sample.fact_means - 1 / sample.n_prompts)[asked]
+    within = spread(relation, means, n) - inside * group_means(relation, noise, n)
+    centres = group_means(relation, means, n)
+    return float(own @ (centres - own @ centres) ** 2), float(own @ within)
 
 
 def _errors(sample: Crossed, correct: FloatArray, found: Components) -> list[float]:
     """The variance of the estimate about the full run: facts not asked, then within facts."""
     weights = np.ones(sample.n_facts) / sample.n_facts
     if sample.is_asked.all():
-        return [0.0, *(float(each.sum()) for each in errors(sample, weights, found))]
+        return [0.0, *errors(sample, weights, found).sum(axis=1).tolist()]
     here = sample.sampled_weights(weights)[sample.is_asked]
-    within = [float(each.sum()) for each in errors(sample.only(sample.is_asked), here, found)]
+    within = errors(sample.only(sample.is_asked), here, found).sum(axis=1).tolist()
     share = float(sample.is_asked.mean())
     # The facts' means, which differ, owe a part of that to the noise within facts.
     total, _ = between_facts(sample, sample.mean_by_fact(correct), weights)

@@ -4,7 +4,8 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Beside, Matcher, Part
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match
@@ -65,14 +67,8 @@ def _pairs_of(prompts: Artifact, sources: pl.DataFrame, shard: str) -> pl.DataFr
     )
 
 
-def matched(match: Match, chosen: Artifact) -> pl.DataFrame:
-    """The matched answers to the prompts of a sample: one row per prompt, in their order."""
-    matcher = match.matcher(facts_stage.load(match.facts))
-    return matched_by(matcher, match.method, match.answers, chosen)
-
-
 def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact) -> pl.DataFrame:
-    """The answers to the prompts of a sample, as a matcher of the method's has them."""
+    """The answers to the prompts of a sample, in their order, as a matcher has them."""
     said = answers(given, chosen).rename({"prompt_id": "source_id"})
     found = []
     for relation_id in sorted(set(map(relation_of, chosen.shards("chosen")))):
@@ -98,11 +94,21 @@ class Estimates(NamedTuple):
         return cls(*(pl.concat(tables) for tables in zip(*settings, strict=True)))
 
 
-class Given(NamedTuple):
-    """An earlier run's matched answers: their artifact's folder, and what reads a relation's."""
+@dataclass(frozen=True)
+class Earlier:
+    """A setting of an earlier run, as the control of one of a run; `name` as in `control=`."""
 
-    folder: str
-    answers: Callable[[str], pl.DataFrame]
+    name: str
+    branch: PastBranch
+
+    @property
+    def matched(self) -> Artifact:
+        """Its matched answers."""
+        return self.branch.artifacts["matched"]
+
+    def answers(self, relation_id: str) -> pl.DataFrame:
+        """Its matched answers to all prompts of a relation."""
+        return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
 
 
 def estimated(
@@ -113,7 +119,7 @@ def estimated(
     *,
     of: Run,
     setting: Asked,
-    control: Given | None = None,
+    control: Earlier | None = None,
     beside: Sequence[Beside] = (),
 ) -> Estimates:
     """What is estimated of a setting of a run; `names` are the columns that say whose it is.
@@ -124,14 +130,14 @@ def estimated(
     Raises:
         DecodingError: no prompt has an answer.
     """
-    rows = matched(match, chosen)
+    facts = facts_stage.load(match.facts)
+    rows = matched_by(match.matcher(facts), match.method, match.answers, chosen)
     if rows.is_empty():
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
     sampling = METHODS[match.method].measure.sampling
     assert sampling is not None
-    facts = facts_stage.load(match.facts)
     pairs = chosen.read("crossed", "all").join(
         failed, on="pair_id", how="left", maintain_order="left"
     )
@@ -140,7 +146,7 @@ def estimated(
     earlier = None if control is None else control.answers
     part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier, beside)
     found = dict(sampling.estimate(part))
-    folder = pl.lit(None if control is None else control.folder, pl.String)
+    folder = pl.lit(None if control is None else control.matched.folder, pl.String)
     found["estimates"] = found["estimates"].with_columns(control=folder)
     tables = (_named(found[table], names) if table in found else empty(table) for table in _TABLES)
     return Estimates(*tables)

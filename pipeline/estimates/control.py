@@ -1,55 +1,25 @@
 """An estimate of a setting, and its control: an earlier run that was asked all of its prompts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
+from factsweep.pipeline.estimates.answers import Earlier, Estimates, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results.pairs import setting_of
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.stores.store import Store
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """A setting of an earlier run, as the control of one of a run; `name` as in `control=`."""
-
-    name: str
-    branch: PastBranch
-
-    @property
-    def matched(self) -> Artifact:
-        """Its matched answers."""
-        return self.branch.artifacts["matched"]
-
-    def answers(self, relation_id: str) -> pl.DataFrame:
-        """Its matched answers to all prompts of a relation."""
-        return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
-
-    def check_prompts(self, prompts: Artifact) -> None:
-        """Refuse a run of other prompts.
-
-        Raises:
-            InputError: it was asked others than these.
-        """
-        theirs = self.branch.artifacts["prompts"]
-        if theirs.folder == prompts.folder:
-            return
-        for shard in prompts.shards("ranked"):
-            if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
-                raise _other(self.name, self.branch.setting)
 
 
 class Named(NamedTuple):
@@ -77,13 +47,7 @@ def controls(plan: Plan) -> dict[str, Earlier]:
     run = plan.run
     if run.control is None:
         return {}
-    name, _, title = run.control.partition(":")
-    found = {each.setting: each for each in past.branches(run.results, [_full(run, name)])}
-    if title and title not in found:
-        meant = suggestion(title, found)
-        raise InputError(f"{name} has no setting {title}; it has {', '.join(found)}.{meant}")
-    if title:
-        found = {title: found[title]}
+    found = setting_of(run.control, partial(_full, run))
     return {each.title: Earlier(run.control, _same(run, each, found)) for each in plan.branches}
 
 
@@ -101,30 +65,39 @@ def estimated_setting(
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)
     assert asked is not None
-    given, earlier = None, named.control.get(branch.title)
+    earlier = named.control.get(branch.title)
     if earlier is not None:
-        earlier.check_prompts(branch.prompts)
-        given = Given(earlier.matched.folder, earlier.answers)
+        _check_prompts(earlier, branch.prompts)
     whose = names(run, branch)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
     again = list(answered_again(branch, named.beside[branch.title]))
     return estimated(
-        match, asked, whose, failed, of=run, setting=branch.setting, control=given, beside=again
+        match, asked, whose, failed, of=run, setting=branch.setting, control=earlier, beside=again
     )
 
 
-def _full(run: Run, name: str) -> str:
-    """The name of a run, if it was asked all of its prompts."""
+def _check_prompts(earlier: Earlier, prompts: Artifact) -> None:
+    """Refuse a run of other prompts."""
+    theirs = earlier.branch.artifacts["prompts"]
+    if theirs.folder == prompts.folder:
+        return
+    for shard in prompts.shards("ranked"):
+        if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
+            raise _other(earlier.name, earlier.branch.setting)
+
+
+def _full(run: Run, name: str) -> Mapping[str, PastBranch]:
+    """The settings of a run by title, if it was asked all of its prompts."""
     store = Store(f"{run.results.rstrip('/')}/{name}")
     if not store.exists(record.NAME) and store.exists(record.ESTIMATES[0]):
         raise InputError(
             f"control={run.control}: {store.where()} has estimates alone, and a control has "
             "answers to all prompts; run it without budget=, or name another."
         )
-    return name
+    return past.by_title(run.results, name)
 
 
-def _same(run: Run, branch: Branch, earlier: dict[str, PastBranch]) -> PastBranch:
+def _same(run: Run, branch: Branch, earlier: Mapping[str, PastBranch]) -> PastBranch:
     """The setting that asked what a setting asks; else the one of its name, or the only one."""
     for each in earlier.values():
         if each.artifacts["prompts"].folder == branch.prompts.folder:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.estimates.crossed import within_bounds
+from factsweep.operators.estimates.intervals import within_bounds
 from factsweep.operators.estimates.looks import Look, Z, look, next_share
 from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import Target, budget

@@ -5,7 +5,7 @@ the canary of a full run, have answered the same texts again.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -37,7 +37,7 @@ def others(plan: Plan) -> dict[str, list[PastBranch]]:
     """
     found: dict[str, list[PastBranch]] = {branch.title: [] for branch in plan.branches}
     for name in plan.run.beside or ():
-        named = setting_of(name, _settings(plan.run, name.partition(":")[0]))
+        named = setting_of(name, partial(written.settings, plan.run.results))
         reasons = []
         for branch in plan.branches:
             mine = _past(plan.run, branch)
@@ -77,12 +77,6 @@ def answered_again(branch: Branch, others: Sequence[PastBranch]) -> Iterator[Bes
                 )
 
 
-def _settings(run: Run, name: str) -> Mapping[str, PastBranch]:
-    if written.is_estimate(run.results, name):
-        return written.read(run.results, name).branches
-    return {each.setting: each for each in past.branches(run.results, [name])}
-
-
 def _past(run: Run, branch: Branch) -> PastBranch:
     """A setting of a run that is planned, as it will be read from its record."""
     artifacts = [Artifact(each.store, _as_read(each.recipe)) for each in branch.artifacts()]
@@ -109,7 +103,7 @@ def _unlike(mine: PastBranch, other: PastBranch) -> Iterator[str]:
 
 def _answers(other: PastBranch, chosen: Artifact) -> pl.DataFrame:
     """Another run's matched answers to prompts of a budget."""
-    if "matched" not in other.artifacts:
+    if "matched" not in other.artifacts:  # of all prompts, those of the budget alone are kept
         return written.answers(other)
     wanted = chosen.read_all("chosen").select("prompt_id")
     return _matched(other.artifacts["matched"], other.method, wanted)

@@ -27,6 +27,7 @@ from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, Record, setting
 from factsweep.pipeline.results.record import (
     ESTIMATE,
@@ -116,6 +117,18 @@ def is_estimate(results: str, name: str) -> bool:
     return Store(f"{results.rstrip('/')}/{name}").exists(ESTIMATE)
 
 
+def settings(results: str, name: str) -> Mapping[str, PastBranch]:
+    """The settings of a run by title, whether it asked all of its prompts or a part.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: it is not what was written.
+    """
+    if is_estimate(results, name):
+        return read(results, name).branches
+    return past.by_title(results, name)
+
+
 def read(results: str, name: str) -> PastEstimate:
     """What a run with a budget estimated.
 
@@ -163,7 +176,9 @@ def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
 
 
 def answers(branch: PastBranch) -> pl.DataFrame:
-    """The matched answers to the prompts that an estimate asked."""
+    """The matched answers of a setting: to all of its prompts, or to those that were asked."""
+    if (matched := branch.artifacts.get("matched")) is not None:
+        return matched.read_all(METHODS[branch.method].measure.answers)
     pipeline = branch.record["run"]["matching"]["pipeline"]
     facts = facts_stage.load(branch.artifacts["facts"])
     matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
@@ -198,14 +213,11 @@ def _title(rows: pl.DataFrame) -> str:
 
 def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
     """The estimates of each setting, with where their variance comes from."""
-    for key, rows in of.found.estimates.group_by("setting", "variant", maintain_order=True):
+    asked = ["setting", "variant"]
+    for _, rows in of.found.estimates.group_by(asked, maintain_order=True):
         part = f"{tables.asked(rows)} of the prompts"
         name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
-        same = [
-            pl.col(n).eq_missing(pl.lit(v))
-            for n, v in zip(("setting", "variant"), key, strict=True)
-        ]
-        variance = of.found.variance.filter(same)
+        variance = of.found.variance.join(rows, on=asked, how="semi", nulls_equal=True)
         yield EstimatedSetting(
             f"{name}, from {part}",
             grid(tables.numbers_table(rows), "estimates", name),

@@ -16,7 +16,7 @@ from pydantic import Field
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
-from factsweep.operators.metrics.comparing.verdict import Outcome
+from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
@@ -52,7 +52,6 @@ EXIT_CODES: dict[Outcome, int] = {
     "not enough evidence": 4,
     "regression": 3,
 }
-_WORST_FIRST: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
 # What a nightly measures: software that may change answers, or how they are matched.
 _SOFTWARE = (
     *(f"{ability.answers} software." for ability in ABILITIES),
@@ -216,7 +215,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     found = Night(
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
-        outcome=next((each for each in _WORST_FIRST if each in outcomes), "no change"),
+        outcome=next((each for each in WORST_FIRST if each in outcomes), "no change"),
         baseline=accepted[0] if accepted else None,
         changed=tuple(dict.fromkeys(line for pair in pairs for line in _changed(pair))),
         settings=tuple(judged),

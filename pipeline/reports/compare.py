@@ -16,7 +16,7 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     state_moves,
 )
 from factsweep.operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
-from factsweep.operators.metrics.comparing.pairing import Shared, Unit, shared
+from factsweep.operators.metrics.comparing.pairing import Shared, Unit, in_both, shared
 from factsweep.operators.metrics.comparing.verdict import (
     HIGHER_IS_BETTER,
     Bar,
@@ -126,6 +126,7 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
     sentence = found.sentence(unit)
+    counts = {name.replace("_", " "): count for name, count in found._asdict().items()}
     written = {
         "headline": tables.headline(comparison, (one, other)),
         "relations": tables.by_relation(comparison, main, (one, other), labels),
@@ -133,11 +134,9 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
         "gained_and_lost": tables.gained_and_lost(gained_and_lost(paired), comparison, labels),
         "facts": tables.changed_facts(changes, facts.pairs, labels),
         "verdicts": verdicts(deciding, bar),
-        "paired": pl.DataFrame({"paired": [sentence], "by": [unit], **_counts(found)}),
-        "asked": pl.DataFrame({"differs in": pair.asked}, schema={"differs in": pl.String}),
-        "departures": pl.DataFrame(
-            {"differs in": pair.departures}, schema={"differs in": pl.String}
-        ),
+        "paired": pl.DataFrame({"paired": [sentence], "by": [unit], **counts}),
+        "asked": pl.Series("differs in", pair.asked, pl.String).to_frame(),
+        "departures": pl.Series("differs in", pair.departures, pl.String).to_frame(),
     }
     figure = tables.differences_figure(
         comparison,
@@ -171,10 +170,6 @@ def _told(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
     )
 
 
-def _counts(found: Shared) -> dict[str, int]:
-    return {name.replace("_", " "): count for name, count in found._asdict().items()}
-
-
 def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
     """The verdict, where there are facts enough for one at all."""
     n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
@@ -196,10 +191,8 @@ def _by_relation(
         found.append(shared(first[answers], second[answers]))
         terms.append(method.terms(first, second, unit, given.robust_share))
         if unit == "prompt":
-            first, second = (
-                {**own, answers: own[answers].join(other[answers], on="prompt_id", how="semi")}
-                for own, other in ((first, second), (second, first))
-            )
+            both = in_both(first[answers], second[answers], unit)
+            first, second = ({**e, answers: b} for e, b in zip((first, second), both, strict=True))
         before, after = (method.evidence(each) for each in (first, second))
         changes.append(state_changes(before, after, thresholds))
     total = Shared.total([*found, *_alone(pair)])

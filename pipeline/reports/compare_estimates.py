@@ -5,6 +5,7 @@ What is compared are the numbers that the two full runs would give, as far as th
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -43,7 +44,7 @@ def compared(
         InputError: there is nothing to pair, or two differ in more than the model and how they were
             asked, and not `anyway`.
     """
-    ours, theirs = (_sides(each, results) for each in (first, second))
+    ours, theirs = (setting_of(each, partial(_sides, results)) for each in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
         pair = paired(one.branch, other.branch)
         if pair.departures and not anyway:
@@ -58,14 +59,10 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
     main = METHODS[pair.first.method].measure.main_metric
     noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
     verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
-    asked = zip(pair.names, (one.mark, other.mark), strict=True)
-    names = tuple(f"{name} ({mark})" if mark else name for name, mark in asked)
+    marked = list(zip(pair.names, (one.mark, other.mark), strict=True))
+    names = tuple(f"{name} ({mark})" if mark else name for name, mark in marked)
     written = {"headline": tables.compared(found, names[0], names[1])}
-    told = [
-        f"{name} is an {mark}"
-        for name, mark in zip(pair.names, (one.mark, other.mark), strict=True)
-        if mark
-    ]
+    told = [f"{name} is an {mark}" for name, mark in marked if mark]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
     report = Report(written, raw={"comparison": found})
     return Compared(pair, sentence, report, verdict, is_estimate=True)
@@ -79,16 +76,9 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     first, second = (written.answers(each.branch) for each in (one, other))
     crossed = one.branch.artifacts["chosen"].read("crossed", "all")
     rows = pairing(crossed, first, second, 0.05)
-    known = found.join(rows, on="metric", how="left", suffix="_paired", maintain_order="left")
     # A number that has no estimate has no difference.
-    has = pl.col("difference").is_not_null()
-    return known.select(
-        *found.columns[:3],
-        *(
-            pl.when(has).then(pl.coalesce(f"{name}_paired", name)).otherwise(name).alias(name)
-            for name in found.columns[3:]
-        ),
-    )
+    known = rows.join(found.drop_nulls("difference"), on="metric", how="semi")
+    return found.update(known, on="metric")
 
 
 def _pairing(one: _Side, other: _Side) -> Paired | None:
@@ -102,18 +92,15 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
     return None if sampling is None else sampling.paired
 
 
-def _sides(text: str, results: str) -> Mapping[str, _Side]:
-    """The settings that RUN or RUN:SETTING stands for, by title."""
-    run = text.partition(":")[0]
-    if written.is_estimate(results, run):
-        part = written.read(results, run)
-        found = {
-            title: _Side(each, part.of(title), part.mark(title))
-            for title, each in part.branches.items()
-        }
-    else:
-        found = {each.setting: _whole(each) for each in past.branches(results, [run])}
-    return setting_of(text, found)
+def _sides(results: str, run: str) -> Mapping[str, _Side]:
+    """The settings of a run, by title."""
+    if not written.is_estimate(results, run):
+        return {title: _whole(each) for title, each in past.by_title(results, run).items()}
+    part = written.read(results, run)
+    return {
+        title: _Side(each, part.of(title), part.mark(title))
+        for title, each in part.branches.items()
+    }
 
 
 def _whole(branch: PastBranch) -> _Side:

@@ -1,8 +1,9 @@
 """Which settings of past runs are compared, and what the two of a pair differ in."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from factsweep.operators.errors import InputError
@@ -87,7 +88,7 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
     Raises:
         InputError: there is no such run or setting, nothing to pair, or no relation in common.
     """
-    ours, theirs = (_named(each, results) for each in (first, second))
+    ours, theirs = (setting_of(each, partial(past.by_title, results)) for each in (first, second))
     return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
 
 
@@ -118,19 +119,16 @@ def relations(branch: PastBranch) -> set[str]:
     return set(branch.artifacts["matched"].shards(table))
 
 
-def _named(text: str, results: str) -> Mapping[str, PastBranch]:
-    """The settings that RUN or RUN:SETTING stands for, by title."""
-    run = text.partition(":")[0]
-    return setting_of(text, {each.setting: each for each in past.branches(results, [run])})
-
-
-def setting_of(text: str, found: Mapping[str, Setting]) -> Mapping[str, Setting]:
+def setting_of(
+    text: str, settings: Callable[[str], Mapping[str, Setting]]
+) -> Mapping[str, Setting]:
     """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
 
     Raises:
         InputError: the run has no such setting.
     """
     run, _, setting = text.partition(":")
+    found = settings(run)
     if not setting:
         return found
     if setting not in found:

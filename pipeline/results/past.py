@@ -87,6 +87,15 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
     return list(found.values())
 
 
+def by_title(results: str, name: str) -> dict[str, PastBranch]:
+    """The settings of a run that was asked all of its prompts, by title.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    return {each.setting: each for each in branches(results, [name])}
+
+
 def known(results: str, file: str = NAME) -> list[str]:
     """The names of the runs that there are, or that have another file; not those of nights."""
     store = Store(results)

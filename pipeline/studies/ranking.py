@@ -14,8 +14,6 @@ from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.comparing.along import possible_ranks
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.results import past
-from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.studies.study import Member, Study
 
 RANKS = ("rank_low", "rank_high")
@@ -83,30 +81,16 @@ def _told_apart(study: Study) -> dict[str, tuple[list[str], Better]]:
     there = [each for each in study.members if each.is_answered]
     if study.plan.until is None or all(each.is_complete for each in there):
         return {}
-    settings = _settings(next(each for each in there if not each.is_complete))
+    settings = {each.label: written.settings(each.run.results, each.run.name) for each in there}
+    part = settings[next(each.label for each in there if not each.is_complete)]
     n, n_looks = len(study.members), len(looks(study)) - 1
-    error = race.error_of_each(study.plan.error, n, len(settings), n_looks)
+    error = race.error_of_each(study.plan.error, n, len(part), n_looks)
     found = {}
-    for title, branch in settings.items():
+    for title, branch in part.items():
         pairs = branch.artifacts["chosen"].read("crossed", "all")
-        answers = {each.label: _answers(_settings(each)[title]) for each in there}
+        answers = {label: written.answers(each[title]) for label, each in settings.items()}
         found[title] = list(answers), _better(METHODS[branch.method], pairs, answers, error)
     return found
-
-
-def _settings(member: Member) -> Mapping[str, PastBranch]:
-    """The settings of a run, by title."""
-    run = member.run
-    if not member.is_complete:
-        return written.read(run.results, run.name).branches
-    return {each.setting: each for each in past.branches(run.results, [run.name])}
-
-
-def _answers(branch: PastBranch) -> pl.DataFrame:
-    """The matched answers of a setting, to all of its prompts or to those that were asked."""
-    if (matched := branch.artifacts.get("matched")) is None:
-        return written.answers(branch)
-    return matched.read_all(METHODS[branch.method].measure.answers)
 
 
 def _better(

@@ -26,31 +26,26 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from factsweep.operators.estimates.agreement import (
-    Moments,
     consist,
+    moments_of,
     n_matching,
-    over_pairs,
+    shares_of,
     variance_of_share,
 )
 from factsweep.operators.estimates.controls.control import (
     N_FOLDS,
+    BoolArray,
     Controlled,
-    cross_fitted,
-    group_means,
+    by_relation,
+    foreseen,
     of_unseen,
-    whole_facts,
 )
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    FloatArray,
-    half_width,
-    summed,
-    within_bounds,
-)
-from factsweep.operators.estimates.means import between_facts
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.groups import centred, summed
+from factsweep.operators.estimates.intervals import half_width, within_bounds
+from factsweep.operators.estimates.means import of_both_stages
 from factsweep.operators.seeds import generator
 
 
@@ -65,39 +60,25 @@ class Agreed(NamedTuple):
     matches: FloatArray
     both: FloatArray
     full: FloatArray
-    whole: NDArray[np.bool_]
+    whole: BoolArray
 
 
 def agreed(
     pairs: pl.DataFrame, answers: pl.DataFrame, earlier: Callable[[str], pl.DataFrame]
 ) -> Agreed:
-    """Read a control, a relation at a time; the tables are those of `control.controls`."""
-    pairs = pairs.with_columns(pl.col("relation_id", "pair_id").cast(pl.String))
-    pairs = pairs.sort("relation_id", "pair_id")
-    asked = answers.select("prompt_id", pl.col("relation_id", "pair_id", "key").cast(pl.String))
-    asked = asked.with_row_index()
-    by_prompt = np.zeros((2, answers.height))
+    """Read a control; the tables are those of `control.controls`."""
+    matches, both = np.zeros((2, answers.height))
     full, whole = [], []
-    for (relation_id,), mine in pairs.group_by("relation_id", maintain_order=True):
-        rows = whole_facts(mine, earlier(str(relation_id)))
-        n = rows.group_by("fact").len("n")
-        hits = rows.select("fact", hits=n_matching(rows)).group_by("fact").agg(pl.sum("hits"))
-        shares = n.join(hits, on="fact").filter(pl.col("n") > 1)
-        of_fact = np.zeros(mine.height)
-        of_fact[shares["fact"].to_numpy()] = shares.select(
-            pl.col("hits") / (pl.col("n") * (pl.col("n") - 1))
-        ).to_series()
-        full.append(of_fact)
-        whole.append(np.isin(np.arange(mine.height), shares["fact"].to_numpy()))
-        here = asked.filter(relation_id=str(relation_id)).join(
-            rows.select("prompt_id", other=pl.col("key").cast(pl.String)),
-            on="prompt_id",
-            maintain_order="left",
-        )
-        place = here["index"].to_numpy()
-        by_prompt[0, place] = n_matching(here, keys=("other",))
-        by_prompt[1, place] = n_matching(here, keys=("key", "other"))
-    matches, both = by_prompt
+    for n_facts, rows, asked in by_relation(pairs, answers, earlier):
+        fact = rows["fact"].to_numpy()
+        n = np.bincount(fact, minlength=n_facts)
+        hits = summed(fact, n_matching(rows).to_numpy(), n_facts)
+        full.append(hits / np.maximum(1, n * (n - 1)))
+        whole.append(n > 1)
+        others = asked.with_columns(other=rows["key"].gather(asked["row"]))
+        place = asked["index"].to_numpy()
+        matches[place] = n_matching(others, keys=("other",))
+        both[place] = n_matching(others, keys=("key", "other"))
     return Agreed(matches, both, np.concatenate(full), np.concatenate(whole))
 
 
@@ -105,74 +86,48 @@ def controlled_consist(
     sample: Crossed, matches: FloatArray, control: Agreed, *, seed: int
 ) -> Controlled:
     """Estimate Consist with a control."""
-    n, size = sample.n_asked.astype(np.float64), sample.n_prompts.astype(np.float64)
-    plain, pairs = consist(sample, matches), np.maximum(1.0, n * (n - 1) / 2)
-    shares = summed(sample.fact, matches, sample.n_facts) / 2 / pairs
-    counts = size >= 2
-    if sample.is_all or plain.full_low is None or plain.full_high is None:
+    n, counts = sample.n_asked, sample.n_prompts >= 2
+    plain, shares = consist(sample, matches), shares_of(sample, matches)
+    if sample.is_all or plain.width is None:
         return Controlled(plain, shares, None)
-    weights = counts / counts.sum()
-    here, asked = sample.sampled_weights(weights), sample.is_asked & counts
+    weights, asked = counts / counts.sum(), sample.is_asked & counts
     fold = generator(seed, "pairs of prompts").permutation(sample.n_facts) % N_FOLDS
-    known = summed(sample.fact, control.matches, sample.n_facts) / 2 / pairs
-    more = np.where(control.whole & (n > 1), known - control.full, 0.0)
-    level = control.full - group_means(sample.strata, control.full)
-    slopes = _slopes(sample, shares, more, level, fold, asked)
-    without = shares - slopes[:, 0] * more
-    of_facts = slopes[:, 1] * level
-    left = without - of_facts
-    value = float(here @ left + weights @ of_facts)
-    moments = _moments(sample, matches, control, slopes[:, 0])
-    within, degrees = _within(sample, moments, left, asked)
-    variance = float((here[asked] ** 2 * within).sum())
-    if not sample.is_asked.all():
-        between, degrees = between_facts(sample, left, weights)
-        variance = variance * float(sample.is_asked.mean()) + between
-    found = within_bounds(value, half_width(max(0.0, variance) + 4 * of_unseen(sample), degrees))
-    assert found.full_low is not None
-    assert found.full_high is not None
-    narrower = (plain.full_high - plain.full_low) / (found.full_high - found.full_low)
-    return Controlled(found, without, len(sample.fact) * narrower**2)
-
-
-def _slopes(
-    sample: Crossed,
-    shares: FloatArray,
-    more: FloatArray,
-    level: FloatArray,
-    fold: NDArray[np.int64],
-    asked: NDArray[np.bool_],
-) -> FloatArray:
-    """The coefficients of k − K and of K for each fact."""
-    stratum = sample.strata[asked]
-    x = np.stack([more[asked], level[asked] - group_means(stratum, level[asked])], axis=1)
-    y = shares[asked] - group_means(stratum, shares[asked])
-    degrees = summed(fold[asked], np.ones(int(asked.sum())), N_FOLDS)
-    slopes: FloatArray = cross_fitted(x, y, fold[asked], degrees)[fold]
-    return slopes
-
-
-def _moments(sample: Crossed, matches: FloatArray, control: Agreed, slope: FloatArray) -> Moments:
-    """C, A and B of g for each fact."""
-    own = np.where(control.whole, slope, 0.0)[sample.fact]
-    sums = matches - own * control.matches
-    squares = matches - 2 * own * control.both + own**2 * control.matches
-    total, square, shared = (
-        summed(sample.fact, each, sample.n_facts) / 2 for each in (sums, squares, sums**2 - squares)
-    )
-    disjoint = (total**2 - square) / 2 - shared
-    return over_pairs(sample.n_asked.astype(np.float64), square, shared, disjoint)
+    more = shares_of(sample, control.matches) - control.full
+    more = np.where(control.whole & (n > 1), more, 0.0)
+    places = np.flatnonzero(asked)
+    found = foreseen(shares[places], control.full, places, sample.strata, fold, more)
+    slopes = found.slopes[:, 0]
+    without = shares - slopes * more
+    left = without - found.more
+    here = sample.sampled_weights(weights)
+    within, degrees = _within(sample, matches, control, slopes, left, asked)
+    total = float((here[asked] ** 2 * within).sum())
+    variance, degrees = of_both_stages(sample, left, weights, total, degrees)
+    assert variance is not None
+    half = half_width(max(0.0, variance) + 4 * of_unseen(sample), degrees)
+    narrow = within_bounds(float(here @ left + weights @ found.more), half)
+    assert narrow.width is not None
+    return Controlled(narrow, without, len(sample.fact) * (plain.width / narrow.width) ** 2)
 
 
 def _within(
-    sample: Crossed, moments: Moments, left: FloatArray, asked: NDArray[np.bool_]
+    sample: Crossed,
+    matches: FloatArray,
+    control: Agreed,
+    slopes: FloatArray,
+    left: FloatArray,
+    asked: BoolArray,
 ) -> tuple[FloatArray, float]:
     """The variance of each asked fact's share, and its degrees of freedom."""
-    n, size = sample.n_asked.astype(np.float64), sample.n_prompts.astype(np.float64)
-    enough = n >= 4
-    if enough.sum() >= asked.sum() / 2:
-        return variance_of_share(moments, n, size, enough)[asked], float(enough.sum())
-    stratum = sample.strata[asked]
-    among = summed(stratum, np.ones(len(stratum)))[stratum]
-    squares = (left[asked] - group_means(stratum, left[asked])) ** 2
-    return squares * among / np.maximum(1.0, among - 1), float(asked.sum())
+    n, enough = sample.n_asked.astype(np.float64), sample.n_asked >= 4
+    if enough.sum() < asked.sum() / 2:
+        stratum = sample.strata[asked]
+        among = np.bincount(stratum)[stratum]
+        squares = centred(stratum, left[asked]) ** 2
+        return squares * among / np.maximum(1, among - 1), float(asked.sum())
+    own = np.where(control.whole, slopes, 0.0)[sample.fact]
+    sums = matches - own * control.matches
+    squares = matches - 2 * own * control.both + own**2 * control.matches
+    moments = moments_of(sample, sums, squares)
+    size = sample.n_prompts.astype(np.float64)
+    return variance_of_share(moments, n, size, enough)[asked], float(enough.sum())

@@ -24,23 +24,20 @@ sample of n without any has a half-width of 3/n, which is the rule of three (Han
 Lippman-Hand 1983).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    exactly,
-    summed,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means, summed
+from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import measured
 from factsweep.operators.seeds import generator
+
+BoolArray = NDArray[np.bool_]
 
 N_FOLDS = 5
 _UNSEEN = (3 / 1.96) ** 2
@@ -57,7 +54,7 @@ class Control(NamedTuple):
 
     means: FloatArray
     within: FloatArray
-    whole: NDArray[np.bool_]
+    whole: BoolArray
 
 
 class Controlled(NamedTuple):
@@ -80,21 +77,13 @@ def parts(fact: IntArray, template: IntArray, name: IntArray, score: FloatArray)
     >>> parts(fact, template, np.zeros(4, np.int64), np.array([1.0, 1.0, 1.0, 0.0]))[:, 0].tolist()
     [-0.25, 0.25, 0.25, -0.25]
     """
-    of_fact = group_means(fact, score)
-    cell = group_means(fact * (int(template.max(initial=0)) + 1) + template, score)
-    of_name = group_means(fact * (int(name.max(initial=0)) + 1) + name, score)
-    of_template = group_means(template, cell - of_fact)
+    cells = fact * (int(template.max(initial=0)) + 1) + template
+    names = fact * (int(name.max(initial=0)) + 1) + name
+    of_fact, cell, of_name = (group_means(each, score)[each] for each in (fact, cells, names))
+    of_template = group_means(template, cell - of_fact)[template]
     return np.stack(
         [cell - of_fact - of_template, of_name - of_fact, score - cell - of_name + of_fact], axis=1
     )
-
-
-def group_means(group: IntArray, values: FloatArray) -> FloatArray:
-    """The mean of its group, for each row."""
-    n = np.bincount(group)
-    sums = np.bincount(group, values)
-    means: FloatArray = (sums / np.maximum(1, n))[group]
-    return means
 
 
 def controls(
@@ -103,64 +92,60 @@ def controls(
     earlier: Callable[[str], pl.DataFrame],
     scores: tuple[pl.Expr, ...],
 ) -> tuple[Control, ...]:
-    """Read a control, a relation at a time: for each score, what it says of a sample.
+    """Read a control: for each score, what it says of a sample.
 
     `pairs` is what the full run asks, and `answers` are those of the sample; `earlier` gives the
     control's matched answers to all prompts of a relation. Facts are numbered by relation_id and
     pair_id.
     """
-    parts_of = []
-    pairs = pairs.with_columns(pl.col("relation_id", "pair_id").cast(pl.String))
-    pairs = pairs.sort("relation_id", "pair_id")
-    asked = answers.select("prompt_id", pl.col("relation_id").cast(pl.String)).with_row_index()
     within = np.zeros((len(scores), answers.height, len(PARTS)))
-    for (relation_id,), mine in pairs.group_by("relation_id", maintain_order=True):
-        rows = whole_facts(mine, earlier(str(relation_id)))
-        values = [rows.select(score.cast(pl.Float64)).to_series().to_numpy() for score in scores]
+    means, whole = [], []
+    for n_facts, rows, asked in by_relation(pairs, answers, earlier):
         fact, template, name = (rows[each].to_numpy() for each in ("fact", "template", "name"))
-        here = asked.filter(relation_id=str(relation_id)).join(
-            rows.select("prompt_id").with_row_index("row"), on="prompt_id"
-        )
+        values = [rows.select(each.cast(pl.Float64)).to_series().to_numpy() for each in scores]
+        place, row = asked["index"].to_numpy(), asked["row"].to_numpy()
         for number, value in enumerate(values):
-            split = parts(fact, template, name, value)
-            within[number, here["index"].to_numpy()] = split[here["row"].to_numpy()]
-        parts_of.append((_of_facts(fact, values, mine.height), mine.height, fact))
-    means = np.concatenate([found for found, *_ in parts_of], axis=1)
-    whole = np.concatenate([np.bincount(f, minlength=n) > 0 for _, n, f in parts_of])
-    filled = _filled(means, whole)
-    return tuple(Control(mean, split, whole) for mean, split in zip(filled, within, strict=True))
+            within[number, place] = parts(fact, template, name, value)[row]
+        means.append(np.stack([group_means(fact, value, n_facts) for value in values]))
+        whole.append(np.bincount(fact, minlength=n_facts) > 0)
+    relation, known = np.repeat(np.arange(len(whole)), list(map(len, whole))), np.concatenate(whole)
+    found = (_filled(each, known, relation) for each in np.concatenate(means, axis=1))
+    return tuple(Control(mean, split, known) for mean, split in zip(found, within, strict=True))
 
 
-def whole_facts(pairs: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
-    """The control's rows of facts that it answered as a whole: with fact, template and name."""
+def by_relation(
+    pairs: pl.DataFrame, answers: pl.DataFrame, earlier: Callable[[str], pl.DataFrame]
+) -> Iterator[tuple[int, pl.DataFrame, pl.DataFrame]]:
+    """Read a control, a relation at a time; the tables are those of `controls`.
+
+    How many facts there are, the control's rows of those that it answered as a whole (with fact,
+    template and name), and the sampled answers to the same prompts (with their index in the sample
+    and the row of the control).
+    """
+    ids = pl.col("relation_id", "pair_id").cast(pl.String)
+    asked = answers.with_columns(pl.col("relation_id").cast(pl.String)).with_row_index()
+    facts = pairs.with_columns(ids).sort("relation_id", "pair_id")
     n = (pl.col("n_names") * pl.col("n_templates")).cast(pl.Int64)
-    numbers = pairs.select(pl.col("pair_id").cast(pl.String), fact=pl.int_range(pl.len()), n=n)
-    rows = earlier.with_columns(pl.col("pair_id").cast(pl.String))
-    rows = rows.join(numbers, on="pair_id", maintain_order="left")
-    rows = rows.filter(pl.len().over("pair_id") == pl.col("n"))
-    return rows.with_columns(
-        template=pl.col("template_id").cast(pl.String).rank("dense").cast(pl.Int64) - 1,
-        name=pl.col("subject_index").cast(pl.Int64),
-    )
+    for (relation_id,), mine in facts.group_by("relation_id", maintain_order=True):
+        numbers = mine.select("pair_id", fact=pl.int_range(pl.len()), n=n)
+        rows = earlier(str(relation_id)).with_columns(pl.col("pair_id").cast(pl.String))
+        rows = rows.join(numbers, on="pair_id", maintain_order="left")
+        rows = rows.filter(pl.len().over("pair_id") == pl.col("n")).with_columns(
+            template=pl.col("template_id").cast(pl.String).rank("dense").cast(pl.Int64) - 1,
+            name=pl.col("subject_index").cast(pl.Int64),
+        )
+        prompts = rows.select("prompt_id").with_row_index("row")
+        here = asked.filter(relation_id=str(relation_id))
+        yield mine.height, rows, here.join(prompts, on="prompt_id", maintain_order="left")
 
 
-def _of_facts(fact: IntArray, values: list[FloatArray], n_facts: int) -> FloatArray:
-    """Scores × facts: the mean, or that of all facts where there is none."""
-    n = np.bincount(fact, minlength=n_facts)
-    sums = np.stack([np.bincount(fact, value, n_facts) for value in values])
-    means = np.divide(sums, n, out=np.full(sums.shape, np.nan), where=n > 0)
-    centre = means[:, n > 0].mean(axis=1, keepdims=True) if n.any() else np.nan
-    filled: FloatArray = np.where(n > 0, means, centre)
-    return filled
-
-
-def _filled(means: FloatArray, whole: NDArray[np.bool_]) -> FloatArray:
-    """The means, with that of all facts where a whole relation has none."""
-    if not whole.any():
-        return np.zeros_like(means)
-    filled: FloatArray = np.where(
-        np.isnan(means), means[:, whole].mean(axis=1, keepdims=True), means
-    )
+def _filled(means: FloatArray, whole: BoolArray, relation: IntArray) -> FloatArray:
+    """The facts' means; one that is not whole has that of its relation, or of all."""
+    filled = np.where(whole, means, 0.0)
+    for group in (np.zeros_like(relation), relation):
+        n = np.bincount(group, whole)
+        centre = np.bincount(group, np.where(whole, means, 0.0)) / np.maximum(1, n)
+        filled = np.where(whole | (n[group] == 0), filled, centre[group])
     return filled
 
 
@@ -168,21 +153,23 @@ def controlled_mean(
     sample: Crossed, values: FloatArray, weights: FloatArray, control: Control, *, seed: int
 ) -> Controlled:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight with a control."""
+    without = measured(sample, values, weights)
     if sample.is_all:
-        without = measured(sample, values, weights)
         return Controlled(exactly(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     easier = _within(sample, values, control, fold)
-    of_facts = _between(sample, values - easier, control, fold)
+    of_facts = np.zeros(sample.n_facts)
+    if not sample.is_asked.all():  # else what is said of facts cancels
+        means, asked = sample.mean_by_fact(values - easier), np.flatnonzero(sample.is_asked)
+        of_facts = foreseen(means[asked], control.means, asked, sample.strata, fold).more
     left = measured(sample, values - easier - of_facts[sample.fact], weights)
-    value = left.value + float(of_facts @ weights / weights.sum())
+    left = left._replace(value=left.value + float(of_facts @ weights / weights.sum()))
     by_fact = sample.mean_by_fact(values - easier)
-    plain = measured(sample, values, weights).variance
-    if plain is None or left.variance is None:
-        return Controlled(left._replace(value=value).estimated, by_fact, None)
+    if without.variance is None or left.variance is None:
+        return Controlled(left.estimated, by_fact, None)
     variance = left.variance + of_unseen(sample)
-    found = left._replace(value=value, variance=variance).estimated
-    return Controlled(found, by_fact, len(sample.fact) * plain / variance)
+    n_effective = len(sample.fact) * without.variance / variance
+    return Controlled(left._replace(variance=variance).estimated, by_fact, n_effective)
 
 
 def of_unseen(sample: Crossed) -> float:
@@ -193,62 +180,64 @@ def of_unseen(sample: Crossed) -> float:
 
 def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:
     """What each sampled prompt is expected to score more than its fact's others."""
-    centred = values - sample.mean_by_fact(values)[sample.fact]
-    parts = np.stack([p - sample.mean_by_fact(p)[sample.fact] for p in control.within.T], axis=1)
+    parts = np.stack([centred(sample.fact, each) for each in control.within.T], axis=1)
     degrees = summed(fold, np.maximum(0.0, sample.n_asked - 1.0), N_FOLDS)
-    coefficients = cross_fitted(parts, centred, fold[sample.fact], degrees)
-    predicted: FloatArray = (control.within * coefficients[fold[sample.fact]]).sum(axis=1)
+    of_prompt = fold[sample.fact]
+    coefficients = cross_fitted(parts, centred(sample.fact, values), of_prompt, degrees)
+    predicted: FloatArray = (control.within * coefficients[of_prompt]).sum(axis=1)
     return predicted
 
 
-def _between(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:
-    """What each fact is expected to score more than others of its stratum.
+class Foreseen(NamedTuple):
+    """How much more each unit is expected to score than others of its stratum, and by what.
 
-    Nothing, where all facts were asked: then what is said of facts cancels.
+    `slopes` has a row per unit, and a column for each of `beside` and for what is known.
     """
-    if sample.is_asked.all():
-        return np.zeros(sample.n_facts)
-    stratum, asked = sample.strata, sample.is_asked
-    means = sample.mean_by_fact(values)[asked]
-    known = control.means[asked]
-    y, x = (each - group_means(stratum[asked], each) for each in (means, known))
-    degrees = summed(fold[asked], np.ones(int(asked.sum())), N_FOLDS)
-    coefficients = cross_fitted(x[:, None], y, fold[asked], degrees)
-    more: FloatArray = (control.means - group_means(stratum, control.means)) * coefficients[fold, 0]
-    return more
+
+    more: FloatArray
+    slopes: FloatArray
 
 
-def cross_fitted(x: FloatArray, y: FloatArray, fold: IntArray, degrees: FloatArray) -> FloatArray:
-    """The shrunk coefficients of y on x for each fold, fitted to all other folds: folds × x's."""
-    n = x.shape[1]
-    squares, products, totals = np.zeros((N_FOLDS, n, n)), np.zeros((N_FOLDS, n)), np.zeros(N_FOLDS)
-    for each in range(N_FOLDS):
-        mine = fold == each
-        squares[each] = x[mine].T @ x[mine]
-        products[each], totals[each] = x[mine].T @ y[mine], (y[mine] ** 2).sum()
-    return np.stack(
-        [
-            _shrunk(
-                squares.sum(0) - squares[each],
-                products.sum(0) - products[each],
-                float(totals.sum() - totals[each]),
-                float(degrees.sum() - degrees[each]),
-            )
-            for each in range(N_FOLDS)
-        ]
-    )
+def foreseen(
+    scores: FloatArray,
+    known: FloatArray,
+    asked: IntArray,
+    stratum: IntArray,
+    fold: IntArray,
+    *beside: FloatArray,
+) -> Foreseen:
+    """Foretell units (facts, or queries) from what a control knows of all of them.
+
+    `scores` are those of the `asked` units, by number; `beside` are further columns that tell their
+    scores, and that say nothing of others.
+    """
+    columns = (*(each[asked] for each in beside), centred(stratum[asked], known[asked]))
+    y = centred(stratum[asked], scores)
+    slopes = cross_fitted(np.stack(columns, axis=1), y, fold[asked])[fold]
+    return Foreseen(centred(stratum, known) * slopes[:, -1], slopes)
 
 
-def _shrunk(squares: FloatArray, products: FloatArray, total: float, degrees: float) -> FloatArray:
-    """Least squares from sums, times 1 − 1/F."""
+def cross_fitted(
+    x: FloatArray, y: FloatArray, fold: IntArray, degrees: FloatArray | None = None
+) -> FloatArray:
+    """The shrunk coefficients of y on x for each fold, fitted to all other folds: folds × x's.
+
+    `degrees` of freedom of each fold; null: as many as it has rows.
+    """
+    own = np.bincount(fold, minlength=N_FOLDS) if degrees is None else degrees
+    others = [fold != each for each in range(N_FOLDS)]
+    left = own.sum() - own
+    return np.stack([_shrunk(x[o], y[o], float(n)) for o, n in zip(others, left, strict=True)])
+
+
+def _shrunk(x: FloatArray, y: FloatArray, degrees: float) -> FloatArray:
+    """Least squares, times 1 − 1/F."""
+    squares, products = x.T @ x, x.T @ y
     rank = int(np.linalg.matrix_rank(squares, hermitian=True))
-    left = degrees - rank
-    if not rank or left <= 0:
-        return np.zeros(len(products))
     fitted = np.linalg.pinv(squares, rcond=1e-10, hermitian=True) @ products
     explained = float(fitted @ products)
-    if explained <= 0:
+    if not rank or degrees <= rank or explained <= 0:
         return np.zeros(len(products))
-    noise = max(0.0, total - explained) / left
+    noise = max(0.0, float(y @ y) - explained) / (degrees - rank)
     shrunk: FloatArray = fitted * max(0.0, 1 - rank * noise / explained)
     return shrunk

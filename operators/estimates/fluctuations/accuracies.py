@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray, half_width
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.components import Components, error_variance, noise
+from factsweep.operators.estimates.intervals import half_width
 
 
 class Accuracies(NamedTuple):

@@ -93,9 +93,7 @@ def drawn(fit: Fit, n_draws: int, rng: np.random.Generator) -> FloatArray:
     return np.clip(draws, *np.transpose(_BOUNDS))
 
 
-def any_right(
-    of: Shape, n_more: FloatArray | IntArray | int, n_wrong: FloatArray | IntArray | int
-) -> FloatArray:
+def any_right(of: Shape, n_more: Number, n_wrong: Number) -> FloatArray:
     """The chance that any of `n_more` prompts is right, of a unit that was wrong in `n_wrong`.
 
     >>> even = Shape(np.array(1.0), np.array(1.0))

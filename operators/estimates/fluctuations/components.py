@@ -18,12 +18,12 @@ Source: Searle, Casella and McCulloch 1992, chapter 5 (Henderson's methods 1 and
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray, summed
-from factsweep.operators.estimates.fluctuations.templates import FEW, Fits, fitted
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.fluctuations.templates import FEW, Fits, differences, fitted
+from factsweep.operators.estimates.groups import summed
 
 APART = "the templates of some relations were not yet compared with each other"
 
@@ -51,8 +51,8 @@ def components(sample: Crossed, values: FloatArray) -> Components | None:
         return None
     of_cell, name, rest = _shares(sample, values, fits)
     # The fit's residual is of means over the names asked in a template, which lessen all but one.
-    left = _left_by_means(sample)
-    kept = of_cell + name * left.name + rest * left.rest
+    of_name, of_rest = _left_by_means(sample)
+    kept = of_cell + name * of_name + rest * of_rest
     within = fits.residual / kept if kept > 0 else np.zeros_like(fits.residual)
     return Components(
         fits.variance, of_cell * within, name * within, rest * within, fits.degrees, fits
@@ -64,7 +64,7 @@ def compared(sample: Crossed, values: FloatArray) -> Components | None:
     found = components(sample, values)
     if found is None or not sample.is_asked.all():
         return None
-    return found if all(fit.known for fit in found.fits.each) else None
+    return found if found.fits.known else None
 
 
 def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
@@ -100,17 +100,11 @@ def own_noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
     return max(0.0, float(np.trace(alike))) / whole * fit.sandwich
 
 
-class _Left(NamedTuple):
-    """What of the variance of names, and of the rest, a mean over the asked names leaves."""
+def _left_by_means(sample: Crossed) -> tuple[float, float]:
+    """What of the variance of names, and of the rest, differs between the means of templates.
 
-    name: float
-    rest: float
-
-
-def _left_by_means(sample: Crossed) -> _Left:
-    """What differs between a fact's templates by the names that each was asked under.
-
-    Names that a fact was asked under in all of its templates differ between none of them.
+    They are over the names that a fact was asked under in each; names that it was asked under in
+    all of its templates differ between none of them.
     """
     of, group = sample.fact_template
     n_templates = np.bincount(of, minlength=sample.n_facts)
@@ -120,16 +114,15 @@ def _left_by_means(sample: Crossed) -> _Left:
     shared = np.bincount(of_name, np.bincount(in_name, each) ** 2, sample.n_facts)
     over = 1 / np.maximum(1, n_templates)
     degrees = max(1, int((n_templates - 1).clip(0).sum()))
-    return _Left(
-        float((alone - shared * over).sum()) / degrees, float((alone * (1 - over)).sum()) / degrees
-    )
+    left = alone - shared * over, alone * (1 - over)
+    return float(left[0].sum()) / degrees, float(left[1].sum()) / degrees
 
 
 def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, float, float]:
     """The shares of fact × template, name and rest in what is not the templates'."""
-    every, n_every = _differences(sample.fact, values)
-    by_template, n_template = _differences(sample.fact_template[1], values)
-    by_name, n_name = _differences(sample.fact_name[1], values)
+    every, n_every = differences(sample.fact, values)
+    by_template, n_template = differences(sample.fact_template[1], values)
+    by_name, n_name = differences(sample.fact_name[1], values)
     n_other = n_every - n_template - n_name
     both = (every - by_template - by_name) / n_other if n_other > 0 else None
     names = by_name / n_name if n_name > 0 else None
@@ -145,30 +138,16 @@ def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, flo
     return (within - rest) / total, name / total, rest / total
 
 
-def _differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
-    """Half the sum of squared differences within groups, and how many there are."""
-    n = np.bincount(group)
-    sums, squares = np.bincount(group, values), np.bincount(group, values**2)
-    return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
-
-
-class Errors(NamedTuple):
-    """What each component adds to the variance of an estimate, by relation."""
-
-    template: FloatArray
-    fact_template: FloatArray
-    name: FloatArray
-    rest: FloatArray
-
-
 def error_variance(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
     """The variance of Σ w·y over the sample about Σ W·y over the full run, by relation."""
-    total: FloatArray = np.sum(errors(sample, weights, found), axis=0)
+    total: FloatArray = errors(sample, weights, found).sum(axis=0)
     return total
 
 
-def errors(sample: Crossed, weights: FloatArray, found: Components) -> Errors:
+def errors(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
     """Split the variance of Σ w·y over the sample about Σ W·y over the full run.
+
+    Sources (template, fact × template, name, rest) × relations.
 
     `weights` has what a fact weighs in the full run. With u the weight of a prompt in the estimate
     minus that in the full run, a component of variance S² adds S² · Σ (sum of u over a level)²:
@@ -187,11 +166,13 @@ def errors(sample: Crossed, weights: FloatArray, found: Components) -> Errors:
         return summed(sample.relation, by_fact)
 
     everyone = np.arange(len(cell))
-    return Errors(
-        found.template * template_level(sample, weights, cell),
-        found.fact_template * level(*sample.fact_template, n_templates),
-        found.name * level(*sample.fact_name, sample.n_names),
-        found.rest * level(sample.fact, everyone, sample.n_prompts),
+    return np.stack(
+        [
+            found.template * template_level(sample, weights, cell),
+            found.fact_template * level(*sample.fact_template, n_templates),
+            found.name * level(*sample.fact_name, sample.n_names),
+            found.rest * level(sample.fact, everyone, sample.n_prompts),
+        ]
     )
 
 

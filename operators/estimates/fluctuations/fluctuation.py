@@ -1,18 +1,11 @@
 """The fluctuation's standard deviation, with the noise of sampling taken out, and its range."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    half_width,
-    summed,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
 from factsweep.operators.estimates.fluctuations.components import (
     APART,
@@ -20,7 +13,8 @@ from factsweep.operators.estimates.fluctuations.components import (
     compared,
     own_noise,
 )
-from factsweep.operators.estimates.shares import UNSEEN
+from factsweep.operators.estimates.groups import group_means, spread, summed
+from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width, within_bounds
 from factsweep.operators.seeds import generator
 
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
@@ -40,8 +34,10 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
     """
     found = compared(sample, values)
-    if found is None:
-        return Estimated(None, None, None, APART)
+    return Estimated(None, None, None, APART) if found is None else _sd(sample, values, found)
+
+
+def _sd(sample: Crossed, values: FloatArray, found: Components) -> Estimated:
     names = of_names(sample, values, found)
     facts = np.bincount(sample.relation)
     total, variance = 0.0, 0.0
@@ -54,13 +50,22 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     return Estimated(float(value), float(low), float(high))
 
 
-def told_apart(sample: Crossed, values: FloatArray) -> float | None:
-    """The half-width of the SD's interval, in SDs; null above .2: extremes of noise say nothing."""
-    sd, low, high, _ = fluctuation_sd(sample, values)
-    if not sd or low is None or high is None:
-        return None
-    half = (high - low) / 2 / sd
-    return half if half <= _UNSURE else None
+class Apart(NamedTuple):
+    """Templates that are told apart, and the half-width of the SD's interval, in SDs."""
+
+    split: Components
+    error: float
+
+
+def told_apart(sample: Crossed, values: FloatArray) -> Apart | Estimated:
+    """What extremes are estimated from; with an error above .2 none: those of noise say nothing."""
+    found = compared(sample, values)
+    if found is None:
+        return Estimated(None, None, None, APART)
+    sd = _sd(sample, values, found)
+    if not sd.value or sd.width is None or sd.width / 2 / sd.value > _UNSURE:
+        return Estimated(None, None, None, ALIKE)
+    return Apart(found, sd.width / 2 / sd.value)
 
 
 def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
@@ -78,7 +83,7 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
 
 
 def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
-    """The noise of the events that were not seen, as many in all as of a share (`shares.py`)."""
+    """The noise of the events that were not seen, as many in all as of a share (`intervals.py`)."""
     more: FloatArray = found.fits.each[relation].inverse * (
         UNSEEN * sample.left / max(1.0, found.degrees)
     )
@@ -92,22 +97,12 @@ def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArr
     the mean of all, and a sample without any what `components` makes of other templates.
     """
     of, group = sample.fact_template
-    n, sums, squares = (
-        np.bincount(group, each) for each in (np.ones(len(group)), values, values**2)
-    )
-    several = n > 1
-    n_names = sample.n_names[of]
-    spread = (squares[several] - sums[several] ** 2 / n[several]) / (n[several] - 1)
-    spread *= (n_names[several] - 1) / n_names[several]
-    relation = sample.relation[of][several]
-    n_relations = len(sample.n_templates)
-    total, count = (
-        summed(relation, spread, n_relations),
-        np.bincount(relation, minlength=n_relations),
-    )
-    unknown = (found.name + found.rest) / 2
-    typical = np.full(n_relations, spread.mean()) if several.any() else unknown
-    mean: FloatArray = np.divide(total, count, out=typical, where=count > 0)
+    several = np.bincount(group) > 1
+    n_names, relation = sample.n_names[of][several], sample.relation[of][several]
+    own = spread(group, values)[several] * (n_names - 1) / n_names
+    count = np.bincount(relation, minlength=len(sample.n_templates))
+    typical = own.mean() if several.any() else (found.name + found.rest) / 2
+    mean = np.where(count > 0, group_means(relation, own, len(count)), typical)
     n_facts = np.bincount(sample.relation)
     return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2
 
@@ -126,12 +121,10 @@ def fluctuation_range(
     from what the sample leaves open (`accuracies.py`), which vary as much as the templates do, and
     each gives a range. Their mean is the estimate; the interval is theirs, with the SD's error.
     """
-    found = compared(sample, values)
-    if found is None:
-        return Estimated(None, None, None, APART)
-    error = told_apart(sample, values)
-    if error is None:
-        return Estimated(None, None, None, ALIKE)
+    apart = told_apart(sample, values)
+    if isinstance(apart, Estimated):
+        return apart
+    found, error = apart
     rng = generator(seed, "fluctuation_range")
     share = np.bincount(sample.relation) / sample.n_facts
     names = np.sqrt(max(0.0, float(share**2 @ of_names(sample, values, found))))

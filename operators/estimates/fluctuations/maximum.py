@@ -13,26 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import (
-    Crossed,
-    Estimated,
-    FloatArray,
-    IntArray,
-    exactly,
-    half_width,
-    within_bounds,
-)
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
 from factsweep.operators.estimates.fluctuations.beta_binomial import any_right, correlation, shape
 from factsweep.operators.estimates.fluctuations.components import (
-    APART,
     compared,
     components,
     error_variance,
 )
-from factsweep.operators.estimates.fluctuations.fluctuation import ALIKE, told_apart
+from factsweep.operators.estimates.fluctuations.fluctuation import told_apart
 from factsweep.operators.estimates.fluctuations.templates import Fits
 from factsweep.operators.estimates.fluctuations.templates import fitted as effects_of
+from factsweep.operators.estimates.intervals import Estimated, exactly, half_width, within_bounds
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.seeds import generator
 
@@ -74,13 +66,10 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     """
     if sample.is_all:
         return exactly(_best_of_all(sample, correct))
-    split = compared(sample, correct)
-    if split is None:
-        return Estimated(None, None, None, APART)
-    error = told_apart(sample, correct)
-    if error is None:
-        return Estimated(None, None, None, ALIKE)
-    means = np.concatenate([each.fitted for each in accuracies(sample, correct, split)])
+    apart = told_apart(sample, correct)
+    if isinstance(apart, Estimated):
+        return apart
+    means = np.concatenate([each.fitted for each in accuracies(sample, correct, apart.split)])
     found = hits(sample, correct, means)
     of = None if found is None else compared(*found)
     if found is None or of is None:
@@ -101,20 +90,29 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
         lead += weight * float(best.mean() - each.shrunk.mean())
         naive += weight * float(each.fitted.max())
         value += weight * float(each.shrunk.max())
-    judged = _judged(found, made)
-    half = abs(coins) + float(np.hypot(1.96 * total.std(), error * lead))
+    judged = _judged(*found, made).value
+    half = abs(coins) + float(np.hypot(1.96 * total.std(), apart.error * lead))
     low, high = min(judged, value) - half, max(naive, value) + half
     return Estimated(value, max(0.0, low), min(1.0, high))
 
 
-def _judged(of: Hits, made: "Choice") -> float:
-    """What the halves' choices give, each judged on the half that did not choose."""
-    shares = np.bincount(of.sample.relation) / of.sample.n_facts
-    value = float(of.sample.mean_by_fact(of.chance).mean())
+class _Judged(NamedTuple):
+    """What the halves' choices give, and its variance about the facts' means."""
+
+    value: float
+    variance: float
+
+
+def _judged(sample: Crossed, values: FloatArray, made: "Choice") -> _Judged:
+    """Judge each half's choices on the half that did not choose."""
+    shares = np.bincount(sample.relation) / sample.n_facts
+    value, variance = float(sample.mean_by_fact(values).mean()), 0.0
     for relation, (share, best) in enumerate(zip(shares, made.templates, strict=True)):
         for template, judge in zip(best, made.judged_by, strict=True):
-            value += share * float(judge.each[relation].effects[template]) / 2
-    return value
+            fit, residual = judge.each[relation], judge.residual[relation]
+            value += share * float(fit.effects[template]) / 2
+            variance += share**2 * float(residual * fit.inverse[template, template]) / 4
+    return _Judged(value, variance)
 
 
 def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None:
@@ -182,7 +180,7 @@ def choice(sample: Crossed, correct: FloatArray, *, seed: int) -> Choice | None:
     """Let each half choose; null where a half has not compared all templates."""
     first = _half(sample, seed)
     one, other = (_fit_of(sample, correct, mine) for mine in (first, ~first))
-    if one is None or other is None or not (_is_known(one) and _is_known(other)):
+    if one is None or other is None or not (one.known and other.known):
         return None
     best = [[int(fit.effects.argmax()) for fit in half.each] for half in (one, other)]
     return Choice(first, np.transpose(best), (other, one))
@@ -196,23 +194,12 @@ def chosen(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     found, made = components(sample, correct), choice(sample, correct, seed=seed)
     if found is None or made is None or not sample.is_asked.all():
         return Estimated(None, None, None, HALVES)
-    shares = np.bincount(sample.relation) / sample.n_facts
-    weights = np.ones(sample.n_facts) / sample.n_facts
-    value = float(weights @ sample.mean_by_fact(correct))
-    variance = float(error_variance(sample, weights, found).sum())
-    for relation, (share, best) in enumerate(zip(shares, made.templates, strict=True)):
-        for template, judge in zip(best, made.judged_by, strict=True):
-            fit, residual = judge.each[relation], judge.residual[relation]
-            value += share * float(fit.effects[template]) / 2
-            variance += share**2 * float(residual * fit.inverse[template, template]) / 4
+    value, variance = _judged(sample, correct, made)
     if sample.is_all:
         return exactly(value)
-    half = half_width(variance, found.degrees)
-    return within_bounds(value, half)
-
-
-def _is_known(fits: Fits) -> bool:
-    return all(fit.known for fit in fits.each)
+    weights = np.ones(sample.n_facts) / sample.n_facts
+    variance += float(error_variance(sample, weights, found).sum())
+    return within_bounds(value, half_width(variance, found.degrees))
 
 
 def _fit_of(sample: Crossed, correct: FloatArray, facts: BoolArray) -> Fits | None:

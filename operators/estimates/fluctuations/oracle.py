@@ -13,8 +13,9 @@ wrong in all that it was asked may be right in the next. So there is no estimate
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, Estimated, FloatArray, IntArray, exactly
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.beta_binomial import any_right, drawn, fitted, shape
+from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.seeds import generator
 
 BRACKET = (

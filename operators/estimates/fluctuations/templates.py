@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray, summed
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.groups import centred, group_means, summed
 
 # Below this many degrees of freedom a relation's residual leans on that of all.
 FEW = 20.0
@@ -53,6 +54,11 @@ class Fits:
     variance: FloatArray
     degrees: float
 
+    @property
+    def known(self) -> bool:
+        """Whether the templates of every relation were all compared."""
+        return all(fit.known for fit in self.each)
+
 
 def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
     """Fit every relation; null where there is nothing to tell the noise by."""
@@ -64,16 +70,20 @@ def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
     common = squares.sum() / degrees.sum()
     lean = np.where(degrees < FEW, FEW, 0.0)
     residual = (squares + lean * common) / (degrees + lean)
-    typical = max(0.0, within_facts(sample, values) - common)
+    squared, n_pairs = differences(sample.fact, values)
+    typical = max(0.0, squared / max(1, n_pairs) - common)
     variance = [_between(fit, own, typical) for fit, own in zip(fits, residual, strict=True)]
     return Fits(fits, residual, np.array(variance), float(degrees.sum()))
 
 
-def within_facts(sample: Crossed, values: FloatArray) -> float:
-    """Half the mean squared difference of two prompts of a fact; 0 without any such two."""
-    sums, squares = (np.bincount(sample.fact, each, sample.n_facts) for each in (values, values**2))
-    n = sample.n_asked
-    return float((n * squares - sums**2).sum() / max(1, (n * (n - 1)).sum()))
+def differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
+    """Half the sum of squared differences of two within a group, and how many such two there are.
+
+    Their ratio is the variance within groups that are alike.
+    """
+    n = np.bincount(group)
+    sums, squares = np.bincount(group, values), np.bincount(group, values**2)
+    return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
 
 
 def _between(fit: Fit, residual: float, typical: float) -> float:
@@ -85,7 +95,7 @@ def _between(fit: Fit, residual: float, typical: float) -> float:
 
 def _fits(sample: Crossed, values: FloatArray) -> tuple[Fit, ...]:
     fact, group = sample.fact_template
-    means = np.bincount(group, values) / np.bincount(group)
+    means = group_means(group, values)
     template = np.empty(len(fact), np.int64)
     template[group] = sample.template
     # Groups are sorted by fact, but facts need not be by relation.
@@ -106,12 +116,12 @@ def _fit(
     met[fact, template] = 1.0
     n = met.sum(axis=1)
     weight: FloatArray = _weights(n, n_names[ids])
-    centred = means - (np.bincount(fact, means, len(ids)) / n)[fact]
+    off = centred(fact, means)
     equations = _equations(met, weight)
     inverse = np.asarray(np.linalg.pinv(equations, rcond=1e-10, hermitian=True), np.float64)
-    effects: FloatArray = inverse @ summed(template, weight[fact] * centred, n_templates)
+    effects: FloatArray = inverse @ summed(template, weight[fact] * off, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
-    residual: FloatArray = centred - effects[template] + ((met @ effects) / n)[fact]
+    residual: FloatArray = off - effects[template] + ((met @ effects) / n)[fact]
     degrees = float(len(means) - len(ids) - rank)
     sandwich = _sandwich(met, weight, residual, inverse, (fact, template))
     unit: FloatArray = inverse @ _equations(met, weight**2) @ inverse

@@ -55,15 +55,16 @@ def along(
     base = labels.index(reference)
     reach = _reach(rounds)
     best, worst = _ranks(rounds)
-    p_holm = _tested(facts, labels, reference)
+    p_values = _tested(facts, labels, reference)
     found = []
     for place, label in enumerate(labels):
         own = estimate(rounds[:, place], degrees)
         change = estimate(rounds[:, place] - rounds[:, base], degrees)
         band = (own.value - reach[place], own.value + reach[place]) if own.value is not None else ()
-        found.append((label, *own, *(band or (None, None)), *change, p_holm[place]))
+        found.append((label, *own, *(band or (None, None)), *change, p_values[place]))
     told = pl.DataFrame(found, schema=dict(list(ALONG.items())[:10]), orient="row")
     return told.with_columns(
+        holm(pl.col("p_holm")),
         rank_low=pl.Series(best, dtype=pl.Int64),
         rank_high=pl.Series(worst, dtype=pl.Int64),
         n_pairs=pl.lit(facts.height // len(labels), pl.Int64),
@@ -137,14 +138,13 @@ def possible_ranks(better: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
 
 
 def _tested(facts: pl.DataFrame, labels: Sequence[str], reference: str) -> list[float | None]:
-    """Holm's p-values of the differences from the reference, in the order of the labels."""
+    """The p-values of the differences from the reference, in the order of the labels."""
     change = pl.col("numerator") - pl.col("numerator_reference")
     base = facts.filter(label=reference).select(*FACT, numerator_reference="numerator")
     rows = facts.join(base, on=FACT)
-    found = [
+    return [
         None
         if label == reference
         else sign_flip(rows.filter(label=label).select(change).to_series().to_numpy())
         for label in labels
     ]
-    return holm(found)

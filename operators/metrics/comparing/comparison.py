@@ -20,7 +20,7 @@ from factsweep.operators.metrics.comparing.paired_tests import (
     mcnemar,
     sign_flip,
 )
-from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.comparing.pairing import Unit, in_both
 from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
     FloatArray,
@@ -86,7 +86,7 @@ def compare_ranked(
     with a confidence in both count, or all of the facts of both (`unit`). No interval where a pair
     has several (encoder models): rounds would resample prompts.
     """
-    runs = [_sampled(*each, unit) for each in ((first, second), (second, first))]
+    runs = [numbered(each) for each in in_both(first, second, unit)]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
     weights = [drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
     metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
@@ -142,15 +142,8 @@ def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     >>> corrected(rows.filter(metric="acc_at_1"))["p_holm"].to_list()
     [0.03]
     """
-    families: dict[str | None, list[int]] = {}
-    for place, (metric, relation) in enumerate(comparison.select("metric", "relation_id").rows()):
-        families.setdefault(relation and metric, []).append(place)
-    p_holm: list[float | None] = [None] * comparison.height
-    p_values = comparison["p"].to_list()
-    for places in families.values():
-        for place, p in zip(places, holm([p_values[each] for each in places]), strict=True):
-            p_holm[place] = p
-    return comparison.with_columns(p_holm=pl.Series(p_holm, dtype=pl.Float64))
+    family = pl.when(pl.col("relation_id").is_not_null()).then(pl.col("metric"))
+    return comparison.with_columns(p_holm=holm(pl.col("p")).over(family))
 
 
 def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> dict[str, Any]:
@@ -184,10 +177,3 @@ def _p_value(metric: str, changes: FloatArray) -> float | None:
 def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """The rows as COMPARISON."""
     return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
-
-
-def _sampled(own: pl.DataFrame, other: pl.DataFrame, unit: Unit) -> pl.DataFrame:
-    """The prompts that are compared with what `own` says of them, each with its number (`unit`)."""
-    on = ("prompt_id",) if unit == "prompt" else FACT
-    one, others = (each.with_columns(pl.col(on).cast(pl.String)) for each in (own, other))
-    return numbered(one.join(others, on=on, how="semi"))

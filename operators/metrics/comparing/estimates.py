@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.comparing.verdict import HIGHER_IS_BETTER, Outcome, Verdict
+from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Verdict, direction, told
 from factsweep.operators.schemas import schema
 
 DIFFERENCES = schema(
@@ -49,20 +49,14 @@ def differences(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     Columns in: metric, value, full_low, full_high. What has no value or no interval in one of them
     has no difference.
     """
-    rows = []
     names = ("value", "full_low", "full_high")
-    there = {each["metric"]: each for each in second.iter_rows(named=True)}
-    for one in first.iter_rows(named=True):
-        other = there.get(one["metric"])
-        if other is None:
-            continue
-        known = [each[name] for each in (one, other) for name in names]
-        found = (
-            (None, None, None)
-            if None in known
-            else difference(Known(*known[:3]), Known(*known[3:]))
-        )
-        rows.append((one["metric"], one["value"], other["value"], *found))
+    both = first.join(second, on="metric", suffix="_other", maintain_order="left")
+    rows = []
+    columns = ("metric", *names, *(f"{name}_other" for name in names))
+    for metric, *known in both.select(columns).iter_rows():
+        one, other = known[:3], known[3:]
+        found = (None,) * 3 if None in known else difference(Known(*one), Known(*other))
+        rows.append((metric, one[0], other[0], *found))
     return pl.DataFrame(rows, schema=DIFFERENCES, orient="row")
 
 
@@ -74,28 +68,18 @@ def judged(rows: pl.DataFrame, metrics: Sequence[str], margin: float) -> Verdict
     """
     known = {row["metric"]: row for row in rows.iter_rows(named=True)}
     found = [_judged(metric, known.get(metric), margin) for metric in metrics]
-    worst: tuple[Outcome, ...] = ("regression", "not enough evidence", "improvement")
-    for outcome in worst:
-        for each in found:
-            if each.outcome == outcome:
-                return each
-    return found[0]
+    return min(found, key=lambda each: WORST_FIRST.index(each.outcome))
 
 
 def _judged(metric: str, row: dict[str, float | None] | None, margin: float) -> Verdict:
-    number, low, high = (
-        (None,) * 3 if row is None else (row[n] for n in ("difference", "ci_low", "ci_high"))
-    )
+    names = ("difference", "ci_low", "ci_high")
+    number, low, high = (None,) * 3 if row is None else (row[name] for name in names)
     if number is None or low is None or high is None:
         return Verdict("not enough evidence", f"{metric} has no estimate with an interval in both.")
-    seen = (
-        f"{metric} of all prompts of these facts {'fell' if number < 0 else 'rose'} by "
-        f"{abs(number):.4f} (95 % interval {low:z.4f} to {high:z.4f})"
-    )
+    seen = told(f"{metric} of all prompts of these facts", number, low, high)
     if low > margin or high < -margin:
-        better = (number > 0) == HIGHER_IS_BETTER[metric]
-        outcome: Outcome = "improvement" if better else "regression"
-        return Verdict(outcome, f"{seen}, all of which exceeds the {margin:.4g} threshold.")
+        why = f"all of which exceeds the {margin:.4g} threshold"
+        return Verdict(direction(metric, number), f"{seen}, {why}.")
     if max(-low, high) <= margin:
         return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
     why = f"and the interval is not on one side of the {margin:.4g} threshold; a larger budget may"

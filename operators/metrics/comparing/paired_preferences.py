@@ -5,9 +5,8 @@ Every table here can be made relation by relation and put together (`pl.concat`)
 
 import polars as pl
 
-from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.paired_terms import PAIRED
-from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.comparing.paired_terms import PAIRED, terms
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit, check_prompts, in_both
 from factsweep.operators.metrics.distractors import distractors
 from factsweep.operators.metrics.distractors.preference import (
     AGGREGATIONS,
@@ -20,7 +19,6 @@ from factsweep.operators.metrics.distractors.preference import (
 METRICS = tuple(
     metric for metric in distractors.METRICS if metric.name.startswith(("min_at_", "avg_at_"))
 )
-_SECOND = "_second"
 
 
 def paired_preferences(
@@ -35,18 +33,10 @@ def paired_preferences(
     Raises:
         InputError: a prompt stands twice in a run.
     """
-    for name, run in {"first": first, "second": second}.items():
-        if run["prompt_id"].is_duplicated().any():
-            raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    if unit == "prompt":
-        first, second = (
-            own.join(other, on="prompt_id", how="semi")
-            for own, other in ((first, second), (second, first))
-        )
-    shared = [n for n in numbers(first) if n in numbers(second)]
-    found = [
-        _terms(first, second, aggregation, n, unit) for n in shared for aggregation in AGGREGATIONS
-    ]
+    check_prompts(first, second)
+    runs = in_both(first, second, unit)
+    shared = [n for n in numbers(runs[0]) if n in numbers(runs[1])]
+    found = [_terms(*runs, aggregation, n, unit) for n in shared for aggregation in AGGREGATIONS]
     return pl.concat([PAIRED.to_frame(), *found])
 
 
@@ -67,22 +57,16 @@ def _terms(
     first: pl.DataFrame, second: pl.DataFrame, aggregation: Aggregation, n: int, unit: Unit
 ) -> pl.DataFrame:
     """One metric's rows."""
-    values, others = pl.col("values"), pl.col(f"values{_SECOND}")
-    facts = [_by_fact(run, aggregation, n) for run in (first, second)]
-    changes = (others - values).list.eval(pl.element() ** 2).list.mean()
-    terms = facts[0].join(facts[1], on=FACT, suffix=_SECOND).sort(FACT)
-    terms = terms.with_columns(
-        metric=pl.lit(f"{aggregation}_at_{n}"),
-        first=values.list.mean(),
-        second=others.list.mean(),
-        denominator=pl.lit(1),
-        squares=changes if unit == "prompt" else None,
-        n_prompts=values.list.len() if unit == "prompt" else None,
-    )
-    return terms.select(pl.col(name).cast(kind) for name, kind in PAIRED.items())
-
-
-def _by_fact(run: pl.DataFrame, aggregation: Aggregation, n: int) -> pl.DataFrame:
-    """K after each cloze of each fact that has n distractors, in the order of the clozes."""
+    values, others = pl.col("values"), pl.col("values_second")
+    # K after each cloze of each fact that has n distractors, in the order of the clozes.
     own = knowledge(aggregation, n).sort_by("prompt_id")
-    return with_n(run, n).group_by(pl.col(FACT).cast(pl.String)).agg(values=own)
+    one, other = (
+        with_n(run, n).group_by(pl.col(FACT).cast(pl.String)).agg(values=own)
+        for run in (first, second)
+    )
+    facts = one.join(other, on=FACT, suffix="_second").sort(FACT)
+    facts = facts.with_columns(mean=values.list.mean(), mean_second=others.list.mean())
+    changes = (others - values).list.eval(pl.element() ** 2).list.mean()
+    squares, n_prompts = (changes, values.list.len()) if unit == "prompt" else (pl.lit(None),) * 2
+    facts = facts.with_columns(n_prompts=n_prompts)
+    return terms(facts, f"{aggregation}_at_{n}", "mean", squares=squares)

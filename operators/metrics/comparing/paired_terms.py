@@ -5,15 +5,13 @@ holds the answers of one relation.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import template_hits
-from factsweep.operators.metrics.comparing.pairing import FACT, Unit
+from factsweep.operators.metrics.comparing.pairing import FACT, Unit, check_prompts, in_both
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.schemas import schema
 
@@ -51,25 +49,26 @@ def paired_terms(
     Raises:
         InputError: a prompt stands twice in a run.
     """
+    check_prompts(first, second)
     columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
-    runs = _paired(first.select(columns), second.select(columns), unit)
+    runs = in_both(first.select(columns), second.select(columns), unit)
     values = {
         "share": _right().mean(),
         "known": pl.col("correct").any(),
         "robust": _right().mean() >= robust_share,
         "one_word": _summed(_single(), unit),
     }
-    facts = _by_fact(runs, values, n_turned=_right, n_reworded=_single)
-    consist = (consist_terms(each, by=by) for each in runs.sides)
-    best = (_best_hits(each) for each in runs.sides)
+    facts = _by_fact(runs, unit, values, n_turned=_right, n_reworded=_single)
+    consist = (consist_terms(each, by=by) for each in runs)
+    best = (_best_hits(each) for each in runs)
     n = _weight(unit)
     found = [
-        _terms(facts, "acc_at_1", "share", squares=pl.col("n_turned") / pl.col("n_prompts")),
-        _terms(facts, "one_word_ratio", "one_word", n, squares=pl.col("n_reworded")),
-        _terms(_side_by_side(facts, *consist), "consist", "numerator"),
-        _terms(facts, "coverage_oracle", "known"),
-        _terms(facts, "coverage_robust", "robust"),
-        _terms(_side_by_side(facts, *best), "coverage_maximum", "hit"),
+        terms(facts, "acc_at_1", "share", squares=pl.col("n_turned") / pl.col("n_prompts")),
+        terms(facts, "one_word_ratio", "one_word", n, squares=pl.col("n_reworded")),
+        terms(_side_by_side(facts, *consist), "consist", "numerator"),
+        terms(facts, "coverage_oracle", "known"),
+        terms(facts, "coverage_robust", "robust"),
+        terms(_side_by_side(facts, *best), "coverage_maximum", "hit"),
     ]
     return pl.concat(found)
 
@@ -87,14 +86,15 @@ def paired_calibration_terms(
     >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
     [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
+    check_prompts(first, second)
     columns = ("prompt_id", *FACT, "confidence", "correct")
-    runs = _paired(first.select(columns), second.select(columns), unit)
+    runs = in_both(first.select(columns), second.select(columns), unit)
     values = {"gap": _summed(_gap(), unit), "squared": _summed(_squared_gap(), unit)}
-    facts = _by_fact(runs, values, gap_change=_gap, squared_change=_squared_gap)
+    facts = _by_fact(runs, unit, values, gap_change=_gap, squared_change=_squared_gap)
     n = _weight(unit)
     found = [
-        _terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change")),
-        _terms(facts, "brier", "squared", n, squares=pl.col("squared_change")),
+        terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change")),
+        terms(facts, "brier", "squared", n, squares=pl.col("squared_change")),
     ]
     return pl.concat(found)
 
@@ -115,28 +115,6 @@ def _squared_gap(run: str = "") -> pl.Expr:
     return _gap(run) ** 2
 
 
-class _Runs(NamedTuple):
-    """The prompts of two runs that count; `joined`: side by side, where prompts are paired."""
-
-    sides: tuple[pl.DataFrame, pl.DataFrame]
-    joined: pl.DataFrame | None
-
-
-def _paired(first: pl.DataFrame, second: pl.DataFrame, unit: Unit) -> _Runs:
-    for name, run in {"first": first, "second": second}.items():
-        if run["prompt_id"].is_duplicated().any():
-            raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    if unit == "fact":
-        one, other = (each.with_columns(pl.col(FACT).cast(pl.String)) for each in (first, second))
-        sides = one.join(other, on=FACT, how="semi"), other.join(one, on=FACT, how="semi")
-        return _Runs(sides, None)
-    ids = [name for name in (*FACT, "template_id") if name in second.columns]
-    joined = first.join(second.drop(ids), on="prompt_id", suffix=_SECOND)
-    names = [name for name in joined.columns if name.endswith(_SECOND)]
-    own = {name: name.removesuffix(_SECOND) for name in names}
-    return _Runs((joined.drop(names), joined.drop(own.values()).rename(own)), joined)
-
-
 def _summed(value: pl.Expr, unit: Unit) -> pl.Expr:
     """What a fact adds to a mean over prompts; over facts, where these are paired."""
     return value.sum() if unit == "prompt" else value.mean()
@@ -147,19 +125,23 @@ def _weight(unit: Unit) -> pl.Expr:
 
 
 def _by_fact(
-    runs: _Runs, values: Mapping[str, pl.Expr], **changing: Callable[[str], pl.Expr]
+    runs: tuple[pl.DataFrame, pl.DataFrame],
+    unit: Unit,
+    values: Mapping[str, pl.Expr],
+    **changing: Callable[[str], pl.Expr],
 ) -> pl.DataFrame:
     """What each fact's prompts say in each run, and how far they change between the two.
 
     `changing` names sums of squared changes over the fact's prompts, each of the value that is
     given for the columns of a run; null where facts are paired.
     """
-    one, other = (_grouped(side, values) for side in runs.sides)
+    one, other = (_grouped(side, values) for side in runs)
     facts = one.join(other, on=FACT, suffix=_SECOND, maintain_order="left")
-    if runs.joined is None:
+    if unit == "fact":
         return facts.with_columns(**dict.fromkeys(("n_prompts", *changing), _NONE))
     squares = {name: ((of(_SECOND) - of("")) ** 2).sum() for name, of in changing.items()}
-    changes = _grouped(runs.joined, {"n_prompts": pl.len(), **squares})
+    joined = runs[0].join(runs[1], on="prompt_id", suffix=_SECOND)
+    changes = _grouped(joined, {"n_prompts": pl.len(), **squares})
     return facts.join(changes, on=FACT, maintain_order="left")
 
 
@@ -188,7 +170,7 @@ def _best_hits(answers: pl.DataFrame) -> pl.DataFrame:
     return found.select(*FACT, pl.col("hit").fill_null(False))
 
 
-def _terms(
+def terms(
     facts: pl.DataFrame,
     metric: str,
     term: str,

@@ -1,6 +1,5 @@
 """Tests of two runs over the same facts: McNemar's, its generalisation, and Holm's correction."""
 
-from collections.abc import Sequence
 from itertools import product
 from math import asin, erfc, sqrt
 from typing import NamedTuple
@@ -70,23 +69,19 @@ def sign_flip(changes: FloatArray) -> float | None:
     return float(beyond.mean() + tied.mean() / 2)
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Correct the p-values of one family of tests (Holm 1979); None is no test, and stays.
+def holm(p: pl.Expr) -> pl.Expr:
+    """Correct the p-values of one family of tests (Holm 1979); null is no test, and stays.
 
     The k-th smallest of m is multiplied by m − k + 1, and none is smaller than the one before it.
     The chance of any false alarm is then at most the level, however the tests depend on each
     other.
 
-    >>> holm([0.01, None, 0.04, 0.03])
+    >>> pl.DataFrame({"p": [0.01, None, 0.04, 0.03]}).select(holm(pl.col("p")))["p"].to_list()
     [0.03, None, 0.06, 0.06]
     """
-    order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for k, (p, place) in enumerate(order):
-        largest = max(largest, min(1.0, p * (len(order) - k)))
-        adjusted[place] = largest
-    return adjusted
+    place = p.rank("ordinal").cast(pl.Int64)
+    steps = (p * (p.count() - place + 1)).clip(upper_bound=1.0)
+    return steps.sort_by(place, nulls_last=True).cum_max().gather(place - 1)
 
 
 def cohens_h(first: float, second: float) -> float:

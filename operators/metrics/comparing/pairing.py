@@ -1,9 +1,12 @@
 """What two runs share: the prompts by fact, template and name, or at least the facts."""
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 import polars as pl
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.wording import count
 
 # What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
 Unit = Literal["prompt", "fact"]
@@ -25,14 +28,10 @@ class Shared(NamedTuple):
     first_facts: int
     second_facts: int
 
-    def __add__(self, more: tuple[int, ...]) -> Self:  # type: ignore[override]
-        """Both relations together."""
-        return type(self)(*(one + other for one, other in zip(self, more, strict=True)))
-
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
         """All relations together."""
-        return sum(parts, start=cls(*(0,) * len(cls._fields)))
+        return cls(*map(sum, zip((0,) * len(cls._fields), *parts, strict=True)))
 
     def left_out(self, unit: Unit) -> str:
         """What the first and the second alone have, for a narrow column.
@@ -56,34 +55,47 @@ first, 18 of the second'
         '13 facts, paired by fact, with 72 prompts in the first and 36 in the second; not paired: \
 0 facts of the first, 1 of the second'
         """
-        paired = f"{_counted(self.facts, 'fact')}, paired by fact"
+        paired = f"{count(self.facts, 'fact')}, paired by fact"
         if unit == "prompt":
-            paired = f"{_counted(self.prompts, 'prompt')} of {paired}, template and name"
+            paired = f"{count(self.prompts, 'prompt')} of {paired}, template and name"
         else:
-            own = _counted(self.own, "prompt")
+            own = count(self.own, "prompt")
             paired = f"{paired}, with {own} in the first and {self.other:,} in the second"
         alone, rest = self._alone(unit)
-        first = _counted(alone, unit)
+        first = count(alone, unit)
         return f"{paired}; not paired: {first} of the first, {rest:,} of the second"
 
 
 def shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
     """Count what the answers of two runs share; both need prompt_id, relation_id and pair_id."""
-    one, other = (each.select("prompt_id", *FACT) for each in (first, second))
-    prompts = one.join(other, on="prompt_id", how="semi").height
-    here, there = (each.select(FACT).unique() for each in (one, other))
-    facts = here.join(there, on=FACT, how="semi")
-    own, others = (each.join(facts, on=FACT, how="semi").height for each in (one, other))
-    return Shared(
-        prompts,
-        facts.height,
-        own,
-        others,
-        one.height - prompts,
-        other.height - prompts,
-        here.height - facts.height,
-        there.height - facts.height,
+    n_prompts = first.join(second, on="prompt_id", how="semi").height
+    own, others = (each.select(FACT) for each in in_both(first, second, "fact"))
+    n_facts = own.n_unique()
+    left_out = (
+        *(each.height - n_prompts for each in (first, second)),
+        *(each.select(FACT).n_unique() - n_facts for each in (first, second)),
     )
+    return Shared(n_prompts, n_facts, own.height, others.height, *left_out)
+
+
+def in_both(
+    first: pl.DataFrame, second: pl.DataFrame, unit: Unit
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of each run that count: of the prompts of both, or of the facts of both (`unit`)."""
+    on = ("prompt_id",) if unit == "prompt" else FACT
+    one, other = (each.with_columns(pl.col(on).cast(pl.String)) for each in (first, second))
+    return one.join(other, on=on, how="semi"), other.join(one, on=on, how="semi")
+
+
+def check_prompts(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    """Refuse runs that cannot be paired by prompts.
+
+    Raises:
+        InputError: a prompt stands twice in a run.
+    """
+    for name, run in {"first": first, "second": second}.items():
+        if run["prompt_id"].is_duplicated().any():
+            raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
 
 
 def unit_between(
@@ -106,10 +118,5 @@ def unit_of(first: pl.DataFrame, second: pl.DataFrame) -> Unit:
     A seed, a style or a choice of templates decides by which prompt a fact is sampled: by prompts,
     such facts would be lost. Both tables need prompt_id, relation_id and pair_id.
     """
-    facts = first.select(FACT).unique().join(second.select(FACT).unique(), on=FACT)
-    prompts = first.join(second.select("prompt_id"), on="prompt_id", how="semi")
-    return "prompt" if prompts.select(FACT).n_unique() == facts.height else "fact"
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'s' * (n != 1)}"
+    prompts, facts = (in_both(first, second, unit)[0].select(FACT) for unit in get_args(Unit))
+    return "prompt" if prompts.n_unique() == facts.n_unique() else "fact"

@@ -7,7 +7,7 @@ tolerance. All else is not enough evidence, whatever the difference.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
@@ -17,8 +17,10 @@ from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import higher_is_better
 from factsweep.operators.schemas import schema
 
-Outcome = Literal["regression", "improvement", "no change", "not enough evidence"]
+# What is said of several is the first of these that is said of any.
+Outcome = Literal["regression", "not enough evidence", "improvement", "no change"]
 
+WORST_FIRST: tuple[Outcome, ...] = get_args(Outcome)
 VERDICTS = schema("metric text, relation_id text, verdict text, reason text")
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
@@ -121,14 +123,13 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
 
 def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
     difference, low, high, p = (row[n] for n in ("difference", "ci_low", "ci_high", "p_holm"))
-    margin, seen = bar.margin, _seen(where, difference, low, high)
+    margin, seen = bar.margin, told(where, difference, low, high)
     matters = abs(difference) >= margin
     one_sided = min(difference * low, difference * high) > 0
     within = max(-low, high) <= margin
     if matters and one_sided and (p is None or p <= bar.alpha):
-        better = (difference > 0) == HIGHER_IS_BETTER[row["metric"]]
-        outcome: Outcome = "improvement" if better else "regression"
-        return Verdict(outcome, f"{seen}, which exceeds the {margin:.4g} threshold.")
+        why = f"which exceeds the {margin:.4g} threshold"
+        return Verdict(direction(row["metric"], difference), f"{seen}, {why}.")
     if not matters and within and row["n_pairs"] >= bar.min_facts:
         return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
@@ -142,7 +143,13 @@ def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
     return Verdict("not enough evidence", f"{seen}, {why}.")
 
 
-def _seen(where: str, difference: float, low: float, high: float) -> str:
+def direction(metric: str, difference: float) -> Outcome:
+    """Whether a difference of the metric is for the better or for the worse."""
+    return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
+
+
+def told(where: str, difference: float, low: float, high: float) -> str:
+    """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
     if not difference:
         return f"{where} did not change {interval}"

@@ -1,21 +1,29 @@
 """Paired tests, against scipy, their formulas written out, and each other."""
 
+from collections.abc import Sequence
 from itertools import product
 from math import asin, comb, pi, sqrt
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 from statsmodels.stats import contingency_tables, multitest, proportion
 
-from factsweep.operators.metrics.comparing.paired_tests import cohens_h, holm, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing import paired_tests
+from factsweep.operators.metrics.comparing.paired_tests import cohens_h, mcnemar, sign_flip
 
 COUNTS = st.integers(0, 60)
 CHANGES = st.lists(st.sampled_from([-1.0, -0.5, -0.1, 0.0, 0.0, 0.3, 0.5, 1.0]), max_size=8)
 P_VALUES = st.lists(st.none() | st.floats(0, 1), max_size=12)
 SHARE = st.floats(0, 1)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    rows = pl.DataFrame({"p": p_values}, {"p": pl.Float64})
+    return rows.select(paired_tests.holm(pl.col("p"))).to_series().to_list()
 
 
 @given(gained=COUNTS, lost=COUNTS)

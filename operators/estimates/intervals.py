@@ -1,8 +1,9 @@
-"""Intervals of shares: of what is right, of what is one word, of what matches.
+"""What is estimated of a full run, and its interval; that of shares holds where events are rare.
 
-A variance that is estimated from a sample is 0 where the sample has no event of its kind: nothing
-right, nothing wrong, or no two prompts of a fact that were answered differently. Value ± error
-would then say that the full run has none either. Two corrections, both of counts:
+A share is of what is right, of what is one word, of what matches. Its variance, as estimated from a
+sample, is 0 where the sample has no event of its kind: nothing right, nothing wrong, or no two
+prompts of a fact that were answered differently. Value ± error would then say that the full run has
+none either. Two corrections, both of counts:
 
 - The variance is compared with that of as many independent answers, p(1 − p)/n; their ratio, the
   design effect, is shrunk to 1 as if two further events had been seen (as Agresti and Coull 1998
@@ -16,12 +17,49 @@ would then say that the full run has none either. Two corrections, both of count
 Where many were asked and neither is rare, this is value ± t · error.
 """
 
-import numpy as np
+from typing import NamedTuple
 
-from factsweep.operators.estimates.crossed import Estimated, within_bounds
+import numpy as np
 
 UNSEEN = 2.0  # events
 _DIGITS = 14
+
+
+class Estimated(NamedTuple):
+    """A number of the full run with its 95 % interval; where there is none, `why` says why."""
+
+    value: float | None
+    full_low: float | None
+    full_high: float | None
+    why: str | None = None
+
+    @property
+    def width(self) -> float | None:
+        """How wide the interval is; null where there is none."""
+        if self.full_low is None or self.full_high is None:
+            return None
+        return self.full_high - self.full_low
+
+
+def exactly(value: float) -> Estimated:
+    """A number that is known, since all prompts were asked."""
+    return Estimated(value, value, value)
+
+
+def within_bounds(value: float, half: float) -> Estimated:
+    """A share of the full run, which is between 0 and 1 wherever its interval would reach.
+
+    >>> within_bounds(0.25, 0.5)
+    Estimated(value=0.25, full_low=0.0, full_high=0.75, why=None)
+    """
+    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
+
+
+def half_width(variance: float, degrees: float, error: float = 0.05) -> float:
+    """Half of an interval, by default of 95 %; Student's, of the variance's degrees of freedom."""
+    from scipy.stats import t
+
+    return float(t.isf(error / 2, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
 
 
 def unseen(n: float, left: float) -> float:
