@@ -10,6 +10,7 @@ from factsweep.operators.errors import InputError, refusing
 from factsweep.pipeline.config.model import Model
 
 _READS_IMAGES = "torchvision"
+_BESIDE = "Qwen3_5"  # the model of text alone, too, is in the module of the one that reads images
 
 
 def said(model: Model) -> Mapping[str, Any]:
@@ -37,9 +38,11 @@ def check_wrapper(model: Model) -> None:
     Raises:
         InputError: what its images would be read with is not installed, as on machines without GPU.
     """
-    if "vision_config" in said(model) and find_spec(_READS_IMAGES) is None:
+    config = said(model)
+    beside = any(each.startswith(_BESIDE) for each in config.get("architectures") or ())
+    if ("vision_config" in config or beside) and find_spec(_READS_IMAGES) is None:
         raise InputError(
-            f"model={model.id} also reads images, and vLLM does not import it without "
-            f"{_READS_IMAGES}, which is not installed here; install the build of it that fits "
-            "torch on every node, or take a model of text alone."
+            f"model={model.id} also reads images, or vLLM has it in one module with models that "
+            f"do, and imports it not without {_READS_IMAGES}, which is not installed here; install "
+            "the build of it that fits torch on every node, or take a model of text alone."
         )
