@@ -124,8 +124,8 @@ class Replies:
         for stop in sampling.stop:
             text = text.partition(stop)[0]  # not all servers see to it
         thinks = Thought(thought, usage.thought // sampling.n, "unknown") if thought else None
-        n_tokens = usage.output // sampling.n - (finish == "stop")
-        n_tokens = max(0, n_tokens - (thinks.n_tokens if thinks else 0))
+        said = (usage.output - usage.thought) // sampling.n  # of thoughts that are not told, too
+        n_tokens = max(0, said - (finish == "stop"))
         logprobs = self._logprobs(choice) if sampling.logprobs else None
         logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
         return Completion(text, n_tokens, logprob, finish, thinks)
