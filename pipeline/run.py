@@ -318,7 +318,9 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
-        reasons = f"{branch.admitted.store.where(branch.admitted.folder)}/errors"
+        there = (each for each in (branch.admitted, branch.answers) if each.is_complete())
+        failed_in = [e for e in there if any(e.rows("errors").values())] or [branch.admitted]
+        reasons = " and ".join(f"{each.store.where(each.folder)}/errors" for each in failed_in)
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "

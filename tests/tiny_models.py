@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -128,3 +128,42 @@ def save_adapter(base: Path, folder: Path, merged: Path | None = None, *, seed: 
         model.save_pretrained(merged)
         transformers.AutoTokenizer.from_pretrained(base).save_pretrained(merged)
     return folder
+
+
+def save_int8(base: Path, folder: Path) -> Path:
+    """Write a model of `save` in W8A8, as compressed-tensors does: a scale for each channel."""
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    read = {"num_bits": 8, "type": "int", "symmetric": True}
+    weights = read | {"strategy": "channel", "dynamic": False}
+    inputs = read | {"strategy": "token", "dynamic": True}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    said = {"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"]}
+    said |= {"quantization_status": "compressed", "config_groups": {"group_0": group}}
+    config = json.loads((base / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    stored = load_file(base / "model.safetensors")
+    for name in [each for each in stored if each.endswith("proj.weight")]:
+        stored[name], stored[f"{name}_scale"] = to_int8(stored[name])
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def to_int8(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row as integers, and what to multiply them by."""
+    scale = numbers.abs().amax(-1, keepdim=True) / 127
+    return (numbers / scale).round().to(torch.int8), scale
+
+
+def as_int8(base: Path) -> Any:
+    """The model of `base` in float32, whose layers multiply what they would in W8A8."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+
+    def rounded(numbers: torch.Tensor) -> torch.Tensor:
+        integers, scale = to_int8(numbers)
+        return integers * scale
+
+    for name, module in model.named_modules():
+        if name.endswith("proj"):
+            module.weight.data = rounded(module.weight.data)
+            module.register_forward_pre_hook(lambda _, given: (rounded(given[0]),))
+    return model

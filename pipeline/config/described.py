@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need
-from factsweep.pipeline.config.quantised import bits
+from factsweep.pipeline.config.quantised import bits, told
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
@@ -132,7 +132,7 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     encoder = found["architecture"] == "encoder"
     stored = None
     if found["billions_of_parameters"] is None:
-        stored = _stored(source, bits(getattr(config, "quantization_config", None) or {}))
+        stored = _stored(source, bits(told(config.to_dict())))
         found["billions_of_parameters"] = stored.billions
     per_token = 0.0 if encoder else _cached_per_token(text)
     if found["max_model_len"] is None:

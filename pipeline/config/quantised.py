@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from factsweep.operators.engines.vllm import schemes
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
@@ -16,14 +17,29 @@ from factsweep.pipeline.machine import processor
 
 # A scheme whose kernels are a package of its own name, which is in no lock file.
 _FURTHER = "bitsandbytes"
-# The first compute capability of GPUs with kernels of vLLM's, where not all that it runs on have.
-_FIRST_GPU = {"awq": 7.5, "fp8": 7.5}
-_FLOATS = ("fp8", "fbgemm_fp8", "modelopt")
-_INTEGERS = ("awq", "gptq")
+_INTEGERS = ("awq", "gptq", "auto-round")
+_EXPERTS = "mxfp4"  # of gpt-oss: of its experts alone, for which vLLM has kernels on CPUs, too
+_BESIDE = "Qwen3_5"  # the model of text alone, too, is in the module of the one that reads images
+_ELSE = "take a copy in AWQ, GPTQ, FP8 or compressed-tensors, or the weights as they were"
+
+
+def told(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a config.json says of quantisation, wherever vLLM looks for it; nothing: not quantised.
+
+    >>> told({"text_config": {"compression_config": {"quant_method": "compressed_tensors"}}})
+    {'quant_method': 'compressed-tensors'}
+    """
+    names = ("quantization_config", "compression_config")
+    places = (config, config.get("text_config") or {})
+    said = (place.get(each) for place in places for each in names)
+    found: Mapping[str, Any] = next(filter(None, said), {})
+    by = found.get("quant_method") or (found.get("producer") or {}).get("name") or ""
+    method = str(by).lower().replace("compressed_tensors", "compressed-tensors")
+    return {**found, **(found.get("quantization") or {}), "quant_method": method} if method else {}
 
 
 def bits(said: Mapping[str, Any]) -> int | None:
-    """The bits of a quantised parameter, as AWQ, GPTQ, bitsandbytes or compressed-tensors say it.
+    """The bits of a quantised parameter, as the makers of each scheme say it.
 
     Where groups of layers have several, these are the fewest.
     """
@@ -31,22 +47,27 @@ def bits(said: Mapping[str, Any]) -> int | None:
         weights = [group.get("weights") or {} for group in said["config_groups"].values()]
         found = [int(each["num_bits"]) for each in weights if "num_bits" in each]
         return min(found, default=None)
-    if said.get("load_in_4bit"):
-        return 4
-    if said.get("load_in_8bit") or said.get("quant_method") == "fp8":
-        return 8
     n = said.get("bits") or said.get("w_bit")
-    return int(n) if n else None
+    if n:
+        return int(n)
+    name = _name(said)
+    if said.get("load_in_4bit") or "fp4" in name:
+        return 4
+    return 8 if said.get("load_in_8bit") or "fp8" in name else None
+
+
+def _name(said: Mapping[str, Any]) -> str:
+    """What tells the format of a layer, in small letters."""
+    return " ".join(str(said.get(e)) for e in ("quant_method", "format", "quant_algo")).lower()
 
 
 def scheme(model: Model) -> str | None:
     """How the weights are quantised, as `awq, 4 bits`; null: they are not, or nobody says."""
     said = _said(model)
-    method = said.get("quant_method")
-    if method is None:
+    if not said:
         return None
     n = bits(said)
-    return f"{method}, {count(n, 'bit')}" if n else str(method)
+    return f"{said['quant_method']}, {count(n, 'bit')}" if n else str(said["quant_method"])
 
 
 def weights_gb(model: Model) -> float:
@@ -55,53 +76,75 @@ def weights_gb(model: Model) -> float:
     return (model.billions_of_parameters or 0) * n / 8
 
 
-def check(model: Model, device: str) -> None:
-    """Refuse what no engine on `cpu` or `cuda` computes, before weights are fetched or loaded.
+def check(model: Model, device: str, engine: str) -> None:
+    """Refuse what an engine on `cpu` or `cuda` does not compute, before anything is loaded.
 
     Raises:
         InputError: the kernels of the scheme are a package that is not installed, or vLLM has none
             for this CPU or GPU, or for the type of the rest.
     """
-    said = _said(model)
-    if model.architecture == "decoder" and (why := _lacking(said, device, model.dtype)):
-        raise InputError(f"model={model.id} is quantised ({scheme(model)}): {why}.")
-    if said.get("quant_method") == _FURTHER and find_spec(_FURTHER) is None:
+    said, why = _said(model), None
+    if said and engine == "vllm":
+        why = _lacking(said, device, model.dtype)
+    elif said and said["quant_method"] == _FURTHER and find_spec(_FURTHER) is None:
+        why = f"its kernels are not installed; give them with pip install {_FURTHER}, or {_ELSE}"
+    if why:
         raise InputError(
-            f"model={model.id} is quantised by {_FURTHER}, whose kernels are not installed; "
-            f"install them on every node with: pip install {_FURTHER}, or take a copy in AWQ, "
-            "GPTQ, FP8 or compressed-tensors."
+            f"model={model.id} is quantised ({scheme(model)}), which {engine} does not run with "
+            f"cluster.device={device}: {why}."
         )
 
 
 def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
-    """Why vLLM cannot compute with such weights on `cpu` or `cuda`, and what to do; null: it can.
-
-    Tried on CPUs with vLLM 0.32, which runs 8-bit integers (W8A8) on all of them.
-    """
-    method = str(said.get("quant_method"))
-    weights = [each.get("weights") or {} for each in said.get("config_groups", {}).values()]
-    packed = method in _INTEGERS or said.get("format") == "pack-quantized"
-    if packed and dtype == "float32":
+    """Why vLLM cannot compute with such weights on a device, and what to do; null: it can."""
+    method, known = said["quant_method"], schemes.known()
+    if known is not None and method not in known:
+        return f"vLLM has no such scheme; {_ELSE}"
+    if method == "gptq" and said.get("desc_act") and said.get("group_size") != -1:
+        return f"vLLM has no kernels for desc_act with groups any more; {_ELSE}"
+    needs, found = schemes.scheme(method), processor.compute_capability()
+    if device == "cpu" and (why := _lacking_on_cpu(said)):
+        return why
+    if device == "cuda" and needs and found is not None and found < needs.first_gpu:
+        return f"it needs a GPU of compute capability {needs.first_gpu}, and this one has {found}"
+    if (needs and dtype not in needs.dtypes) or (_is_packed(said) and dtype == "float32"):
         return f"its layers do not compute in model.dtype={dtype}; give model.dtype=bfloat16"
-    if device == "cuda":
-        found, first = processor.compute_capability(), _FIRST_GPU.get(method, 0.0)
-        if found is not None and found < first:
-            return f"it needs a GPU of compute capability {first}, and this one has {found}"
-        return None
-    another = "take its weights in W8A8, or whole"
-    flags = processor.flags()
-    is_float = method in _FLOATS or any(each.get("type") == "float" for each in weights)
-    if is_float and "amx_tile" not in flags:
-        return f"vLLM computes with FP8 on CPUs with AMX alone; {another}, or use a GPU"
-    if packed and bits(said) != 4:
-        return f"of packed integers vLLM computes with 4 bits alone on a CPU; {another}"
-    if packed and "sse2" in flags and "avx512f" not in flags:  # x86-64
-        return f"vLLM computes with 4 bits on CPUs with AVX-512 alone; {another}, or use a GPU"
     return None
 
 
+def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
+    """Why not on a CPU: as vLLM 0.32 was seen to run, or to fail with, tiny models."""
+    flags, else_ = processor.flags(), "take its weights in W8A8 (INT8), or whole, or use a GPU"
+    groups = list(said.get("config_groups", {}).values())
+    scales = {
+        tuple((each.get(part) or {}).get("strategy") for part in ("weights", "input_activations"))
+        for each in groups
+    }
+    is_float = "fp8" in _name(said) or "float-quantized" in _name(said)
+    only_weights = is_float and any(of_inputs is None for _, of_inputs in scales)
+    name = f"{_name(said)} {'wfp8a16' if only_weights else ''}"
+    unknown = [each for each in sorted(schemes.without_cpu()) if each in name]
+    if unknown and said["quant_method"] != _EXPERTS:
+        return f"vLLM has no kernels for {unknown[0].upper()} on CPUs; {else_}"
+    if is_float and scales != {("channel", "token")} and "amx_tile" not in flags:
+        return (
+            "vLLM computes with FP8 on CPUs without AMX only where each channel and each token has "
+            f"a scale of its own (FP8-dynamic of compressed-tensors); {else_}"
+        )
+    if _is_packed(said) and bits(said) != 4:
+        return f"of packed integers vLLM computes with 4 bits alone on CPUs; {else_}"
+    if _is_packed(said) and "sse2" in flags and "avx512f" not in flags:  # x86-64
+        return f"vLLM computes with 4 bits on CPUs with AVX-512 alone; {else_}"
+    return None
+
+
+def _is_packed(said: Mapping[str, Any]) -> bool:
+    """Whether several integers are one number of the checkpoint."""
+    return said["quant_method"] in _INTEGERS or said.get("format") == "pack-quantized"
+
+
 def _said(model: Model) -> Mapping[str, Any]:
-    return config_json(model).get("quantization_config") or {}
+    return told(config_json(model))
 
 
 def config_json(model: Model) -> Mapping[str, Any]:
@@ -129,9 +172,11 @@ def check_wrapper(model: Model) -> None:
     Raises:
         InputError: what its images would be read with is not installed, as on machines without GPU.
     """
-    if "vision_config" in config_json(model) and find_spec("torchvision") is None:
+    config = config_json(model)
+    beside = any(each.startswith(_BESIDE) for each in config.get("architectures") or ())
+    if ("vision_config" in config or beside) and find_spec("torchvision") is None:
         raise InputError(
-            f"model={model.id} also reads images, and vLLM does not import it without "
-            "torchvision, which is not installed here; install the build of it that fits "
-            "torch on every node, or take a model of text alone."
+            f"model={model.id} also reads images, or vLLM has it in one module with models that "
+            "do, and does not import it without torchvision, which is not installed here; install "
+            "the build of it that fits torch on every node, or take a model of text alone."
         )

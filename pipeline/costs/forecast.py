@@ -14,6 +14,7 @@ from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.execution.asked import asked, n_unanswered
+from factsweep.pipeline.execution.cluster import check_weights
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.inputs import catalog, models
@@ -59,9 +60,15 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     """Expand and tokenise every setting of the run, and count what is complete.
 
     Without `tokens` no prompt is read: that is quicker, and every prompt is taken to fit.
+
+    Raises:
+        InputError: something that was given is wrong, or answers lack of weights that the engine
+            cannot compute with here.
     """
     plan = asked(paid_for(run))
     run = plan.run
+    if run.answers is None and not all(each.answers.is_complete() for each in plan.branches):
+        check_weights(run, run.model)
     entry = catalog.entry(run.benchmark.data, run.benchmark.language)
     facts = facts_stage.read(run.benchmark, entry)
     if run.method.ask.knowledge_base:

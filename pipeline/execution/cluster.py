@@ -247,7 +247,7 @@ def check_weights(run: Run, model: Model) -> None:
     Raises:
         InputError: it says what they lack.
     """
-    quantised.check(model, device(run.cluster))
+    quantised.check(model, device(run.cluster), run.engine.name)
     if run.engine.name == "vllm":
         quantised.check_wrapper(model)
 

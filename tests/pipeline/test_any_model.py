@@ -4,12 +4,18 @@ import json
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.stages.expand import with_text
 from tests.messages import naming
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_ray")]
@@ -94,6 +100,40 @@ def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
     assert len(list(results.glob("both/*/logs/engine-*.log"))) == 1  # it was loaded once
     named = [json.loads(each.read_text()) for each in results.glob("both/*/run.json")]
     assert {each["run"]["model"]["name"] for each in named} == {"mine+tuned", "mine+other"}
+
+
+@pytest.mark.engine
+def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(tmp_path: Path) -> None:
+    """Products of integers are exact: what is left is float32, of sums over some 90 bytes."""
+    base = TINY["save"]("llama", tmp_path / "base")
+    (tmp_path / "mine").mkdir()
+    model = f"model={TINY['save_int8'](base, tmp_path / 'mine')}"
+    few = ("benchmark.relations=[P17]", "benchmark.pairs_per_relation=2", "metrics.n_rounds=2")
+    places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=int8")
+    given = [model, "benchmark=probelm-mini", *few, *places, "model.dtype=float32"]
+    given += ["cluster.num_cpus=2", "cluster.cpu_kvcache_gib=1", "decoding.canary_prompts=0"]
+    assert main(["run", *given]) == 0
+    assert "compressed-tensors, 8 bits" in (tmp_path / "results/int8/index.html").read_text()
+    assert main(["plan", *given]) == 0
+    (branch,) = planned(load(given)).branches
+    whole = AutoModelForCausalLM.from_pretrained(base)
+    off = []
+    for shard in branch.prompts.shards("prompts"):
+        said = dict(branch.answers.read("scores", shard)["prompt_id", "logprob"].iter_rows())
+        texts = with_text(branch.prompts, "prompts", shard)["prompt_id", "text"]
+        for prompt_id, text in texts.iter_rows():
+            ids = torch.tensor(AutoTokenizer.from_pretrained(base)([text]).input_ids)
+            scores = [total(each, ids) for each in (TINY["as_int8"](base), whole)]
+            assert said[prompt_id] == pytest.approx(scores[0], abs=1e-3)
+            off.append(abs(said[prompt_id] - scores[1]))
+    assert max(off) > 0.01  # of the whole weights
+
+
+def total(model: Any, ids: torch.Tensor) -> float:
+    """The log-probability of a text, but of its first token."""
+    with torch.inference_mode():
+        logprobs = model(ids).logits[0, :-1].log_softmax(-1)
+    return float(logprobs.gather(-1, ids[0, 1:, None]).sum())
 
 
 @pytest.mark.engine

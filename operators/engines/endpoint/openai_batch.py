@@ -98,4 +98,5 @@ def _text(found: Mapping[str, Any]) -> tuple[str | None, str]:
         return None, "content_filter"
     if message.get("refusal"):
         return None, "refused"
-    return message.get("content") if message else choice.get("text"), "no text"
+    text = message.get("content") if message else choice.get("text")
+    return None if message and not (text or "").strip() else text, "no text"

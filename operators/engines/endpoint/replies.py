@@ -84,7 +84,10 @@ class Replies:
         cached = (details and details.cached_tokens) or 0
         details = getattr(usage, "completion_tokens_details", None)
         thought = (details and details.reasoning_tokens) or 0
-        return Usage(usage.prompt_tokens, usage.completion_tokens or 0, cached, thought)
+        # Some leave a thought out of an answer's tokens, and not out of the sum that they charge.
+        behind = (getattr(usage, "total_tokens", None) or 0) - usage.prompt_tokens
+        output = max(usage.completion_tokens or 0, behind)
+        return Usage(usage.prompt_tokens, output, cached, thought)
 
     def served(self, said: Any, usage: Usage) -> str:
         """What the server says it answered with: a model, and its fingerprint if it tells one.
@@ -115,14 +118,14 @@ class Replies:
         text, thought = self._text(choice), _thought(choice) if self.chat else ""
         if request.thinking and not thought:
             thought, text = _parted(text or "", usage)
-        if text is None or (thought and not text.strip()):
-            raise NoAnswerError("no_text", _why_no_text(thought, finish), usage)
+        if text is None or ((self.chat or thought) and not text.strip()):
+            raise NoAnswerError("no_text", _why_no_text(thought, finish, usage), usage)
         text = text.lstrip() if thought else text
         for stop in sampling.stop:
             text = text.partition(stop)[0]  # not all servers see to it
         thinks = Thought(thought, usage.thought // sampling.n, "unknown") if thought else None
-        n_tokens = usage.output // sampling.n - (finish == "stop")
-        n_tokens = max(0, n_tokens - (thinks.n_tokens if thinks else 0))
+        said = (usage.output - usage.thought) // sampling.n  # of thoughts that are not told, too
+        n_tokens = max(0, said - (finish == "stop"))
         logprobs = self._logprobs(choice) if sampling.logprobs else None
         logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
         return Completion(text, n_tokens, logprob, finish, thinks)
@@ -161,12 +164,13 @@ def _parted(text: str, usage: Usage) -> tuple[str, str]:
     return "", text
 
 
-def _why_no_text(thought: str, finish: str) -> str:
-    if not thought:
+def _why_no_text(thought: str, finish: str, usage: Usage) -> str:
+    if not thought and not usage.thought:
         return "the reply has no text"
+    long = f"{len(thought):,} characters" if thought else f"{usage.thought:,} tokens"
     ended = "until its tokens were used up" if finish == "length" else "and said nothing"
     return (
-        f"the model thought ({len(thought):,} characters) {ended}; switch thinking off "
+        f"the model thought ({long}) {ended}; switch thinking off "
         "(model.thinking=off, or the server's own switch in model.engine)"
     )
 

@@ -25,6 +25,8 @@ from tests.messages import naming
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny_models.py"))
 Make = Callable[..., Path]
+# What is otherwise read of a model.
+READ = ("model.architecture=decoder", "model.max_model_len=99", "model.billions_of_parameters=9")
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,18 @@ def test_folder_of_a_model_tells_what_it_is(
 def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (wrapper, text), lacks = map(make, ("gemma3", "qwen")), naming("gemma3", "without torchvision")
+    """And one of text alone that vLLM has in the same module."""
+    wrapper, text, beside = map(make, ("gemma3", "qwen", "qwen"))
+    config = json.loads((beside / "config.json").read_text())
+    (beside / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3_5For…"]}))
+    models = [load([f"model={each}", *READ]).model for each in (text, wrapper, beside)]
     for there in (None, "torchvision"):
         monkeypatch.setattr(quantised, "find_spec", lambda _, there=there: there)
-        quantised.check_wrapper(load([f"model={text}"]).model)
-        with nullcontext() if there else pytest.raises(InputError, match=lacks):
-            quantised.check_wrapper(load([f"model={wrapper}"]).model)
+        quantised.check_wrapper(models[0])
+        for model in models[1:]:
+            lacks = naming(model.id, "without torchvision")
+            with nullcontext() if there else pytest.raises(InputError, match=lacks):
+                quantised.check_wrapper(model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
@@ -251,6 +259,10 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             *(torch.int8, 1, "compressed-tensors"),
         ),
         ({"quant_method": "fp8"}, torch.float8_e4m3fn, 1, "fp8, 8 bits"),
+        (
+            {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}},
+            *(torch.uint8, 2, "modelopt, 4 bits"),
+        ),
     ]
     assert quantised.scheme(load([f"model={make('llama')}"]).model) is None
     for number, (said, kind, held, scheme) in enumerate(cases):
@@ -266,11 +278,9 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             run = load([f"model={folder}"])
             assert run.model.billions_of_parameters == whole
             assert quantised.scheme(run.model) == scheme
-            if said["quant_method"] == "bitsandbytes":  # which is not installed here
+            if said.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
-                    quantised.check(run.model, "cuda")
-            else:
-                quantised.check(run.model, "cuda")
+                    quantised.check(run.model, "cpu", "transformers")
 
 
 def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
@@ -281,8 +291,14 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
     amx = avx512 | {"amx_tile"}
     int8 = _compressed("int-quantized", num_bits=8, type="int")
     int4 = _compressed("pack-quantized", num_bits=4, type="int")
-    float8 = _compressed("float-quantized", num_bits=8, type="float")
+    float8 = _compressed("float-quantized", num_bits=8, type="float", strategy="tensor")
+    dynamic, weights_alone = (
+        _compressed("float-quantized", num_bits=8, type="float", strategy="channel", inputs=inputs)
+        for inputs in ({"strategy": "token"}, None)
+    )
+    nvfp4 = _compressed("nvfp4-pack-quantized", num_bits=4, type="float")
     awq, gptq = {"quant_method": "awq", "bits": 4}, {"quant_method": "gptq", "bits": 8}
+    ordered = {"quant_method": "gptq", "bits": 4, "desc_act": True, "group_size": 128}
     cases: list[tuple[dict[str, Any], str, Any, str, str | None]] = [
         (int8, "float32", avx2, "cpu", None),
         (int4, "bfloat16", avx512, "cpu", None),
@@ -293,6 +309,17 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
         (float8, "bfloat16", avx512, "cpu", "AMX"),
         ({"quant_method": "fp8"}, "bfloat16", avx512, "cpu", "AMX"),
         ({"quant_method": "fp8"}, "bfloat16", amx, "cpu", None),
+        ({"quant_method": "fp8"}, "float32", amx, "cpu", "model.dtype=bfloat16"),
+        (dynamic, "float32", avx512, "cpu", None),
+        (weights_alone, "bfloat16", amx, "cpu", "WFP8A16"),
+        (nvfp4, "bfloat16", amx, "cpu", "NVFP4"),
+        (ordered, "bfloat16", amx, "cpu", "desc_act"),
+        ({"quant_method": "nosuch", "bits": 4}, "bfloat16", amx, "cpu", "no such scheme"),
+        ({"quant_method": "bitsandbytes"}, "bfloat16", 9.0, "cuda", "no such scheme"),
+        ({"quant_method": "fbgemm_fp8"}, "bfloat16", 9.0, "cuda", "no such scheme"),
+        ({"quant_method": "auto-round", "bits": 4}, "bfloat16", avx512, "cpu", None),
+        ({"quant_method": "mxfp4"}, "bfloat16", amx, "cpu", None),
+        ({"quant_method": "mxfp4"}, "bfloat16", 7.5, "cuda", "compute capability 8.0"),
         ({"quant_method": "fp8"}, "bfloat16", 9.0, "cuda", None),
         (awq, "float16", 7.0, "cuda", "compute capability 7.5"),
         (awq, "float32", 9.0, "cuda", "model.dtype=bfloat16"),
@@ -302,13 +329,16 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
         asked = "flags" if device == "cpu" else "compute_capability"
         monkeypatch.setattr(processor, asked, lambda can=can: can)
         monkeypatch.setattr(quantised, "_said", lambda _, said=said: said)
+        named = naming(model.id, said["quant_method"], f"cluster.device={device}", why or "")
         with (
             subtests.test(**said, dtype=dtype, device=device, why=why),
-            pytest.raises(InputError, match=naming(model.id, why)) if why else nullcontext(),
+            pytest.raises(InputError, match=named) if why else nullcontext(),
         ):
-            quantised.check(replace(model, dtype=dtype), device)
+            quantised.check(replace(model, dtype=dtype), device, "vllm")
+            quantised.check(replace(model, dtype=dtype), device, "fake")
 
 
-def _compressed(form: str, **weights: Any) -> dict[str, Any]:
-    groups = {"group_0": {"weights": weights}}
+def _compressed(form: str, inputs: dict[str, str] | None = None, **weights: Any) -> dict[str, Any]:
+    inputs = inputs or ({"strategy": "tensor"} if weights.get("strategy") == "tensor" else None)
+    groups = {"group_0": {"weights": weights, "input_activations": inputs}}
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}

@@ -9,11 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.asked import sampled
+from factsweep.pipeline.execution.cluster import started
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
@@ -22,6 +24,7 @@ from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.stores.store import Store
+from tests.messages import naming
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -213,6 +216,14 @@ def test_lines_name_how_weights_are_quantised(small_settings: Settings, tmp_path
     said = {"quantization_config": {"quant_method": "awq", "bits": 4}}
     (folder / "config.json").write_text(json.dumps({**config, **said}))
     assert "(awq, 4 bits)" in "\n".join(lines(*forecast(small_settings(f"model.id={folder}"))))
+    said["quantization_config"]["quant_method"] = "nosuch"
+    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    lacks = naming(folder, "nosuch, 4 bits", "cluster.device=cpu", "take a copy in AWQ")
+    vllm = small_settings(f"model.id={folder}", "decoding.engine=vllm", "cluster.device=cpu")
+    with pytest.raises(InputError, match=lacks):
+        forecast(vllm)
+    with pytest.raises(InputError, match=lacks):
+        started(vllm).__enter__()
 
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:

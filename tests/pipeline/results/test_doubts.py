@@ -14,7 +14,9 @@ import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Refused, Request
+from factsweep.operators.errors import DecodingError
 from factsweep.pipeline import run as running
+from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.results.doubts import found
 from tests.messages import naming
@@ -74,6 +76,10 @@ def test_run_says_why_prompts_have_no_answer(
     run = small_settings("decoding.samples.n_prompts=0", "decoding.max_failed_share=1")
     with caplog.at_level(logging.WARNING):
         running.measured(run, lambda plan: make_here(plan, Filtered()))
+    strict = planned(small_settings("decoding.samples.n_prompts=0"))
+    where = f"in [^ ]*{strict.branches[0].answers.folder}/errors[.]"
+    with pytest.raises(DecodingError, match=where):
+        running.check_failed(strict)
     page = Path(run.results, run.name, "index.html").read_text()
     logged = "\n".join(each.getMessage() for each in caplog.records)
     for said in (page, logged):

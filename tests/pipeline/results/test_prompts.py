@@ -13,6 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import factsweep
+from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.cli import main
@@ -285,6 +286,13 @@ def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
     assert "requests of the batch without an answer: batch_expired 1." in caplog.text
     row = found.filter(metric="acc_at_1").filter(pl.col("slice").is_null())
     assert row["n_failed"].to_list() == [1]
+
+
+def test_batch_empty_reply_to_a_chat_is_no_answer() -> None:
+    choice = {"message": {"role": "assistant", "content": " \n"}}
+    line = {"custom_id": "P36.1.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
+    found = openai_batch.answers([json.dumps(line)])
+    assert (found.rows.height, found.failed) == (0, {"no text": 1})
 
 
 def test_batch_of_somebody_else_is_refused(small_settings: Settings, tmp_path: Path) -> None:

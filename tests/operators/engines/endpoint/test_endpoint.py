@@ -312,6 +312,7 @@ def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs(
 def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> None:
     cases = {
         "has no text": {"content": None},
+        "reply has no text": {"content": " \n"},
         "thought (9 characters) and said nothing": {
             "content": "",
             "reasoning_content": "Let me se",
@@ -355,7 +356,21 @@ def test_endpoint_thought_is_cut_from_the_answer_whoever_parts_them() -> None:
         assert completion.text == text, message
         kept = completion.thought
         assert (kept and (kept.text, kept.n_tokens)) == ((thought, 6) if thought else None)
-        assert completion.n_tokens == (2 if thought else 8)
+        assert completion.n_tokens == 2  # whether the server tells what was thought or not
+
+
+def test_endpoint_thought_that_only_the_usage_tells_of_costs_what_it_costs() -> None:
+    """In an empty reply; and of a server that leaves it out of the tokens of the answer."""
+    told = {"prompt_tokens": 3, "completion_tokens": 20, "total_tokens": 23}
+    told["completion_tokens_details"] = {"reasoning_tokens": 20}
+    empty = {"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
+    says = lambda a: (200, body(a, choice=empty, usage=told))  # noqa: E731
+    found = refused(says, chat=True)
+    assert (found.reason, found.n_output_tokens) == ("no_text", 20)
+    assert "thought (20 tokens) until its tokens were used up" in found.detail
+    beside = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 25}
+    (answer,) = asked(lambda a: (200, body(a, usage=beside)), chat=True)
+    assert answer.n_output_tokens == 22
 
 
 def test_endpoint_thought_without_an_end_is_a_reason_of_its_own() -> None:
