@@ -70,7 +70,8 @@ def facts_from_files(
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
-        InputError: files of several languages, an unfit line, or what `checked` refuses.
+        InputError: files of several languages, no template, an unfit line, or what `checked`
+            refuses.
     """
     folders = sorted({PurePosixPath(each).parent.name for each in files})
     if len(folders) > 1:
@@ -88,11 +89,16 @@ def facts_from_files(
                 templates.setdefault(relation, template)
             else:
                 triples.append(_triple(path.stem, row, where))
+    if not templates:
+        raise InputError(f"the set has no template; copy the authors' {_TEMPLATES}.")
     table = pl.DataFrame(triples, TRIPLES, orient="row")
     return facts_from_triples(table, one_each(templates), relation_labels)
 
 
 def _triple(relation: str, row: Mapping[str, Any], where: str) -> tuple[object, ...]:
     subject, obj = (text(row, key, where) for key in ("sub_label", "obj_label"))
-    ids = row.get("sub_uri") or subject, row.get("obj_uri") or obj
-    return relation, ids[0], [subject], ids[1], [obj]
+    subject_id, object_id = (
+        text(row, key, where) if row.get(key) else label
+        for key, label in (("sub_uri", subject), ("obj_uri", obj))
+    )
+    return relation, subject_id, [subject], object_id, [obj]
