@@ -69,7 +69,8 @@ def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = 
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
-        InputError: files of several languages, an unfit line, or what `checked` refuses.
+        InputError: files of several languages, no template, an unfit line, or what `checked`
+            refuses.
     """
     folders = sorted({PurePosixPath(each).parent.name for each in files})
     if len(folders) > 1:
@@ -81,6 +82,8 @@ def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = 
     for _, row, where in _rows(files, lambda path: path.name == _TEMPLATES):
         templates.setdefault(text(row, "relation", where), text(row, "template", where))
     triples = [_triple(*each) for each in _rows(files, lambda path: path.name != _TEMPLATES)]
+    if not templates:
+        raise InputError(f"the set has no template; copy the authors' {_TEMPLATES}.")
     table = pl.DataFrame(triples, TRIPLES, orient="row")
     return facts_from_triples(table, manual(templates.items()), relation_labels)
 
@@ -119,5 +122,6 @@ def _triple(
 ) -> tuple[object, ...]:
     """A row as one of TRIPLES, known by its labels where it has no ids."""
     labels = [text(row, key, where) for key in ("sub_label", "obj_label")]
-    subject, obj = [*map(row.get, ids)] or labels
+    known = [text(row, key, where) if row.get(key) else None for key in ids]
+    subject, obj = known or labels
     return relation, subject or labels[0], labels[:1], obj or labels[1], labels[1:]

@@ -322,23 +322,68 @@ def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
 
     The papers ask prompts whose demonstrations show a right answer, or name their subject, like all
     others, and so does factsweep: a draw without them would tell which answers are wrong.
+    """
+    found = (showing(expansion.prompts, expansion.contexts, pairs, part) for part in _PARTS)
+    return Shown(*(each.len() for each in found))
+
+
+_PARTS: tuple[Literal["object", "subject"], ...] = ("object", "subject")
+
+
+def showing(
+    prompts: pl.DataFrame,
+    contexts: pl.DataFrame,
+    pairs: pl.DataFrame,
+    part: Literal["object", "subject"],
+) -> pl.Series:
+    """The ids of the prompts whose demonstrations show a right object of theirs, or their subject.
 
     A demonstration shows a name of its pair where that stands in the context, in the same case.
     """
-    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
-    names = pairs.select("pair_id", object=labels, subject="subjects")
-    contexts = expansion.contexts.select("context_id", "text", pair_id="demonstrations")
+    names = _names(pairs)
     said = (
-        contexts.explode("pair_id")
+        contexts.select("context_id", "text", pair_id="demonstrations")
+        .explode("pair_id")
         .join(names, on="pair_id")
         .select("context_id", "text", name=pl.concat_list("object", "subject"))
         .explode("name")
         .filter(pl.col("text").str.contains(pl.col("name"), literal=True))
     )
-    counts = []
-    for part in ("object", "subject"):
-        asked = expansion.prompts.select("prompt_id", "context_id", "pair_id")
-        asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
-        found = asked.join(said, on=["context_id", "name"], how="semi")
-        counts.append(found["prompt_id"].n_unique())
-    return Shown(*counts)
+    asked = prompts.select("prompt_id", "context_id", "pair_id")
+    asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
+    return asked.join(said, on=["context_id", "name"], how="semi")["prompt_id"].unique()
+
+
+def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+    """The ids of the prompts that name a right object of theirs in what they ask.
+
+    By whole words in the same case, where the script of the name has blanks between them.
+
+    >>> pairs = pl.DataFrame({"pair_id": ["a"], "subjects": [["Mexico City"]],
+    ...     "objects": [[{"labels": ["Mexico", "US"]}]]})
+    >>> asked = ["Mexico City is in [MASK].", "[MASK], our US south.", "New Mexicos, USA: [MASK]"]
+    >>> prompts = pl.DataFrame({"prompt_id": ["1", "2", "3"], "pair_id": "a", "query": asked})
+    >>> sorted(telling(prompts, pairs))
+    ['1', '2']
+    """
+    labels = _names(pairs).select("pair_id", name="object").explode("name")
+    asked = prompts.select("prompt_id", "pair_id", "query").join(labels, on="pair_id")
+    text, name = (_words(pl.col(each)) for each in ("query", "name"))
+    is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)
+    whole = pl.when(is_apart).then(text.str.contains(name, literal=True))
+    bare = pl.col("query").str.contains(pl.col("name"), literal=True)
+    return asked.filter(whole.otherwise(bare))["prompt_id"].unique()
+
+
+_WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+
+
+def _words(text: pl.Expr) -> pl.Expr:
+    """The words of a text with one blank on each side, and no marks between them."""
+    return pl.format(" {} ", text.str.replace_all(r"[^\p{L}\p{M}\p{N}]+", " ").str.strip_chars())
+
+
+def _names(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The names of each pair: pair_id, object and subject."""
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
+    return pairs.select("pair_id", object=labels, subject="subjects")

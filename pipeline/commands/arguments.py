@@ -172,7 +172,11 @@ def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> Non
         if word.startswith("-") and word != "-":
             raise InputError(_unknown(parser, word))
     if words and "words" not in asked:
-        raise InputError(f"{parser.verb} cannot take {words[0]!r}; see {parser.prog} --help.")
+        key, is_pair, value = words[0].partition("=")
+        meant = f" Here it is an option, if there is one: --{key} {value}" if is_pair else ""
+        raise InputError(
+            f"{parser.verb} cannot take {words[0]!r}; see {parser.prog} --help.{meant}"
+        )
     if words:
         asked.words = [*asked.words, *words]
 

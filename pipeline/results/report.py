@@ -21,7 +21,7 @@ import polars as pl
 from factsweep.operators.cost import PREDICTED, SPENT, predict
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Report, Result
+from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs.cost import cost_table
@@ -35,6 +35,7 @@ from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
+from factsweep.pipeline.results.leaks import TITLE, leaks, leaks_table, said
 from factsweep.pipeline.results.metrics import of_seeds
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
@@ -70,10 +71,11 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     result = measured(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=_token_counter(plan))
-    metrics, notes = result.tables["metrics"], doubts(branches)
+    metrics, leaking = result.tables["metrics"], leaks(branches)
+    notes = [*doubts(branches), *said(leaking)]
     for each in notes:
         LOG.warning("%s", each)
-    found = _with_cost(shown(branches[0], result), branches[0].record)
+    found = _whole(branches, result, leaking)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
         **dict(report_files(found)),
@@ -154,7 +156,15 @@ def _taken(
 
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _with_cost(shown(branches[0], measured(branches)), branches[0].record)
+    return _whole(branches, measured(branches), leaks(branches))
+
+
+def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
+    """What a run shows: that of its method, where prompts have their answer in them, and cost."""
+    report = _with_cost(shown(branches[0], result), branches[0].record)
+    if leaking.is_empty():
+        return report
+    return joined(report, Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
 
 
 def shown(branch: PastBranch, result: Result) -> Report:

@@ -1,6 +1,5 @@
 """given: answers of another system, in place of those that an engine of ours would write."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,6 @@ from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
-_LOG = logging.getLogger("factsweep")
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
 _COUNTS = ("n_tokens", "entity_n_tokens")
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
@@ -147,7 +145,7 @@ def _rows(path: Path) -> pl.LazyFrame:
             raise InputError(f"{path}: {error}") from error
     if found.failed:
         why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(found.failed.items()))
-        _LOG.warning("%s: requests of the batch without an answer: %s.", path, why)
+        LOG.warning("%s: requests of the batch without an answer: %s.", path, why)
     return found.rows.lazy()
 
 
@@ -160,7 +158,7 @@ def asked_name(setting: Asked, prompts: Artifact) -> str:
 def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
     """Refuse answers to other prompts; warn where nobody can tell."""
     if "asked" not in rows.collect_schema():
-        _LOG.warning(
+        LOG.warning(
             "%s does not say what it answers, and is taken for answers to %s; keep the column "
             "asked of what `factsweep prompts` writes.",
             path,

@@ -56,6 +56,26 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     )
 
 
+def laws_table(laws: pl.DataFrame) -> pl.DataFrame:
+    """Laws that runs agree with (columns: law.LAWS): an exponent, or a half-life along the axis.
+
+    >>> row = {"law": "half-life", "value": 3.1415, "ci_low": 2.5, "ci_high": 4.25, "n_runs": 6}
+    >>> laws_table(pl.DataFrame([row | {"furthest": 1.234}])).row(0)
+    ('half-life', '3.14', '2.5 to 4.25', 6, '1.23 SD')
+    """
+    value, low, high, off = (
+        pl.col(name).map_elements(lambda each: f"{each:.3g}", return_dtype=pl.String)
+        for name in ("value", "ci_low", "ci_high", "furthest")
+    )
+    return laws.select(
+        "law",
+        value.alias("exponent or half-life"),
+        pl.format("{} to {}", low, high).alias("95 % interval"),
+        pl.col("n_runs").alias("runs"),
+        pl.format("{} SD", off).alias("the furthest run"),
+    )
+
+
 def lives_table(counts: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     """How facts fare, one row per relation and one for all, a column per way."""
     wide = counts.pivot("life", index="relation_id", values="n_pairs", aggregate_function="first")

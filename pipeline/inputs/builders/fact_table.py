@@ -89,7 +89,8 @@ def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> It
     for column, name in meant.items():
         yield f"{path}: column {column.strip()} is read as {name}"
     if unread := [each for each in columns if each not in ("row", *NEEDED, *_MORE)]:
-        yield f"{path}: not read: {', '.join(unread)}"
+        more = ", ".join(each for each in _MORE if each not in columns)
+        yield f"{path}: not read: {', '.join(unread)}; further columns that are: {more}"
 
 
 def _of_languages(facts: pl.DataFrame) -> Iterator[str]:

@@ -11,6 +11,7 @@ from factsweep.pipeline.inputs import catalog
 from tests.messages import naming
 
 TEMPLATES = {"de": "[X] wurde in [Y] geboren.", "fr": "[X] est né à [Y]."}
+FACT = {"sub_label": "Ann", "obj_label": "Rom"}
 LABELS = {"de": ("Köln", "Rom"), "fr": ("Cologne", "Rome")}
 
 
@@ -62,6 +63,8 @@ def test_unfit_lines_are_named(subtests: pytest.Subtests) -> None:
         ({"de/P1.jsonl": '{"sub_label": "a"}'}, ["de/P1.jsonl, line 1", "obj_label"]),
         ({"de/templates.jsonl": '{"relation": "P1"}'}, ["de/templates.jsonl, line 1", "template"]),
         ({"de/P1.jsonl": "", "fr/P1.jsonl": ""}, ["de, fr", "benchmark.language"]),
+        ({"de/P1.jsonl": lines(FACT)}, ["no template", "templates.jsonl"]),
+        ({"de/P1.jsonl": lines(FACT | {"sub_uri": ["Q1"]})}, ["de/P1.jsonl, line 1", "sub_uri"]),
     ):
         with subtests.test(str(named)), pytest.raises(InputError, match=naming(*named)):
             mlama(files)

@@ -85,6 +85,7 @@ def test_places_may_stand_anywhere(
         (["baseline", "accept", "demo"], "baseline accept needs ACCEPTED; see factsweep baseline"),
         (["compare", "a", "b", "c"], "compare cannot take 'c': it is no key=value"),
         (["catalog", "list", "a", "b"], "catalog cannot take 'b'; see factsweep catalog --help."),
+        (["build", "facts", "a.csv", "model=m"], "it is an option, if there is one: --model m"),
     ],
 )
 def test_what_is_mistyped_is_one_sentence(

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
 from factsweep.pipeline.config.folders import files
@@ -17,6 +19,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.asking import coarse_first
+from factsweep.pipeline.studies.results import _Facts, _laws
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
 
@@ -242,3 +245,24 @@ def test_study_that_cannot_be_ranked_says_why() -> None:
     assert main(["study", "mine", "report", "model=gpt2,gpt2-xl", "--until", "ranked"]) == 2
     with pytest.raises(InputError, match=naming("until")):
         study("mine", ["model=gpt2,gpt2-xl"], until="best")
+
+
+def test_law_that_the_runs_agree_with_is_a_table_and_another_is_none() -> None:
+    labels = [f"step-{n}" for n in range(1, 6)]
+    members = [SimpleNamespace(label=each, at=n) for n, each in enumerate(labels, 1)]
+    found = {}
+    for name, known in {"decay": (400, 200, 100, 50, 25), "jump": (25, 25, 25, 400, 400)}.items():
+        rows = [
+            (label, "P1", f"t{fact}", float(fact < n), 1.0)
+            for label, n in zip(labels, known, strict=True)
+            for fact in range(500)
+        ]
+        columns = ("label", *FACT, "numerator", "denominator")
+        facts = _Facts(pl.DataFrame(rows, list(columns), orient="row"), pl.DataFrame())
+        for axis in ("step", "language"):
+            study = SimpleNamespace(axis=axis, members=members)
+            found[name, axis] = _laws(study, "zero-shot", facts)  # type: ignore[arg-type]
+    decay = found.pop(("decay", "step"))
+    assert decay.tables["laws-zero-shot"]["law"].to_list() == ["half-life"]
+    assert decay.raw["laws-zero-shot"]["value"].item() == pytest.approx(1.0)
+    assert not any(each.tables for each in found.values())

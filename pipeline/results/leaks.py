@@ -1,0 +1,105 @@
+"""Leaks: prompts that have their answer in them, and Acc@1 of these and of the others.
+
+No paper has this: they ask such prompts like all others, and so does factsweep (docs/metrics.md).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1, acc_at_1_terms
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.prompts.expansion import showing, telling
+from factsweep.operators.schemas import schema
+from factsweep.operators.tables.shared.numbers import SHARE
+from factsweep.pipeline.results import past
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.storage.artifact import Artifact
+
+TITLE = "Acc@1 by where a right answer stands in the prompt"
+LEAKS = schema(
+    "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
+)
+PLACES = ("its demonstrations", "what it asks", "nowhere")
+_MOST = 0.5  # of the prompts, before Acc@1 of all of them should not be read alone
+_READ = ("prompt_id", "context_id", "pair_id", "query")
+
+
+def leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
+    """Acc@1 of the prompts of each setting by where a right answer stands in them: LEAKS.
+
+    A prompt counts at the first of PLACES; `n` has an answer. Of several seeds the first counts.
+    Settings without a leak have no row, nor have those whose prompts were removed.
+    """
+    found = [row for seeds in past.by_setting(branches).values() for row in _of(seeds[0])]
+    return pl.DataFrame(found, LEAKS, orient="row")
+
+
+def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows for people (columns: LEAKS).
+
+    >>> row = ("m", "4-template", "nowhere", 152, 0.25, 0.2, 0.3)
+    >>> leaks_table(pl.DataFrame([row], LEAKS, orient="row")).row(0)
+    ('m', '4-template', 'nowhere', 152, '.2500', '.2000–.3000')
+    """
+    return rows.select(
+        "model",
+        "setting",
+        pl.col("place").alias("a right answer in"),
+        pl.col("n").alias("prompts"),
+        SHARE.dashed(pl.col("value")).alias("Acc@1"),
+        SHARE.interval().alias("95 % interval"),
+    )
+
+
+def said(rows: pl.DataFrame) -> Iterator[str]:
+    """A sentence for each setting of which most prompts have their answer in them.
+
+    >>> rows = [("m", "s", place, 3 if place == "its demonstrations" else 1, 0.2, None, None)
+    ...     for place in ("its demonstrations", "nowhere")]
+    >>> list(said(pl.DataFrame(rows, LEAKS, orient="row")))
+    ['m, s: 3 of 4 prompts have their answer in them; Acc@1 of the others is .2000.']
+    """
+    for (model, setting), mine in rows.group_by("model", "setting", maintain_order=True):
+        others = mine.filter(place=PLACES[-1])
+        n, n_others = int(mine["n"].sum()), int(others["n"].sum())
+        if n - n_others > _MOST * n:
+            left = SHARE.text(others["value"].item()) if n_others else "unknown: there are none"
+            yield (
+                f"{model}, {setting}: {n - n_others:,} of {n:,} prompts have their answer in them; "
+                f"Acc@1 of the others is {left}."
+            )
+
+
+def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
+    method = METHODS[branch.method]
+    if method.measure.main_metric != ACC_AT_1.name or method.ask.ability != GENERATE:
+        return
+    prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
+    if not (prompts.is_complete() and matched.is_complete()):
+        return
+    pairs = facts_stage.load(branch.artifacts["facts"]).pairs
+    first = pl.concat(_placed(prompts, pairs)).unique("prompt_id", keep="first")
+    if first.is_empty():
+        return
+    answers = matched.read_all(method.measure.answers)
+    placed = answers.join(first, on="prompt_id", how="left", maintain_order="left")
+    for place in PLACES:
+        mine = placed.filter(pl.col("place").fill_null(PLACES[-1]) == place)
+        if not mine.is_empty():
+            value = bootstrap_ratio(acc_at_1_terms(mine), seed=branch.seed).overall
+            yield branch.model, branch.setting, place, mine.height, *value
+
+
+def _placed(prompts: Artifact, pairs: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Prompts with a right answer in them, shard by shard: prompt_id, place."""
+    for shard in prompts.shards("prompts"):
+        rows = prompts.read("prompts", shard, _READ)
+        shown = showing(rows, prompts.read("contexts", shard), pairs, "object")
+        for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False):
+            yield pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(
+                place=pl.lit(place)
+            )
