@@ -16,6 +16,7 @@ from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.inputs.files import scan
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
