@@ -366,20 +366,22 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     >>> sorted(telling(prompts, pairs))
     ['1', '2']
     """
-    labels = _names(pairs).select("pair_id", name="object").explode("name")
-    asked = prompts.select("prompt_id", "pair_id", "query").join(labels, on="pair_id")
-    text, name = (_words(pl.col(each)) for each in ("query", "name"))
-    is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)
-    whole = pl.when(is_apart).then(text.str.contains(name, literal=True))
+    names = _names(pairs).select("pair_id", name="object").explode("name")
+    names = names.with_columns(
+        words=_words("name"), is_apart=~pl.col("name").str.contains(_WITHOUT_BLANKS)
+    )
+    asked = prompts.select("prompt_id", "pair_id", "query", text=_words("query"))
+    whole = pl.when("is_apart").then(pl.col("text").str.contains(pl.col("words"), literal=True))
     bare = pl.col("query").str.contains(pl.col("name"), literal=True)
-    return asked.filter(whole.otherwise(bare))["prompt_id"].unique()
+    return asked.join(names, on="pair_id").filter(whole.otherwise(bare))["prompt_id"].unique()
 
 
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
-def _words(text: pl.Expr) -> pl.Expr:
+def _words(column: str) -> pl.Expr:
     """The words of a text with one blank on each side, and no marks between them."""
+    text = pl.col(column)
     return pl.format(" {} ", text.str.replace_all(r"[^\p{L}\p{M}\p{N}]+", " ").str.strip_chars())
 
 
