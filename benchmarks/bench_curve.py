@@ -69,7 +69,7 @@ def main() -> None:
     sizes = LARGE if given.large else SMALL
     logits = LIKE[given.like] if given.like else Logits()
     made = (
-        _of_run(given.run, given.setting)
+        of_run(given.run, given.setting)
         if given.run
         else made_up(**sizes._asdict(), seed=1, logits=logits)
     )
@@ -169,7 +169,7 @@ def _draw(curves: Mapping[str, list[Point]], n_prompts: int, path: Path) -> None
     figure.savefig(path, dpi=150, format="png")
 
 
-def _of_run(path: Path, setting: str | None) -> Made:
+def of_run(path: Path, setting: str | None) -> Made:
     """The answers of a full run, or of a Parquet file of matched answers."""
     rows = pl.read_parquet(path) if path.is_file() else _matched(path, setting)
     tables = [_table(each) for _, each in rows.group_by("relation_id", maintain_order=True)]

@@ -21,6 +21,7 @@ SMALL = {
     "bench_reads.py": ["--scale", "0.03"],
     "bench_resume.py": ["--scale", "0.03"],
     "bench_retrieval.py": ["--entities", "2000", "--facts", "50", "--dense"],
+    "bench_study.py": ["--draws", "3"],
     "bench_tail.py": [],
 }
 # What they call is called by others here, or by tests.

@@ -71,14 +71,17 @@ def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = Non
 
 
 def candidates(answer: str) -> list[str]:
-    r"""The sentences of an answer: its list's items, or its lines where it has no list.
+    r"""The sentences of an answer: its list's items, or its lines where it has no list; none bold.
 
-    >>> candidates("Here they are:\n1. “[X] died in [Y].”\n2) [Y] saw [X] die.\n")
+    >>> candidates("Here they are:\n1. “[X] died in [Y].”\n2) **[Y]** saw [X] die.\n")
     ['[X] died in [Y].', '[Y] saw [X] die.']
     """
     lines = [line for line in answer.splitlines() if line.strip()]
     items = [line for line in lines if _ITEM.match(line)]
-    bare = (_ITEM.sub("", line).strip().strip(_QUOTES).strip() for line in items or lines)
+    bare = (
+        _ITEM.sub("", line).replace("**", "").strip().strip(_QUOTES).strip()
+        for line in items or lines
+    )
     return [text for text in bare if text]
 
 

@@ -137,3 +137,18 @@ def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     # What an engine was asked when it was stopped, or had not published when it was killed.
     lost = 4 * (1 if how == signal.SIGINT else CHUNK)
     assert sum(answered.values()) <= 5 * len(answered) + lost
+
+
+@pytest.mark.chaos
+def test_race_that_is_killed_resumes_and_asks_nothing_twice(tmp_path: Path) -> None:
+    two = [*SMALL, "model.id=ada,bea", "budget=40%", "--until=ranked", "cluster.rows_per_shard=50"]
+    race = Study(tmp_path, two, seconds_per_answer=0.05).start()
+    race.until(lambda: len(race.answered()) > 0)
+    n_first = 2 * 240  # 40 % of 600 prompts, of each
+    race.until(lambda: len(race.answered()) > n_first + CHUNK)  # in the second look
+    race.kill_driver()
+    done = race.start().finish()
+    assert done.returncode == 0, done.stderr
+    answered = Counter(race.answered())
+    assert set(answered.values()) <= {2, 3}  # the two answer alike: nothing tells them apart
+    assert sum(answered.values()) <= 2 * len(answered) + CHUNK

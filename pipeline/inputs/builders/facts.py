@@ -145,6 +145,11 @@ def _sheet_written(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Ite
     yield f"{sheet}: written, with templates {whose}; edit it and run again"
     if without:
         yield f"  {listed(without)}: none of the model's, so those that fit any relation"
+    if model is None:
+        return
+    mine = {r: texts for by in held.values() for r, texts in by.items() if r not in without}
+    if few := [relation for relation, texts in mine.items() if len(texts) < model.n]:
+        yield f"  {listed(few)}: fewer than {model.n}; --rounds has it asked more often"
 
 
 def _of_model(facts: pl.DataFrame, model: Model, sheet: Path, without: list[str]) -> Templates:

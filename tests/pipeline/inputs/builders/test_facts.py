@@ -252,6 +252,10 @@ def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edi
         n_asked = len(asked)
         assert main(["build", "facts", str(dated), *model]) == 0
         assert len(asked) == n_asked  # its answers were kept
+        dated.with_suffix(".templates.yaml").unlink()
+        assert "fewer than" not in capsys.readouterr().out
+        assert main(["build", "facts", str(dated), *model[:4], "--n", "9", "--rounds", "1"]) == 0
+        assert "  home: fewer than 9" in capsys.readouterr().out
     assert main(["build", "facts", str(dated), *model[:2]]) == 2
 
 

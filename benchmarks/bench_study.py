@@ -1,0 +1,154 @@
+"""The curve of a study with a budget against that of full runs, over many draws of its prompts.
+
+Twelve checkpoints are asked as `factsweep study … --full 2 budget=5%` asks them: the first and the
+last all prompts, the others a share, with the nearer of the two as their control. Prints for each
+the full run's Acc@1, the error of its estimates (the root of the mean squared error) with and
+without that control, and what a prompt is worth by it; then in how many draws the whole curve lies
+in the band, and how many prompts were asked, and would be by estimates alone that are as exact.
+
+    python benchmarks/bench_study.py                         made-up checkpoints
+    python benchmarks/bench_study.py --make MODEL steps      copies of a model with ever less noise
+    factsweep study noise 'model=glob(steps/*)' --axis step  asks them all prompts
+    python benchmarks/bench_study.py --study results/noise   these checkpoints
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from _simulated_control import Known, estimated
+from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, drawn_relations
+from bench_curve import of_run
+from numpy.typing import NDArray
+
+from factsweep.operators.estimates.looks import banded
+from factsweep.operators.estimates.means import mean_of_facts
+from factsweep.pipeline.results import past
+
+N_STEPS = 12
+_SIZES = Sizes(n_relations=12, n_facts=60, n_templates=20, most_names=3)
+_KEPT = 0.98  # of what decides an answer, from one checkpoint to the next
+_MOST_NOISE = 0.25  # SDs of a weight; smollm2-135m knows nothing from there on
+
+
+def main() -> None:
+    """Make checkpoints, or draw samples of their answers and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=200, help="of prompts")
+    parser.add_argument("--share", type=float, default=0.05, help="of the prompts; 0 to 1")
+    parser.add_argument("--study", type=Path, help="a folder of full runs: results/NAME")
+    parser.add_argument("--make", nargs=2, metavar=("MODEL", "FOLDER"), help="noisy checkpoints")
+    given = parser.parse_args()
+    if given.make:
+        _make(*given.make)
+        return
+    named = _of_study(given.study) if given.study else _made_up()
+    _show(list(named), list(named.values()), given.share, given.draws)
+
+
+def _show(names: Sequence[str], runs: Sequence[Made], share: float, n_draws: int) -> None:
+    known = np.array([_acc_at_1(each) for each in runs])
+    drawn = [_draw(runs, known, share, seed) for seed in range(n_draws)]
+    ours, alone = (np.array([getattr(each, name) for each in drawn]) for name in ("ours", "alone"))
+    error, by_itself = (np.sqrt(((each - known) ** 2).mean(0)) for each in (ours, alone))
+    worth = np.divide(by_itself**2, error**2, out=np.ones(len(known)), where=error > 0)
+    print(f"| checkpoint | full run | error at {share:.0%} | by itself | a prompt is worth |")
+    print("|---|---|---|---|---|")
+    last = len(runs) - 1
+    for place, name in enumerate(names):
+        cells = ["asked in full", "–", "–"]
+        if place not in (0, last):
+            cells = [f"{error[place]:.4f}", f"{by_itself[place]:.4f}", f"x {worth[place]:.1f}"]
+        print(f"| {name} | {known[place]:.4f} | {' | '.join(cells)} |")
+    inside = np.array([each.inside for each in drawn])
+    n = int(runs[0].n_prompts.sum())
+    asked = n * (2 + share * (last - 1))
+    # As 1/share - 1 goes the variance of a sample without replacement.
+    needed = 2 * n + sum(n / (1 + (1 / share - 1) / each) for each in worth[1:last])
+    print(
+        f"\nThe band has the whole curve in {inside.all(1).mean():.1%} of {n_draws} draws, and one "
+        f"checkpoint in {inside[:, 1:last].mean():.1%}. Asked: {asked:,.0f} prompts; as exact "
+        f"without a control: {needed:,.0f}; all: {n * len(runs):,}."
+    )
+
+
+class _Draw(NamedTuple):
+    """What one draw of prompts finds of each checkpoint, and whether the band has the full run."""
+
+    ours: list[float]
+    alone: list[float]
+    inside: NDArray[np.bool_]
+
+
+def _draw(runs: Sequence[Made], known: NDArray[np.float64], share: float, seed: int) -> _Draw:
+    last, ours, alone = len(runs) - 1, [], []
+    for place, made in enumerate(runs):
+        if place in (0, last):
+            ours.append((*[float(known[place])] * 3, None))
+            alone.append(float(known[place]))
+            continue
+        control = Known(runs[0 if place <= last - place else last])
+        found = estimated(made, control, share, seed).found
+        ours.append((*found[:3], share))
+        sample, said = made.sampled(share, seed)
+        alone.append(mean_of_facts(sample, (said == 0).astype(np.float64)).value or 0.0)
+    columns = ("value", "ci_low", "ci_high", "estimated")
+    points = pl.DataFrame(ours, dict.fromkeys(columns, pl.Float64), orient="row")
+    band = banded(points.with_columns(setting=pl.lit("")))
+    ends = band.select("band_low", "band_high").to_numpy()
+    inside = (ends[:, 0] - 1e-9 <= known) & (known <= ends[:, 1] + 1e-9)
+    return _Draw([each[0] for each in ours], alone, inside)
+
+
+def _acc_at_1(made: Made) -> float:
+    return float(np.concatenate([each.mean(1) for each in made.by_fact]).mean())
+
+
+def _made_up() -> dict[str, Made]:
+    """Checkpoints that know more and more, each like the one before."""
+    walks = [np.random.default_rng([7, number]) for number in range(_SIZES.n_relations)]
+    relations = list(drawn_relations(_SIZES, 1, Logits()))
+    now = [logit for _, logit, _ in relations]
+    found = {}
+    for step, mean in enumerate(np.linspace(-6.0, 1.5, N_STEPS)):
+        answers = []
+        for number, (walk, (_, logit, n_names)) in enumerate(zip(walks, relations, strict=True)):
+            fresh = drawn_logit(walk, logit.shape, Logits())
+            now[number] = np.sqrt(_KEPT) * now[number] + np.sqrt(1 - _KEPT) * fresh
+            luck = np.random.default_rng(
+                [8, number]
+            )  # an answer changes where what decides it does
+            answers.append(drawn_answers(luck, mean + now[number], n_names))
+        found[f"step-{step + 1}"] = Made(*zip(*answers, strict=True))
+    return found
+
+
+def _of_study(folder: Path) -> dict[str, Made]:
+    names = [Path(each).name for each in past.runs(str(folder.parent), folder.name)]
+    names.sort(key=lambda name: int("".join(filter(str.isdigit, name)) or 0))
+    return {name: of_run(folder / name, None) for name in names}
+
+
+def _make(model: str, folder: str) -> None:
+    """Write copies of a model, the noise on whose weights has one direction and falls to none."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    clean = {name: each.detach().clone() for name, each in net.named_parameters()}
+    for step, size in enumerate(np.linspace(_MOST_NOISE, 0.0, N_STEPS), start=1):
+        drawn = torch.Generator().manual_seed(0)
+        for name, each in net.named_parameters():
+            noise = torch.randn(each.shape, generator=drawn) * clean[name].std()
+            each.data = clean[name] + float(size) * noise * (each.ndim > 1)
+        out = Path(folder) / f"step-{step}"
+        net.save_pretrained(out)
+        AutoTokenizer.from_pretrained(model).save_pretrained(out)
+        print(f"{out}: noise of {size:.3f} SDs")
+
+
+if __name__ == "__main__":
+    main()
