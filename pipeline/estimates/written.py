@@ -25,6 +25,7 @@ from factsweep.operators.pages.headline import estimated_tiles
 from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
 from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.tables.runs import estimates as tables
+from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results.past import PastBranch, Record, setting
@@ -72,7 +73,7 @@ class PastEstimate:
         """The estimates of a setting."""
         if len(self.record["artifacts"]) == 1:
             return self.found.estimates
-        asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+        asked = called("setting", "variant")
         return self.found.estimates.filter(asked == title)
 
     def mark(self, title: str) -> str:

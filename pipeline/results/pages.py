@@ -20,6 +20,7 @@ from factsweep.operators.pages.grid import Grid, grid, heat_map
 from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
 from factsweep.operators.pages.ran import ran_rows
 from factsweep.operators.prompts import turns
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.relations import best_and_worst
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
@@ -148,7 +149,7 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     rows = metrics.join(asked, on="variant", how="semi", nulls_equal=True, maintain_order="left")
     several = metrics["model"].n_unique() > 1
     names = [*(["model"] if several else []), "setting", "variant"]
-    return rows.with_columns(asked=pl.concat_str(names, separator=" ", ignore_nulls=True))
+    return rows.with_columns(asked=called(*names))
 
 
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:

@@ -20,6 +20,7 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.runs import study as tables
 from factsweep.operators.tables.runs.busy import busy_figure, busy_table
 from factsweep.operators.tables.runs.study import POINTS
+from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.live import busy
 from factsweep.pipeline.reports.report import report
@@ -219,7 +220,7 @@ def _estimated(member: Member) -> pl.DataFrame:
     """The points of a run that asked a part of its prompts."""
     main = member.run.method.measure.main_metric
     rows = estimates.read(member.run.results, member.run.name).found.estimates.filter(metric=main)
-    asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+    asked = called("setting", "variant")
     return _typed(
         rows.select(
             asked.alias("setting"),

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import HOURS, percent
 
 # One row per span of an engine; `began` and `ended` are in seconds. An engine holds its GPUs of a
@@ -71,7 +72,10 @@ def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
 
 def utilisation(spans: pl.DataFrame) -> float:
     """The share of the GPUs' time in which they answer, while there are engines at all."""
-    spans = together(spans)
+    return _answering(together(spans))
+
+
+def _answering(spans: pl.DataFrame) -> float:
     whole = spans.select(pl.max("there") * pl.max("ended")).item()
     return float(_by_run(spans)[ANSWERING].sum() / whole)
 
@@ -125,7 +129,7 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     nodes = list(dict.fromkeys(node for node, _ in lanes))
     runs = spans["run"].unique(maintain_order=True).to_list()
     unit, seconds = _unit(float(spans["ended"].max() or 0.0))  # type: ignore[arg-type]
-    figure = canvas(9, max(2.5, 0.28 * len(lanes) + 1.2 + 0.2 * len(runs) / 4))
+    figure = canvas.blank(9, max(2.5, 0.28 * len(lanes) + 1.2 + 0.2 * len(runs) / 4))
     axes = figure.subplots()
     for number, run in enumerate(runs):
         colour = _colour(number)
@@ -147,9 +151,9 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_ylabel("node: GPU" if len(nodes) > 1 else "GPU")
-    share = _PERCENT.text(utilisation(spans))
+    share = _PERCENT.text(_answering(spans))
     axes.set_title(f"{share} of the GPUs' time answers; hatched: a model loads")
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+    canvas.below(figure, 5, fontsize=7)
     return figure
 
 
