@@ -35,6 +35,7 @@ SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)
+_BASELINE_F1 = {"baseline_f1": "baseline F1"}
 _INTERVAL = "F1 interval"
 _ENDS = ("ci_low", "ci_high")
 _TEXT = _PERCENT.dashed(pl.col("value"))
@@ -108,8 +109,7 @@ def by_relation(
     place = [*SETTING, "ID", "Label"]
     rows = of_relations(metrics, relation_labels)
     known = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
-    headings = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
-    headings["baseline_f1"] = "baseline F1"
+    headings = {"precision": "Precision", "recall": "Recall", "f1": "F1", **_BASELINE_F1}
     parts = [rows]
     if published is not None:
         theirs = of_relations(published, relation_labels).filter(metric="f1")
@@ -117,9 +117,9 @@ def by_relation(
         headings[PUBLISHED] = "published F1"
     cells = pl.concat(parts, how="diagonal").join(known, on=place, how="semi", nulls_equal=True)
     table = (
-        cells.with_columns(text=_TEXT, heading=pl.col("metric").replace(headings))
-        .pivot("heading", [*headings.values()], index=place, values="text")
-        .with_columns(pl.col(*headings.values()).fill_null(DASH))
+        cells.with_columns(text=_TEXT)
+        .pivot("metric", [*headings], index=place, values="text", aggregate_function="first")
+        .select(*place, *(pl.col(name).fill_null(DASH).alias(headings[name]) for name in headings))
     )
     return ordered(table, SETTING, rows.filter(metric="f1"), best_first=True)
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.suggestion import suggestion
 from factsweep.pipeline.estimates.answers import Estimates, Given, estimated, unanswered
@@ -38,7 +37,7 @@ class Earlier:
 
     def answers(self, relation_id: str) -> pl.DataFrame:
         """Its matched answers to all prompts of a relation."""
-        return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
+        return self.branch.told(relation_id)
 
     def check_prompts(self, prompts: Artifact) -> None:
         """Refuse a run of other prompts.
@@ -151,7 +150,7 @@ def _ids(prompts: Artifact, shard: str) -> set[str]:
 
 def say_missing(earlier: Earlier) -> None:
     """Say how many prompts a control has not answered, if there are any."""
-    measure = METHODS[earlier.branch.method].measure
+    measure = earlier.branch.how.measure
     metrics = earlier.branch.metrics.read_all("metrics")
     row = metrics.filter(pl.col("slice").is_null(), metric=measure.main_metric)
     n, failed = row.select("n", "n_failed").row(0)

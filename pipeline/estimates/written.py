@@ -10,11 +10,10 @@ Nothing here has a run.json, so that no verb takes an estimate for a full run.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
-import yaml
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.estimates.variance import advice
@@ -23,7 +22,7 @@ from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import grid
 from factsweep.operators.pages.headline import estimated_tiles
 from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
-from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.pages.ran import ran, ran_rows
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
@@ -38,7 +37,6 @@ from factsweep.pipeline.results.record import (
     shaped,
 )
 from factsweep.pipeline.results.record import file as listed
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
@@ -166,8 +164,8 @@ def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
 def answers(branch: PastBranch) -> pl.DataFrame:
     """The matched answers to the prompts that an estimate asked."""
     pipeline = branch.record["run"]["matching"]["pipeline"]
-    facts = facts_stage.load(branch.artifacts["facts"])
-    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
+    facts = branch.facts
+    matcher = branch.how.measure.matcher(facts, pipeline, _no_tokenizer)
     return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
 
 
@@ -223,8 +221,5 @@ def _variance(rows: pl.DataFrame) -> Variance:
 
 def _runs(estimates: Iterable[PastEstimate]) -> Iterator[Ran]:
     for each in estimates:
-        run: Mapping[str, object] = each.record["run"]
-        shown = {part: run[part] for part in _SHOWN if part in run}
-        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
         rows = {"budget": each.budget, **ran_rows(each.record, {})}
-        yield Ran(each.run, {k: v for k, v in rows.items() if v}, text)
+        yield ran(each.run, each.record, {k: v for k, v in rows.items() if v}, _SHOWN)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
 from factsweep.operators.tables.runs import estimates as tables
@@ -55,17 +54,13 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
     found = _paired(one, other, differences(one.rows, other.rows))
     if found.is_empty():
         raise InputError(f"{one.branch.run} and {other.branch.run} have no metric in common.")
-    main = METHODS[pair.first.method].measure.main_metric
+    main = pair.first.how.measure.main_metric
     noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
     verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
-    asked = zip(pair.names, (one.mark, other.mark), strict=True)
-    names = tuple(f"{name} ({mark})" if mark else name for name, mark in asked)
-    written = {"headline": tables.compared(found, names[0], names[1])}
-    told = [
-        f"{name} is an {mark}"
-        for name, mark in zip(pair.names, (one.mark, other.mark), strict=True)
-        if mark
-    ]
+    marked = list(zip(pair.names, (one.mark, other.mark), strict=True))
+    first, second = (f"{name} ({mark})" if mark else name for name, mark in marked)
+    written = {"headline": tables.compared(found, first, second)}
+    told = [f"{name} is an {mark}" for name, mark in marked if mark]
     sentence = f"{'; '.join(told)}. Differences are those of full runs on these facts."
     report = Report(written, raw={"comparison": found})
     return Compared(pair, sentence, report, verdict, is_estimate=True)
@@ -98,7 +93,7 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
         return None
     if any(each.rows["control"].count() for each in (one, other)):
         return None
-    sampling = METHODS[one.branch.method].measure.sampling
+    sampling = one.branch.how.measure.sampling
     return None if sampling is None else sampling.paired
 
 

@@ -20,7 +20,7 @@ from factsweep.operators.tables.formats.lm_eval import harness_path, harness_res
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
 from factsweep.operators.tables.runs.estimates import estimates_table
-from factsweep.operators.tables.shared.numbers import of_metric
+from factsweep.operators.tables.shared.numbers import as_printed
 from factsweep.operators.wording import listed
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.machine.secrets import hidden
@@ -39,37 +39,38 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         InputError: there is no such run, or it lacks what the format needs.
         DamagedFileError: its results are not what was written.
     """
-    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
     if written.is_estimate(results, run):
-        if form not in _ESTIMATES:
-            raise InputError(
-                f"{run} has estimates from a part of the prompts, which --format {form} cannot "
-                f"mark as such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
-            )
-        name, write = _ESTIMATES[form]
-        target.put(name, write(written.read(results, run).found.estimates))
-        return target.where(name)
-    store = Store(f"{results.rstrip('/')}/{run}")
-    record = past.record(results, run)
-    metrics = measured(store, record)
-    if form == "mlflow":
-        return _log_to_mlflow(run, store, metrics, record, out)
-    if form == "lm-eval":
-        name, content = _lm_eval(metrics, record)
+        name, content = _estimated(run, results, form)
     else:
-        name, write = _METRICS[form]
-        content = write(metrics)
+        store = Store(f"{results.rstrip('/')}/{run}")
+        record = past.record(results, run)
+        metrics = measured(store, record)
+        if form == "mlflow":
+            return _log_to_mlflow(run, store, metrics, record, out)
+        if form == "lm-eval":
+            name, content = _lm_eval(metrics, record)
+        else:
+            name, write = _METRICS[form]
+            content = write(metrics)
+    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
     target.put(name, content)
     return target.where(name)
 
 
+def _estimated(run: str, results: str, form: str) -> tuple[str, bytes]:
+    """The estimates of a run, each row with its share of the prompts, as a file."""
+    if form not in _ESTIMATES:
+        raise InputError(
+            f"{run} has estimates from a part of the prompts, which --format {form} cannot mark as "
+            f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
+        )
+    name, write = _ESTIMATES[form]
+    return name, write(written.read(results, run).found.estimates)
+
+
 def _written(metrics: pl.DataFrame) -> pl.DataFrame:
     """The numbers as texts, with as many digits as in the tables; Parquet has them unrounded."""
-    return metrics.with_columns(
-        pl.Series(name, [of_metric(row[0]).text(row[1]) for row in rows])
-        for name in _NUMBERS
-        if (rows := metrics.select("metric", name).rows())
-    )
+    return metrics.with_columns(as_printed(name).alias(name) for name in _NUMBERS)
 
 
 def _rounded(metrics: pl.DataFrame) -> str:

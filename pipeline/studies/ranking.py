@@ -9,7 +9,6 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.estimates import race
 from factsweep.operators.estimates.race import Better
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.comparing.along import possible_ranks
 from factsweep.pipeline.config.budget import budget
@@ -90,7 +89,7 @@ def _told_apart(study: Study) -> dict[str, tuple[list[str], Better]]:
     for title, branch in settings.items():
         pairs = branch.artifacts["chosen"].read("crossed", "all")
         answers = {each.label: _answers(_settings(each)[title]) for each in there}
-        found[title] = list(answers), _better(METHODS[branch.method], pairs, answers, error)
+        found[title] = list(answers), _better(branch.how, pairs, answers, error)
     return found
 
 
@@ -104,9 +103,7 @@ def _settings(member: Member) -> Mapping[str, PastBranch]:
 
 def _answers(branch: PastBranch) -> pl.DataFrame:
     """The matched answers of a setting, to all of its prompts or to those that were asked."""
-    if (matched := branch.artifacts.get("matched")) is None:
-        return written.answers(branch)
-    return matched.read_all(METHODS[branch.method].measure.answers)
+    return branch.told() if "matched" in branch.artifacts else written.answers(branch)
 
 
 def _better(

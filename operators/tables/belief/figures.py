@@ -156,18 +156,13 @@ def spread_by_relation(
     Rows of one run, by their mean, the best first; a relation is its id and its label.
     """
     label = label_of(relation_id(), relation_labels)
-    rows = metrics.filter(
-        is_relation(), pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS])
-    ).select(
+    rows = metrics.filter(is_relation()).select(
         "value",
         relation=named(relation_id(), label),
         part=pl.col("metric").str.strip_prefix("template_spread_"),
     )
-    # A part that no row has is a column of nulls all the same.
-    wide = rows.group_by("relation", maintain_order=True).agg(
-        pl.col("value").filter(pl.col("part") == part).first().alias(part) for part in _PARTS
-    )
-    return wide.drop_nulls().sort("mean", "relation", descending=[True, False])
+    table = rows.pivot("part", _PARTS, index="relation", values="value", aggregate_function="first")
+    return table.drop_nulls().sort("mean", "relation", descending=[True, False])
 
 
 def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":

@@ -45,28 +45,19 @@ def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
     spans = together(spans)
     engines = spans.group_by("run", maintain_order=True).agg(pl.col("engine").n_unique())
     rows = _by_run(spans).join(engines, on="run", maintain_order="left")
-    there = int(spans.select(pl.max("there").fill_null(0)).item())
-    whole = there * float(spans.select(pl.max("ended").fill_null(0.0)).item())
-    total = rows.select(
-        pl.lit(f"all of {there} GPUs").alias("run"),
-        pl.col("held", ANSWERING, LOADING, "engine").sum(),
-    )
-    shares = [
-        _PERCENT.column(pl.col(name) / pl.col("of")).alias(title)
-        for name, title in ((ANSWERING, ANSWERING), (LOADING, LOADING), ("waiting", "waiting"))
-    ]
-    both = pl.concat(
-        [
-            rows.with_columns(of=pl.col("held"), free=pl.lit(None, pl.Float64)),
-            total.select(rows.columns).with_columns(of=pl.lit(whole), free=whole - pl.col("held")),
-        ]
-    ).with_columns(waiting=pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING))
-    return both.select(
+    there, ended = spans.select(pl.max("there", "ended").fill_null(0)).row(0)
+    total = rows.select(pl.lit(f"all of {there} GPUs").alias("run"), pl.exclude("run").sum())
+    of_all = total.with_columns(of=pl.lit(there * ended), free=there * ended - pl.col("held"))
+    both = pl.concat([rows.with_columns(of="held"), of_all], how="diagonal_relaxed")
+    waiting = pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING)
+    return both.with_columns(waiting=waiting).select(
         "run",
         pl.col("engine").cast(pl.String).alias("engines"),
         HOURS.column(pl.col("of") / 3600).alias("GPU-hours"),
-        *shares,
-        _PERCENT.column(pl.col("free") / pl.col("of")).alias("free"),
+        *(
+            _PERCENT.column(pl.col(name) / pl.col("of")).alias(name)
+            for name in (ANSWERING, LOADING, "waiting", "free")
+        ),
     )
 
 
@@ -102,11 +93,8 @@ def _by_run(spans: pl.DataFrame) -> pl.DataFrame:
     )
     parts = pl.concat([lanes.select(held.columns), held])
     found = parts.group_by(*of, "doing", maintain_order=True).agg(_covered())
-    wide = found.pivot("doing", index="run", values="seconds", aggregate_function="sum")
-    missing = [pl.lit(0.0).alias(name) for name in (ANSWERING, LOADING) if name not in wide.columns]
-    return wide.with_columns(missing).select(
-        "run", pl.col("held", ANSWERING, LOADING).fill_null(0.0)
-    )
+    doing = ["held", ANSWERING, LOADING]
+    return found.pivot("doing", doing, index="run", values="seconds", aggregate_function="sum")
 
 
 def _covered() -> pl.Expr:

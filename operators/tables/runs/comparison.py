@@ -11,7 +11,7 @@ from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
-from factsweep.operators.tables.shared.numbers import COUNT, decimal, interval, number, p_holm
+from factsweep.operators.tables.shared.numbers import COUNT, decimal, difference, number
 from factsweep.operators.tables.shared.relations import label_of, named
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -59,9 +59,7 @@ def gained_and_lost(
         pl.col("n_pairs").alias("facts"),
         pl.col("n_gained").alias("gained"),
         pl.col("n_lost").alias("lost"),
-        number("difference", signed=True),
-        interval(),
-        p_holm(),
+        *difference(),
     )
 
 
@@ -174,9 +172,7 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
     return [
         number("first").alias(names[0]),
         number("second").alias(names[1]),
-        number("difference", signed=True),
-        interval(),
-        p_holm(),
+        *difference(),
         number("effect_size", signed=True).alias("Cohen's h"),
         decimal(1).column(pl.col("design_effect")).alias("design effect"),
         COUNT.column(worth).alias("worth"),

@@ -150,11 +150,11 @@ def estimates_table(found: pl.DataFrame, *, whose: bool = False) -> pl.DataFrame
 
 def numbers_table(found: pl.DataFrame) -> pl.DataFrame:
     """The metrics with their estimates and intervals alone, as texts."""
-    full = found.select(ci_low="full_low", ci_high="full_high")
+    full = SHARE.interval(ends=("full_low", "full_high"))
     return found.select(
         pl.col("metric").replace(_HEADINGS),
         SHARE.dashed(pl.col("value")).alias("estimate"),
-        full.select(SHARE.interval().fill_null(DASH)).to_series().alias("all prompts would give"),
+        full.fill_null(DASH).alias("all prompts would give"),
         SHARE.interval().fill_null(DASH).alias("other facts would give"),
     )
 

@@ -12,6 +12,7 @@ from factsweep.operators.tables.shared.numbers import SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
 
 PLACE = "place"  # the axis of runs that stand in the order given
+_BAND = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 # What a study draws and prints: one row per run and setting, at its place along the axis.
@@ -33,8 +34,6 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
     ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
     """
-    ends = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
-    band = points.select(ci_low=ends["low"], ci_high=ends["high"]).select(SHARE.interval())
     ranks = pl.when(pl.col("rank_low") == pl.col("rank_high")).then(
         pl.col("rank_low").cast(pl.String)
     )
@@ -49,7 +48,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         pl.col("label").alias("run"),
         *([] if axis == PLACE else [at.alias(axis)]),
         SHARE.dashed(pl.col("value")).alias(metric),
-        band.to_series().alias("95 % band"),
+        SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
         *([rank] if ranked else []),
@@ -100,8 +99,7 @@ def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
     """
     scale = "log" if axis == "size" else "linear"
     figure, axes = canvas.framed(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
-    ends = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
-    rows = points.with_columns(series="setting", **ends)
+    rows = points.with_columns(series="setting", **_BAND)
     canvas.curves(axes, rows, "at", "value", ends=("low", "high"), linewidth=1.5)
     for mine, look in canvas.series(rows):
         part = mine.drop_nulls("estimated")

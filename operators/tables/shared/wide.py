@@ -1,4 +1,4 @@
-"""Tables with one row per key and one column per heading, and what is joined to them."""
+"""Tables with one row per key and one column per heading: sources, what is joined, order."""
 
 from collections.abc import Collection, Mapping, Sequence
 
