@@ -148,7 +148,7 @@ def report(result: method.Result) -> method.Report:
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
     spreads = _spreads(metrics, result.facts)
-    figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
+    figures = {**calibration(in_bins), **_coverage(metrics), **spreads}
     titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
     if len(result.answers) < 2:
         return method.Report(tables, figures, titles)
@@ -207,7 +207,7 @@ def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     return figures
 
 
-def _figures(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
+def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
     """Calibration: one panel per model."""
     if in_bins.is_empty():
         return {}

@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from factsweep.operators.methods.belief import calibration
 from factsweep.operators.tables.belief.figures import calibration_figure
 
 
@@ -56,3 +57,11 @@ def test_calibration_lowest_of_a_column_and_first_of_a_row_are_labelled(
         *range(n_panels - across, n_panels)
     ]
     assert [i for i, each in enumerate(axes) if each.get_ylabel()] == [*range(0, n_panels, 4)]
+
+
+def test_calibration_variants_of_a_setting_are_lines_of_their_own() -> None:
+    asked = {"model": "m", "setting": "4-template", "mean_confidence": 0.5, "mean_accuracy": 0.5}
+    rows = [{**asked, "variant": variant} for variant in (None, "templates=manual")]
+    (axes,) = calibration(pl.DataFrame(rows))["calibration"].axes
+    labels = [line.get_label() for line in axes.lines[1:]]
+    assert labels == ["4-template", "4-template templates=manual"]
