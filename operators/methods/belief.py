@@ -83,33 +83,20 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
     """What decoders and encoders have in common: the metrics, and the analyses asked for."""
     answers, n_failed = evidence.tables["answers"], evidence.n_failed
+    options, facts = evidence.options, evidence.facts
+    drawn: dict[str, Any] = {"by": by, "seed": evidence.seed, "n_rounds": options.n_rounds}
     metrics = belief(
         answers,
         calibration,
         n_failed,
-        seed=evidence.seed,
-        n_draws=evidence.options.n_draws,
-        n_rounds=evidence.options.n_rounds,
-        n_bins=evidence.options.n_bins,
-        by=by,
+        n_draws=options.n_draws,
+        n_bins=options.n_bins,
         n_failed_samples=evidence.n_failed_samples,
+        **drawn,
     )
-    of_parts = by_part(
-        answers,
-        evidence.facts.further.get("details", empty("details")),
-        seed=evidence.seed,
-        n_rounds=evidence.options.n_rounds,
-        by=by,
-    )
+    of_parts = by_part(answers, facts.further.get("details", empty("details")), **drawn)
     further = analyses(
-        evidence.options.analyses,
-        answers,
-        evidence.facts.templates,
-        n_failed,
-        evidence.again,
-        by=by,
-        seed=evidence.seed,
-        n_rounds=evidence.options.n_rounds,
+        options.analyses, answers, facts.templates, n_failed, evidence.again, **drawn
     )
     return pl.concat([metrics, of_parts, further])
 

@@ -13,6 +13,7 @@ from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import Figure
 
 _TITLES: Mapping[str, str] = {
@@ -74,7 +75,7 @@ def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, "
 def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
     """The rows whose variant is that of their setting alone, with the series that they are in."""
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
-    series = pl.concat_str("model", "setting", "variant", separator=" ", ignore_nulls=True)
+    series = called("model", "setting", "variant")
     return slices.filter(~other).with_columns(series=series)
 
 

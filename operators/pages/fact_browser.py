@@ -14,6 +14,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.schemas import schema
+from factsweep.operators.wording import count
 
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST, _LONGEST_THOUGHT = 240, 2_000  # characters of a text
@@ -108,18 +109,14 @@ def limits(found: Encoded) -> Iterator[str]:
     fill = found.fill
     if found.n_facts < found.n_asked:
         yield f"{found.n_facts:,} of {found.n_asked:,} facts, evenly taken from all relations"
-    yield f"of each fact, at most {_counted(fill.n_replies, 'answer')} by each model and setting"
+    yield f"of each fact, at most {count(fill.n_replies, 'answer')} by each model and setting"
     if not fill.n_examples:
         yield "no prompt"
         return
-    yield f"at most {_counted(fill.n_examples, 'prompt')}"
+    yield f"at most {count(fill.n_examples, 'prompt')}"
     n_full = -(-found.n_facts // fill.full)
     of_all = f" of {n_full:,} of the facts" if fill.full > 1 else ""
     yield f"the prompts{of_all} as the model read them, with all samples"
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def _content(
@@ -150,63 +147,44 @@ def _by_pair(
 ) -> Mapping[str, list[Any]]:
     """Of each pair: share, n, replies (answer, note, right), examples (`_example`)."""
     cut = pl.col("answer").str.slice(0, _LONGEST)
-    replies = _first(
-        asked.replies.with_columns(cut), pairs, fill.n_replies, ("answer", "note", "right")
-    )
-    columns = [name for name in EXAMPLES if name != "pair_id"]
-    examples = _first(asked.examples, pairs, fill.n_examples, columns)
+    said = asked.replies.with_columns(cut).select("pair_id", "answer", "note", "right")
+    replies = _first(said, pairs, fill.n_replies)
+    examples = _first(asked.examples, pairs, fill.n_examples)
     rows = asked.facts.join(pairs, on="pair_id", how="semi")
     return {
         pair: [
             None if share is None else round(share, 3),
             n,
-            replies.get(pair, []),
-            [
-                _in_full(*each, contexts=contexts) if pair in full else _in_short(*each)
-                for each in examples.get(pair, [])
-            ],
+            [list(each.values()) for each in replies.get(pair, [])],
+            [_example(each, contexts if pair in full else None) for each in examples.get(pair, [])],
         ]
         for pair, share, n in rows.select("pair_id", "share", "n").iter_rows()
     }
 
 
-def _in_short(
-    _context: str | None, prompt: str, answer: str | None, right: bool | None, *_samples: object
-) -> list[Any]:
-    """A prompt without its context, cut: prompt, answer, right."""
-    return [prompt[:_LONGEST], answer and answer[:_LONGEST], right]
+def _example(row: Mapping[str, Any], contexts: dict[str, int] | None) -> list[Any]:
+    """A prompt: its text, its answer, right; cut, but with `contexts` as the model read it.
 
-
-def _in_full(
-    context: str | None,
-    prompt: str,
-    answer: str | None,
-    right: bool | None,
-    samples: Sequence[Mapping[str, Any]] | None,
-    n_right: int | None,
-    thought: str | None,
-    *,
-    contexts: dict[str, int],
-) -> list[Any]:
-    """A prompt as the model read it: prompt, answer, right, context, samples, right ones, thought.
-
-    Contexts are shared by many prompts, so each stands in the payload once, and here is its number.
+    Then behind it: context, samples, right ones, thought. Contexts are shared by many prompts, so
+    each stands in the payload once, and here is its number.
     """
-    place = contexts.setdefault(context or "", len(contexts))
+    prompt, answer, right = row["prompt"], row["answer"], row["right"]
+    if contexts is None:
+        return [prompt[:_LONGEST], answer and answer[:_LONGEST], right]
+    place = contexts.setdefault(row["context"] or "", len(contexts))
+    samples, thought = row["samples"], row["thought"]
     drawn = None if samples is None else [[each["text"], each["n"]] for each in samples]
-    found = [prompt, answer, right, place, drawn, n_right]
+    found = [prompt, answer, right, place, drawn, row["n_right"]]
     return found if thought is None else [*found, thought[:_LONGEST_THOUGHT]]
 
 
-def _first(
-    rows: pl.DataFrame, pairs: pl.DataFrame, n: int, columns: Sequence[str]
-) -> dict[str, list[list[Any]]]:
-    """The first rows of each pair, as short lists."""
+def _first(rows: pl.DataFrame, pairs: pl.DataFrame, n: int) -> dict[str, list[dict[str, Any]]]:
+    """The first rows of each pair, without its id."""
     if not n:  # Polars' head(0) of a group is a row of nulls
         return {}
     mine = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
     mine = mine.group_by("pair_id", maintain_order=True).head(n)
-    found: dict[str, list[list[Any]]] = {}
-    for pair, *values in mine.select("pair_id", *columns).iter_rows():
-        found.setdefault(pair, []).append(values)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in mine.iter_rows(named=True):
+        found.setdefault(row.pop("pair_id"), []).append(row)
     return found

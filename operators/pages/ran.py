@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
+from factsweep.operators.pages.page import Ran
+
 _HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
+
+
+def ran(name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]) -> Ran:
+    """A run with its rows, and the parts of its configuration that are shown."""
+    parts = {part: record["run"][part] for part in shown if part in record["run"]}
+    return Ran(name, rows, yaml.safe_dump(parts, sort_keys=False, allow_unicode=True))
 
 
 def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, str]:

@@ -15,17 +15,29 @@ from factsweep.operators.metrics.kamel.kamel import METRICS
 from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.schemas import PLACE, SETTING
-from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas, series
+from factsweep.operators.schemas import SETTING
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
-from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
-from factsweep.operators.tables.shared.wide import joined
+from factsweep.operators.tables.shared.relations import label_of, relation_id
+from factsweep.operators.tables.shared.wide import (
+    MEASURED,
+    PUBLISHED,
+    by_source,
+    joined,
+    of_relations,
+    ordered,
+    wide,
+)
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)
+_BASELINE_F1 = {"baseline_f1": "baseline F1"}
+_INTERVAL = "F1 interval"
+_ENDS = ("ci_low", "ci_high")
 _TEXT = _PERCENT.dashed(pl.col("value"))
 
 
@@ -69,48 +81,20 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    names = ["model", "benchmark", "variant"]
-    f1 = overall.filter(metric="f1")
-    counts = f1.group_by(names).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
-    measured = overall.filter(pl.col("metric").is_in(list(_HEADINGS)))
-    baseline = overall.filter(pl.col("metric").str.starts_with("baseline_"))
-    baseline = baseline.with_columns(pl.col("metric").str.strip_prefix("baseline_"))
-    text = _PERCENT.interval().fill_null(DASH)
-    parts = [
-        _cells(measured, "measured"),
-        _cells(f1, "measured", "F1 interval", text),
-        _cells(baseline, BASELINE),
-    ]
-    if published is not None:
-        same = published.join(measured.select(PLACE), on=PLACE, how="semi", nulls_equal=True)
-        parts.append(_cells(same, "published"))
-    keys = [*names, "source"]
-    cells = pl.concat(parts).sort(*keys, "shots", "column", nulls_last=False)
-    table = cells.pivot(
-        "heading", index=keys, values="text", aggregate_function="first", maintain_order=True
-    )
-    headings = cells.sort("shots", "column")["heading"].unique(maintain_order=True)
-    table = joined(table.select(*keys, *headings), counts, names)
-    own = pl.col("source") == "measured"
-    return table.with_columns(pl.when(own).then(pl.col("queries", "failed")))
-
-
-def _cells(
-    rows: pl.DataFrame, source: str, heading: str | None = None, text: pl.Expr = _TEXT
-) -> pl.DataFrame:
-    """The numbers as texts, each with its heading and what orders the headings."""
-    letter = pl.lit(heading) if heading else pl.col("metric").replace_strict(_HEADINGS)
-    place = pl.col("metric").cast(pl.Enum(list(_HEADINGS))).to_physical().cast(pl.Int64)
-    return rows.select(
-        "model",
-        "benchmark",
-        "variant",
-        source=pl.lit(source),
-        heading=pl.concat_str("setting", letter, separator=" "),
+    keys = ["model", "benchmark", "variant", "source"]
+    f1 = overall.filter(metric="f1").with_columns(source=pl.lit(MEASURED))
+    counts = f1.group_by(keys).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
+    interval = f1.with_columns(metric=pl.lit(_INTERVAL), text=_PERCENT.interval().fill_null(DASH))
+    rows = by_source(overall, published, BASELINE).with_columns(text=_TEXT)
+    letters = [*_HEADINGS, _INTERVAL]
+    cells = pl.concat([rows, interval], how="diagonal").filter(pl.col("metric").is_in(letters))
+    cells = cells.with_columns(
+        heading=pl.concat_str("setting", pl.col("metric").replace(_HEADINGS), separator=" "),
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
-        column=pl.lit(3, pl.Int64) if heading else place,
-        text=text,
-    )
+    ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
+    headings = cells["heading"].unique(maintain_order=True)
+    table = wide(cells, keys, headings, missing=None).sort(keys, nulls_last=False)
+    return joined(table, counts, keys)
 
 
 def by_relation(
@@ -122,27 +106,22 @@ def by_relation(
 
     The column `published F1` is there where `published` is.
     """
-    place = [*SETTING, "slice"]
-    relations = metrics.filter(is_relation())
-    wide = relations.pivot("metric", index=place, values="value", aggregate_function="first")
-    numbers = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
-    numbers["baseline_f1"] = "baseline F1"
+    place = [*SETTING, "ID", "Label"]
+    rows = of_relations(metrics, relation_labels)
+    known = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
+    headings = {"precision": "Precision", "recall": "Recall", "f1": "F1", **_BASELINE_F1}
+    parts = [rows]
     if published is not None:
-        theirs = published.filter(pl.col("metric") == "f1").select(*place, published="value")
-        wide = wide.join(theirs, on=place, how="left", nulls_equal=True)
-        numbers["published"] = "published F1"
-    missing = [name for name in numbers if name not in wide.columns]
-    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
-    label = label_of(relation_id(), relation_labels or {})
-    order = [*SETTING, "f1", "ID"]
-    best = [name == "f1" for name in order]
-    return (
-        wide.filter(pl.col("f1").is_not_null() | pl.col("baseline_f1").is_not_null())
-        .with_columns(ID=relation_id(), Label=label)
-        .sort(order, descending=best, nulls_last=best)
-        .with_columns(_PERCENT.dashed(pl.col(k)).alias(v) for k, v in numbers.items())
-        .select(*SETTING, "ID", "Label", *numbers.values())
+        theirs = of_relations(published, relation_labels).filter(metric="f1")
+        parts.append(theirs.with_columns(metric=pl.lit(PUBLISHED)))
+        headings[PUBLISHED] = "published F1"
+    cells = pl.concat(parts, how="diagonal").join(known, on=place, how="semi", nulls_equal=True)
+    table = (
+        cells.with_columns(text=_TEXT)
+        .pivot("metric", [*headings], index=place, values="text", aggregate_function="first")
+        .select(*place, *(pl.col(name).fill_null(DASH).alias(headings[name]) for name in headings))
     )
+    return ordered(table, SETTING, rows.filter(metric="f1"), best_first=True)
 
 
 def extremes(
@@ -198,21 +177,19 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
     """
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
-    label = label_of(relation_id(), relation_labels or {})
-    text = decimal(1).dashed(pl.col("value"))
+    keys = [*SETTING, "ID", "Label"]
     found = rows.select(
         *SETTING,
         relation_id().fill_null("all").alias("ID"),
-        label.fill_null("all").alias("Label"),
+        label_of(relation_id(), relation_labels or {}).fill_null("all").alias("Label"),
         pl.col("metric").str.strip_prefix("year_error_"),
-        text.alias("text"),
+        decimal(1).dashed(pl.col("value")).alias("text"),
         pl.col("n").alias("with a year"),
         pl.col("n_failed").alias("without"),
     )
-    keys = [*SETTING, "ID", "Label", "with a year", "without"]
-    wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
-    missing = [pl.lit(DASH).alias(name) for name in ("mean", "median") if name not in wide.columns]
-    return wide.with_columns(missing).select(*keys[:6], "mean", "median", *keys[6:])
+    counts = ["with a year", "without"]
+    table = found.pivot("metric", ["mean", "median"], index=[*keys, *counts], values="text")
+    return table.select(*keys, pl.col("mean", "median").fill_null(DASH), *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
@@ -236,18 +213,13 @@ def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
 
     `slices` has series, cardinality, f1, ci_low and ci_high (`tables.kamel.by_slice`).
     """
-    figure = canvas(4.6, 3.6)
-    axes = figure.add_subplot()
-    rows = slices.with_columns(pl.col("cardinality").cast(pl.Int64)).drop_nulls("f1")
-    for name, mine, colour, marker in series(rows, "series"):
-        points = mine.sort("cardinality")
-        x, f1 = points["cardinality"], 100 * points["f1"]
-        axes.plot(x, f1, color=colour, marker=marker, label=name)
-        low, high = (100 * points[end].fill_null(points["f1"]) for end in ("ci_low", "ci_high"))
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="right answers of the query", ylabel="F1 in %", title=title)
+    labels = {"xlabel": "right answers of the query", "ylabel": "F1 in %", "title": title}
+    figure, axes = canvas.framed(4.6, 3.6, **labels)
+    rows = slices.drop_nulls("f1").with_columns(
+        pl.col("cardinality").cast(pl.Int64), pl.col("f1", *_ENDS) * 100
+    )
+    canvas.curves(axes, rows, "cardinality", "f1", ends=_ENDS)
     axes.set_ylim(bottom=0)
-    axes.grid(color="0.92")
     axes.legend(frameon=False)
     return figure
 
@@ -257,19 +229,15 @@ def kind_figure(slices: pl.DataFrame, title: str) -> "Figure":
 
     `slices` has series, kind, f1, ci_low and ci_high (`tables.kamel.by_slice`).
     """
-    figure = canvas(4.6, 3.6)
-    axes = figure.add_subplot()
+    figure, axes = canvas.framed(4.6, 3.6, grid="y", ylabel="F1 in %", title=title)
     names = slices["series"].unique(maintain_order=True).to_list()
     for number, kind in enumerate(("entity", "literal")):
         rows = slices.filter(pl.col("kind") == kind).drop_nulls("f1")
         places = [names.index(series) + 0.4 * number - 0.2 for series in rows["series"]]
         f1 = 100 * rows["f1"]
-        low, high = (100 * rows[end].fill_null(rows["f1"]) for end in ("ci_low", "ci_high"))
+        low, high = (100 * rows[end].fill_null(rows["f1"]) for end in _ENDS)
         colour, _ = SERIES[number]
         axes.bar(places, f1, 0.38, color=colour, label=kind, yerr=[f1 - low, high - f1])
-    axes.set(ylabel="F1 in %", title=title)
     axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
-    axes.grid(color="0.92", axis="y")
-    axes.set_axisbelow(True)
     axes.legend(frameon=False)
     return figure

@@ -17,11 +17,19 @@ import polars as pl
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.tables.shared.canvas import Figure, canvas, series
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
-from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
-from factsweep.operators.tables.shared.wide import joined, wide
+from factsweep.operators.tables.shared.wide import (
+    MEASURED,
+    PUBLISHED,
+    by_source,
+    joined,
+    of_relations,
+    ordered,
+    wide,
+)
 
 SEEN = "†"
 RANDOM = "random order"
@@ -138,17 +146,12 @@ def by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """Each relation's numbers, best plausibility first."""
-    rows = metrics.filter(is_relation(), ~_BASELINE)
-    label = label_of(relation_id(), relation_labels or {})
+    rows = of_relations(metrics.filter(~_BASELINE), relation_labels)
     keys = [*_NAMES, "ID", "Label"]
-    cells = _cells(rows.with_columns(ID=relation_id(), Label=label), keys)
-    overall = rows.filter(pl.col("metric") == "plausibility").select(
-        *_NAMES, "value", groups="n", failed="n_failed", ID=relation_id()
-    )
-    table = joined(wide(cells, keys, _HEADINGS), overall, [*_NAMES, "ID"])
-    order = [*_NAMES, "value", "ID"]
-    best = [name == "value" for name in order]
-    return table.sort(order, descending=best, nulls_last=best).drop("value")
+    overall = rows.filter(metric="plausibility")
+    counts = overall.select(*keys, groups="n", failed="n_failed")
+    table = joined(wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    return ordered(table, _NAMES, overall, best_first=True)
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -168,18 +171,14 @@ def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def over_frames(metrics: pl.DataFrame, metric: str = "plausibility") -> pl.DataFrame:
-    """Figure 2: a metric over all prompt types in each frame, as numbers.
+def over_frames(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Figure 2: the plausibility over all prompt types in each frame, as numbers.
 
-    Columns: model, variant, frame, value, ci_low, ci_high, n (null where published).
+    Columns: model, variant, frame, value, ci_low, ci_high, n.
     """
-    rows = metrics.filter(pl.col("metric") == metric, _FRAME.is_not_null())
-    missing = [name for name in ("ci_low", "ci_high", "n") if name not in rows.columns]
-    return (
-        rows.with_columns(pl.lit(None).alias(name) for name in missing)
-        .select("model", "variant", _FRAME.alias("frame"), "value", "ci_low", "ci_high", "n")
-        .sort("model", "variant", "frame")
-    )
+    rows = metrics.filter(_FRAME.is_not_null(), metric="plausibility").with_columns(frame=_FRAME)
+    columns = ("model", "variant", "frame", "value", "ci_low", "ci_high", "n")
+    return rows.select(columns).sort("model", "variant", "frame")
 
 
 def _cutoff(cutoffs: Mapping[str, str]) -> pl.Expr:
@@ -201,58 +200,42 @@ def _table(
 ) -> pl.DataFrame:
     """The rows of all frames, by frame, model, variant and source."""
     keys = ["frame", *_NAMES, "source"]
-    sources = {
-        "measured": metrics.filter(~_BASELINE),
-        RANDOM: metrics.filter(_BASELINE).with_columns(
-            pl.col("metric").str.strip_prefix("baseline_")
-        ),
-    }
     if published is not None:
-        place = [*_NAMES, "setting", "slice", "metric"]
-        mine = published.filter(pl.col("table").is_in(published_in))
-        sources["published"] = mine.join(metrics, on=place, how="semi", nulls_equal=True)
-    parts = [
-        _cells(rows.with_columns(frame=_FRAME_OF, source=pl.lit(source)), keys)
-        for source, rows in sources.items()
-    ]
-    first = metrics.filter(pl.col("metric") == "accuracy", _FRAME.is_not_null())
-    counts = first.unique(["slice", *_NAMES], maintain_order=True).select(
-        *_NAMES, frame=_FRAME, source=pl.lit("measured"), groups="n", failed="n_failed"
-    )
-    order = pl.col("source").replace_strict({"measured": 0, "published": 1, RANDOM: 2})
-    table = joined(wide(pl.concat(parts), keys, _HEADINGS), counts, keys)
+        published = published.filter(pl.col("table").is_in(published_in))
+    rows = by_source(metrics, published, RANDOM).with_columns(frame=_FRAME_OF).drop_nulls("frame")
+    first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
+    counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
+    order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, RANDOM]))
+    table = joined(wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
 
 def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """The numbers as texts under their headings: the keys, heading, text."""
-    if "frame" in keys:
-        rows = rows.drop_nulls("frame")
-    overall = pl.col("setting") == ALL_TYPES
+    overall, metric = pl.col("setting") == ALL_TYPES, pl.col("metric")
     without = pl.col("slice").str.extract(r"(without=[^,]+)$").str.replace("=", " ")
+    whole = overall & without.is_null()
+    of_type = pl.concat_str(
+        pl.col("setting").replace(_TYPES),
+        metric.replace_strict(_METRICS, default=None),
+        separator=" ",
+    )
     heading = (
-        pl.when(overall & without.is_null())
-        .then(pl.col("metric").replace_strict(_OVERALL, default=None))
-        .when(overall & (pl.col("metric") == "plausibility"))
+        pl.when(whole)
+        .then(metric.replace_strict(_OVERALL, default=None))
+        .when(overall & (metric == "plausibility"))
         .then(without)
         .when(~overall & without.is_null())
-        .then(
-            pl.concat_str(
-                pl.col("setting").replace(_TYPES),
-                pl.col("metric").replace_strict(_METRICS, default=None),
-                separator=" ",
-            )
-        )
+        .then(of_type)
     )
-    numbers = rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value")))
-    intervals = rows.clear().select(*keys, heading=pl.lit(""), text=pl.lit(""))
-    if "ci_low" in rows.columns:
-        whole = (pl.col("metric") == "plausibility") & without.is_null()
-        intervals = rows.filter(whole, pl.col("ci_low").is_not_null()).select(
-            *keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval()
-        )
-    return pl.concat([numbers.drop_nulls("heading"), intervals])
+    intervals = rows.filter(whole, metric == "plausibility").drop_nulls("ci_low")
+    return pl.concat(
+        [
+            rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value"))),
+            intervals.select(*keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval()),
+        ]
+    ).drop_nulls("heading")
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -269,27 +252,25 @@ def frames_figure(
     `cutoffs` has the month in which a series' training data ends. A marker is hollow where the
     frame begins before it.
     """
-    figure = canvas(6.4, 3.8)
-    axes = figure.add_subplot()
+    below = "time frame (hollow: begins before the cut-off, which is dotted)"
+    labels = {"xlabel": below, "ylabel": "plausibility in %", "title": title}
+    figure, axes = canvas.framed(6.4, 3.8, **labels)
     rows = frames.drop_nulls("value")
-    for name, mine, colour, marker in series(rows, "series"):
-        points = mine.sort("frame")
+    for mine, look in canvas.series(rows):
+        points, colour = mine.sort("frame"), look["color"]
         years, value = [_years(frame) for frame in points["frame"]], 100 * points["value"]
         ends = (points[end].cast(pl.Float64) * 100 for end in ("ci_low", "ci_high"))
         low, high = (end.fill_null(value) for end in ends)
-        axes.plot(years, value, color=colour, marker=marker, label=name)
+        axes.plot(years, value, **look)
         axes.vlines(years, low, high, color=colour, alpha=0.5)
-        cutoff = (cutoffs or {}).get(name)
+        cutoff = (cutoffs or {}).get(look["label"])
         if cutoff is not None:
             axes.axvline(_years(cutoff), color=colour, linestyle=":", zorder=0)
             seen = points["frame"] < cutoff
             at, of = pl.Series(years, dtype=pl.Float64).filter(seen), value.filter(seen)
-            axes.plot(at, of, marker, color=colour, markerfacecolor="white")
+            axes.plot(at, of, look["marker"], color=colour, markerfacecolor="white")
     years_asked = sorted({int(frame[:4]) for frame in rows["frame"]})
     axes.set_xticks(range(years_asked[0], years_asked[-1] + 2) if years_asked else [])
-    axes.set(xlabel="time frame (hollow: begins before the cut-off, which is dotted)", title=title)
-    axes.set_ylabel("plausibility in %")
-    axes.grid(color="0.92")
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 

@@ -108,7 +108,7 @@ class Earlier:
 
     def answers(self, relation_id: str) -> pl.DataFrame:
         """Its matched answers to all prompts of a relation."""
-        return self.matched.read(METHODS[self.branch.method].measure.answers, relation_id)
+        return self.branch.told(relation_id)
 
 
 def estimated(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates.answers import Earlier, Estimates, estimated, unanswered
 from factsweep.pipeline.estimates.repeats import answered_again, others
@@ -122,7 +121,7 @@ def _ids(prompts: Artifact, shard: str) -> set[str]:
 
 def say_missing(earlier: Earlier) -> None:
     """Say how many prompts a control has not answered, if there are any."""
-    measure = METHODS[earlier.branch.method].measure
+    measure = earlier.branch.how.measure
     metrics = earlier.branch.metrics.read_all("metrics")
     row = metrics.filter(pl.col("slice").is_null(), metric=measure.main_metric)
     n, failed = row.select("n", "n_failed").row(0)

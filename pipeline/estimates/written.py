@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
-import yaml
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.estimates.variance import advice
@@ -23,8 +22,9 @@ from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import grid
 from factsweep.operators.pages.headline import estimated_tiles
 from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
-from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.pages.ran import ran, ran_rows
 from factsweep.operators.tables.runs import estimates as tables
+from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past
@@ -38,7 +38,6 @@ from factsweep.pipeline.results.record import (
     shaped,
 )
 from factsweep.pipeline.results.record import file as listed
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
@@ -73,7 +72,7 @@ class PastEstimate:
         """The estimates of a setting."""
         if len(self.record["artifacts"]) == 1:
             return self.found.estimates
-        asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+        asked = called("setting", "variant")
         return self.found.estimates.filter(asked == title)
 
     def mark(self, title: str) -> str:
@@ -180,8 +179,8 @@ def answers(branch: PastBranch) -> pl.DataFrame:
     if (matched := branch.artifacts.get("matched")) is not None:
         return matched.read_all(METHODS[branch.method].measure.answers)
     pipeline = branch.record["run"]["matching"]["pipeline"]
-    facts = facts_stage.load(branch.artifacts["facts"])
-    matcher = METHODS[branch.method].measure.matcher(facts, pipeline, _no_tokenizer)
+    facts = branch.facts
+    matcher = branch.how.measure.matcher(facts, pipeline, _no_tokenizer)
     return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
 
 
@@ -234,8 +233,5 @@ def _variance(rows: pl.DataFrame) -> Variance:
 
 def _runs(estimates: Iterable[PastEstimate]) -> Iterator[Ran]:
     for each in estimates:
-        run: Mapping[str, object] = each.record["run"]
-        shown = {part: run[part] for part in _SHOWN if part in run}
-        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
         rows = {"budget": each.budget, **ran_rows(each.record, {})}
-        yield Ran(each.run, {k: v for k, v in rows.items() if v}, text)
+        yield ran(each.run, each.record, {k: v for k, v in rows.items() if v}, _SHOWN)

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
@@ -130,7 +129,7 @@ def _check_whole(results: str, run: str) -> None:
 
 def _check(branch: PastBranch) -> None:
     """Refuse what nothing can be compared with."""
-    n, failed = answered(branch.metrics.read_all("metrics"), METHODS[branch.method])
+    n, failed = answered(branch.metrics.read_all("metrics"), branch.how)
     if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
         raise InputError(
             f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} have "

@@ -36,7 +36,7 @@ from factsweep.pipeline.reports import compare_estimates
 from factsweep.pipeline.reports.compare import Compared, Comparison, compared
 from factsweep.pipeline.reports.compare import settings as comparison_settings
 from factsweep.pipeline.results import past
-from factsweep.pipeline.results.pairs import Pair, relations
+from factsweep.pipeline.results.pairs import Pair
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
@@ -311,7 +311,7 @@ def _unlike(pair: _Pair) -> str | None:
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
-    return set.union(*map(relations, branches.values()))
+    return {each for branch in branches.values() for each in branch.relations}
 
 
 def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:

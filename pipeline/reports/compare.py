@@ -8,7 +8,6 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, Tables
 from factsweep.operators.metrics.belief.knowledge_state import (
     Thresholds,
@@ -31,7 +30,6 @@ from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.results.pairs import Pair, comparing, departing, pairs
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 
 _READS = NoNumber("compare reads what runs have published, and publishes nothing")
 
@@ -119,10 +117,10 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
-    main = METHODS[pair.first.method].measure.main_metric
+    main = pair.first.how.measure.main_metric
     decides = (main,) if given.decides is None else given.decides
     deciding = corrected(comparison.filter(pl.col("metric").is_in(list(decides))))
-    facts = facts_stage.load(pair.first.artifacts["facts"])
+    facts = pair.first.facts
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
     sentence = found.sentence(unit)
@@ -184,7 +182,7 @@ def _by_relation(
 ) -> tuple[pl.DataFrame, pl.DataFrame, Shared]:
     """The paired terms, the changes of state and what is shared, a relation at a time."""
     thresholds = Thresholds(given.robust_share, given.min_right_samples, given.confident)
-    method, answers = comparing(pair.first), METHODS[pair.first.method].measure.answers
+    method, answers = comparing(pair.first), pair.first.how.measure.answers
     terms, changes, found = [], [], []
     for relation in pair.relations:
         first, second = _matched(pair, relation)
@@ -206,14 +204,9 @@ def _by_relation(
 
 def _alone(pair: Pair) -> Iterator[Shared]:
     """What only one of the runs has, of the relations that only it was asked."""
-    first, second = (
-        [artifact.read(METHODS[branch.method].measure.answers, each) for each in sorted(alone)]
-        for branch, artifact, alone in zip(
-            (pair.first, pair.second), pair.matched, pair.relations_alone, strict=True
-        )
-    )
-    yield from (shared(each, each.clear()) for each in first)
-    yield from (shared(each.clear(), each) for each in second)
+    ours, theirs = (sorted(each) for each in pair.relations_alone)
+    yield from (shared(each, each.clear()) for each in map(pair.first.told, ours))
+    yield from (shared(each.clear(), each) for each in map(pair.second.told, theirs))
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:
@@ -229,8 +222,8 @@ def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
     """
     said = []
     for branch, matched in ((pair.first, first), (pair.second, second)):
-        facts = facts_stage.load(branch.artifacts["facts"])
-        rows = matched[METHODS[branch.method].measure.answers]
+        facts = branch.facts
+        rows = matched[branch.how.measure.answers]
         templates = facts.templates.select("template_id", "text")
         words = rows.select("prompt_id", "pair_id", "template_id", "subject_index")
         words = words.with_columns(pl.exclude("subject_index").cast(pl.String))
@@ -249,7 +242,7 @@ def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
 
 def _ranked(pair: Pair, n_rounds: int) -> pl.DataFrame | None:
     """The rows of what is no sum over pairs; null where there is nothing of the kind."""
-    ranked, table = comparing(pair.first).ranked, METHODS[pair.first.method].measure.calibration
+    ranked, table = comparing(pair.first).ranked, pair.first.how.measure.calibration
     if ranked is None or table is None:
         return None
     first, second = (each.read_all(table) for each in pair.matched)

@@ -10,7 +10,6 @@ from functools import partial
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
 from factsweep.operators.tables.runs import estimates as tables
@@ -56,7 +55,7 @@ def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compar
     found = _paired(one, other, differences(one.rows, other.rows))
     if found.is_empty():
         raise InputError(f"{one.branch.run} and {other.branch.run} have no metric in common.")
-    main = METHODS[pair.first.method].measure.main_metric
+    main = pair.first.how.measure.main_metric
     noise = max(flip_rate(each.branch) or 0.0 for each in (one, other))
     verdict = judged(found, given.decides or (main,), max(noise, given.smallest_difference))
     marked = list(zip(pair.names, (one.mark, other.mark), strict=True))
@@ -88,7 +87,7 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
         return None
     if any(each.rows["control"].count() for each in (one, other)):
         return None
-    sampling = METHODS[one.branch.method].measure.sampling
+    sampling = one.branch.how.measure.sampling
     return None if sampling is None else sampling.paired
 
 

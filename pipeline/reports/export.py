@@ -20,7 +20,7 @@ from factsweep.operators.tables.formats.lm_eval import harness_path, harness_res
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
 from factsweep.operators.tables.runs.estimates import estimates_table
-from factsweep.operators.tables.shared.numbers import of_metric
+from factsweep.operators.tables.shared.numbers import as_printed
 from factsweep.operators.wording import listed
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.machine.secrets import hidden
@@ -40,56 +40,64 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         DamagedFileError: its results are not what was written.
     """
     if written.is_estimate(results, run):
-        return _export_estimates(run, results, form, out)
-    store = Store(f"{results.rstrip('/')}/{run}")
-    record = past.record(results, run)
-    metrics = measured(store, record)
-    if form == "mlflow":
-        return _log_to_mlflow(run, store, metrics, record, out)
-    name, content = FORMATS[form](metrics, record)
+        name, content = _estimated(run, results, form)
+    else:
+        store = Store(f"{results.rstrip('/')}/{run}")
+        record = past.record(results, run)
+        metrics = measured(store, record)
+        if form == "mlflow":
+            return _log_to_mlflow(run, store, metrics, record, out)
+        if form == "lm-eval":
+            name, content = _lm_eval(metrics, record)
+        else:
+            name, write = _METRICS[form]
+            content = write(metrics)
     target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
     target.put(name, content)
     return target.where(name)
 
 
-def _export_estimates(run: str, results: str, form: str, out: str | None) -> str:
-    """Write the estimates of a run, each row with its share of the prompts; returns where."""
+def _estimated(run: str, results: str, form: str) -> tuple[str, bytes]:
+    """The estimates of a run, each row with its share of the prompts, as a file."""
     if form not in _ESTIMATES:
         raise InputError(
             f"{run} has estimates from a part of the prompts, which --format {form} cannot mark as "
             f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
         )
     name, write = _ESTIMATES[form]
-    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
-    target.put(name, write(written.read(results, run).found.estimates))
-    return target.where(name)
+    return name, write(written.read(results, run).found.estimates)
 
 
 def _written(metrics: pl.DataFrame) -> pl.DataFrame:
     """The numbers as texts, with as many digits as in the tables; Parquet has them unrounded."""
-    return metrics.with_columns(
-        pl.Series(name, [of_metric(row[0]).text(row[1]) for row in rows])
-        for name in _NUMBERS
-        if (rows := metrics.select("metric", name).rows())
-    )
+    return metrics.with_columns(as_printed(name).alias(name) for name in _NUMBERS)
 
 
-def _csv(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.csv", csv(metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS))).encode()
+def _rounded(metrics: pl.DataFrame) -> str:
+    return csv(metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS)))
 
 
-def _markdown(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.md", markdown(_written(metrics)).encode()
-
-
-def _latex(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
-    return "metrics.tex", latex(_written(metrics)).encode()
-
-
-def _parquet(metrics: pl.DataFrame, _record: Mapping[str, Any]) -> tuple[str, bytes]:
+def _parquet(rows: pl.DataFrame) -> bytes:
     sink = io.BytesIO()
-    metrics.write_parquet(sink)
-    return "metrics.parquet", sink.getvalue()
+    rows.write_parquet(sink)
+    return sink.getvalue()
+
+
+def _forms(
+    name: str, numbers: Callable[[pl.DataFrame], str], texts: Callable[[pl.DataFrame], pl.DataFrame]
+) -> Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]]:
+    """The files of some rows by their format: `numbers` for programs, `texts` for people."""
+    return {
+        "csv": (f"{name}.csv", lambda rows: numbers(rows).encode()),
+        "markdown": (f"{name}.md", lambda rows: markdown(texts(rows)).encode()),
+        "latex": (f"{name}.tex", lambda rows: latex(texts(rows)).encode()),
+        "parquet": (f"{name}.parquet", _parquet),
+    }
+
+
+_METRICS = _forms("metrics", _rounded, _written)
+_ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
+FORMATS = (*_METRICS, "lm-eval")
 
 
 def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -108,23 +116,6 @@ def _started(record: Mapping[str, Any]) -> datetime:
             "run it again: nothing is decoded twice."
         )
     return datetime.fromisoformat(record["started"]).astimezone(UTC)
-
-
-FORMATS: Mapping[str, Callable[[pl.DataFrame, Mapping[str, Any]], tuple[str, bytes]]] = {
-    "csv": _csv,
-    "markdown": _markdown,
-    "latex": _latex,
-    "parquet": _parquet,
-    "lm-eval": _lm_eval,
-}
-
-
-_ESTIMATES: Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]] = {
-    "csv": ("estimates.csv", lambda rows: csv(rows, digits=_DIGITS).encode()),
-    "markdown": ("estimates.md", lambda rows: markdown(estimates_table(rows)).encode()),
-    "latex": ("estimates.tex", lambda rows: latex(estimates_table(rows)).encode()),
-    "parquet": ("estimates.parquet", lambda rows: _parquet(rows, {})[1]),
-}
 
 
 def _log_to_mlflow(

@@ -9,11 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import few
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.recipe import differences
 
 _PER_SEED = ("seed", "repetition")
@@ -32,7 +30,7 @@ def together(branches: Sequence[PastBranch]) -> list[Together]:
     """The settings that stand in one table, table by table."""
     by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in branches:
-        family = METHODS[branch.method].show.published
+        family = branch.how.show.published
         by_benchmark.setdefault((family, branch.benchmark), []).append(branch)
     return [found for each in by_benchmark.values() for found in _parts(each)]
 
@@ -45,7 +43,7 @@ def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
     for branch in branches:
         artifact = branch.artifacts["facts"]
         if artifact.folder not in loaded:
-            loaded[artifact.folder] = facts_stage.load(artifact)
+            loaded[artifact.folder] = branch.facts
         facts = loaded[artifact.folder]
         content = _content(facts)
         parts.setdefault(content, []).append(branch)

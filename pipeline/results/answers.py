@@ -6,10 +6,9 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared.wide import joined
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -39,21 +38,12 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
     given = pl.concat([said.read(said.stage, shard) for shard in where])
     if not set(where).isdisjoint(said.published("thoughts")):
-        given = given.join(thoughts(said, where), on="prompt_id", how="left", maintain_order="left")
+        given = joined(given, thoughts(said, where), ["prompt_id"])
     own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
     asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
-    rows = (
-        _facts(asked.rename({"text": "prompt"}), facts_stage.load(branch.artifacts["facts"]))
-        .with_columns(asked_as=asked_as)
-        .join(
-            given.rename(_ANSWER, strict=False),
-            left_on="asked_as",
-            right_on="prompt_id",
-            how="left",
-            maintain_order="left",
-        )
-        .drop("asked_as")
-    )
+    told = _facts(asked.rename({"text": "prompt"}), branch.facts).with_columns(asked_as=asked_as)
+    answered = given.rename({**_ANSWER, "prompt_id": "asked_as"}, strict=False)
+    rows = joined(told, answered, ["asked_as"]).drop("asked_as")
     named = {"model": branch.model, "setting": branch.setting}
     return _judged(branch, rows).select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
 
@@ -70,21 +60,10 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     pairs = facts.pairs.select(
         "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)
     )
-    rows = (
-        asked.join(pairs, on="pair_id", how="left", maintain_order="left")
-        .join(
-            facts.relations.rename({"label": "relation"}),
-            on="relation_id",
-            how="left",
-            maintain_order="left",
-        )
-        .join(
-            facts.templates.select("template_id", template="text"),
-            on="template_id",
-            how="left",
-            maintain_order="left",
-        )
-    )
+    relations = facts.relations.rename({"label": "relation"})
+    templates = facts.templates.select("template_id", template="text")
+    rows = joined(joined(asked, pairs, ["pair_id"]), relations, ["relation_id"])
+    rows = joined(rows, templates, ["template_id"])
     subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
     return rows.select(
         *("prompt_id", "same_as", "relation_id", "relation", "pair_id"),
@@ -95,9 +74,8 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
     """With the column `correct`, where the matched table has one."""
-    first = METHODS[branch.method].measure.answers
-    matched = branch.artifacts["matched"].read_all(first)
+    matched = branch.told()
     if not {"prompt_id", "correct"} <= {*matched.columns}:
         return rows
     judged = matched.select("prompt_id", "correct")
-    return rows.join(judged, on="prompt_id", how="left", maintain_order="left")
+    return joined(rows, judged, ["prompt_id"])

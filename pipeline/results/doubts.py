@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.tokens import THOUGHT
 from factsweep.operators.schemas import empty
@@ -34,7 +33,7 @@ def doubts(branches: Sequence[PastBranch]) -> list[str]:
 
 
 def _is_asked(branch: PastBranch) -> bool:
-    return METHODS[branch.method].ask.ability == GENERATE and branch.answers.is_complete()
+    return branch.how.ask.ability == GENERATE and branch.answers.is_complete()
 
 
 def _reasons(branch: PastBranch) -> pl.Series:

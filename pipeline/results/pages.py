@@ -6,10 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 import polars as pl
-import yaml
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import PREFER, SCORE
 from factsweep.operators.methods.method import Digest, Report, Result
 from factsweep.operators.metrics.shared.metric import headings
@@ -18,14 +16,15 @@ from factsweep.operators.pages.drawing import Drawing, drawing
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
 from factsweep.operators.pages.grid import Grid, grid, heat_map
 from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
-from factsweep.operators.pages.ran import ran_rows
+from factsweep.operators.pages.ran import ran, ran_rows
 from factsweep.operators.prompts import turns
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.relations import best_and_worst
+from factsweep.operators.tables.shared.wide import joined
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.served import differences
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -36,6 +35,10 @@ _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
 _COMPARISONS = "effects"  # the table that has a section of its own
+_SHOWN = (
+    *("model", "benchmark", "settings", "decoding"),
+    *("matching", "metrics", "cluster", "seed"),
+)
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
 
@@ -48,10 +51,10 @@ def results_page(
     partial: bool = False,
 ) -> bytes:
     """The page of what was measured on one benchmark; `partial`: of a run that goes on."""
-    method = METHODS[branches[0].method]
+    method = branches[0].how
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
-    facts = facts_stage.load(branches[0].artifacts["facts"])
+    facts = branches[0].facts
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     overall = headline.headline(result.tables["metrics"], method.show.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
@@ -124,7 +127,7 @@ def _served(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
     found: dict[str, list[Artifact]] = {}
     for branch in branches:
         if branch.record["run"]["model"].get("source") == "endpoint":
-            again = branch.artifacts.get(METHODS[branch.method].ask.ability.again or "")
+            again = branch.artifacts.get(branch.how.ask.ability.again or "")
             mine = (branch.answers, *branch.further, *([] if again is None else [again]))
             known = found.setdefault(branch.model, [])
             known += [each for each in mine if each not in known]
@@ -148,7 +151,7 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     rows = metrics.join(asked, on="variant", how="semi", nulls_equal=True, maintain_order="left")
     several = metrics["model"].n_unique() > 1
     names = [*(["model"] if several else []), "setting", "variant"]
-    return rows.with_columns(asked=pl.concat_str(names, separator=" ", ignore_nulls=True))
+    return rows.with_columns(asked=called(*names))
 
 
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
@@ -156,12 +159,12 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
     asked: list[Asked] = []
     templates = []
     for branch, name in zip(branches, _namings(branches), strict=True):
-        digest = METHODS[branch.method].show.digest
+        digest = branch.how.show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
         digests, examples = [], []
-        for relation in _relations(branch):
-            matched = _matched(branch, relation)
+        for relation in branch.relations:
+            matched = branch.told(relation)
             digests.append(_foremost(digest(facts.of(relation), matched)))
             examples.append(_examples(branch, relation, matched))
         asked += _by_asked(name, digests, pl.concat(examples))
@@ -183,16 +186,6 @@ def _namings(branches: Sequence[PastBranch]) -> Iterator[Callable[[str | None], 
 def _name(branch: PastBranch, setting: str | None, *, model: bool, seed: bool) -> str:
     own = [branch.model] * model, [setting or branch.setting], [f"seed {branch.seed}"] * seed
     return " ".join(part for parts in own for part in parts)
-
-
-def _relations(branch: PastBranch) -> list[str]:
-    first = METHODS[branch.method].measure.answers
-    return branch.artifacts["matched"].shards(first)
-
-
-def _matched(branch: PastBranch, relation: str) -> pl.DataFrame:
-    first = METHODS[branch.method].measure.answers
-    return branch.artifacts["matched"].read(first, relation)
 
 
 def _foremost(digest: Digest) -> Digest:
@@ -219,7 +212,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     """
     prompts = branch.artifacts["prompts"]
     said = branch.answers
-    ability = METHODS[branch.method].ask.ability
+    ability = branch.how.ask.ability
     # To a text that is scored nothing is said.
     if ability in (SCORE, PREFER) or not (said.is_complete() and prompts.is_complete()):
         return EXAMPLES.to_frame()
@@ -229,8 +222,8 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
         prompts.read("prompts", shard)
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .join(_contexts(prompts, shard), on="context_id", how="left", maintain_order="left")
-        .join(thoughts(said, [shard]), on="prompt_id", how="left", maintain_order="left")
+        .pipe(joined, _contexts(prompts, shard), ["context_id"])
+        .pipe(joined, thoughts(said, [shard]), ["prompt_id"])
         .select(*_PROMPT, "thought", answer=ability.column, prompt="query")
         for shard in shards
     ]
@@ -261,9 +254,9 @@ def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     return (
         prompts.read("ranked", relation)
         .join(_counted(blocks, relation), on="prompt_id", maintain_order="left")
-        .join(_contexts(prompts, relation), on="context_id", how="left", maintain_order="left")
-        .join(said, on="prompt_id", how="left", maintain_order="left")
-        .join(thoughts(again, [relation]), on="prompt_id", how="left", maintain_order="left")
+        .pipe(joined, _contexts(prompts, relation), ["context_id"])
+        .pipe(joined, said, ["prompt_id"])
+        .pipe(joined, thoughts(again, [relation]), ["prompt_id"])
         .select(*_PROMPT, "answer", "samples", "thought", prompt="query")
     )
 
@@ -286,7 +279,7 @@ def _with_right(
     ):
         if {"prompt_id", name} <= set(table.columns):
             known = table.select("prompt_id", pl.col(name).alias(column))
-            rows = rows.join(known, on="prompt_id", how="left", maintain_order="left")
+            rows = joined(rows, known, ["prompt_id"])
         else:
             rows = rows.with_columns(pl.lit(None).alias(column))
     return rows
@@ -294,7 +287,7 @@ def _with_right(
 
 def _sampled_right(branch: PastBranch, relation: str) -> pl.DataFrame:
     artifact = branch.artifacts["matched"]
-    if "sampled" not in METHODS[branch.method].measure.matched:
+    if "sampled" not in branch.how.measure.matched:
         return pl.DataFrame()
     return artifact.read("sampled", relation)
 
@@ -327,15 +320,5 @@ def _title_of(report: Report, name: str) -> str:
 
 def _runs(branches: Sequence[PastBranch]) -> Iterator[Ran]:
     for name, record in {branch.run: branch.record for branch in branches}.items():
-        run = record["run"]
-        shown = {
-            part: run[part]
-            for part in (
-                *("model", "benchmark", "settings", "decoding"),
-                *("matching", "metrics", "cluster", "seed"),
-            )
-            if part in run
-        }
         errors = {b.setting: _n_errors(b) for b in branches if b.run == name}
-        text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-        yield Ran(name, ran_rows(record, errors), text)
+        yield ran(name, record, ran_rows(record, errors), _SHOWN)

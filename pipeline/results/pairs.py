@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Compare
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_between
 from factsweep.operators.wording import suggestion
@@ -59,22 +58,20 @@ class Pair:
     @property
     def relations(self) -> list[str]:
         """The relations that both have answers of."""
-        return sorted(relations(self.first) & relations(self.second))
+        return sorted({*self.first.relations} & {*self.second.relations})
 
     @property
     def relations_alone(self) -> tuple[set[str], set[str]]:
         """The relations that only the first, and only the second, has answers of."""
-        one, other = relations(self.first), relations(self.second)
+        one, other = ({*each.relations} for each in self._both)
         return one - other, other - one
 
     @property
     def unit(self) -> Unit:
         """Prompts, as far as both have any and differ in more than the choice of templates."""
-        table = METHODS[self.first.method].measure.answers
         other = [line for line in self.asked if not line.startswith("prompts setting.templates:")]
         alone = bool(self.asked) and not other and self.first.model == self.second.model
-        one, two = self.matched
-        parts = ((one.read(table, each), two.read(table, each)) for each in self.relations)
+        parts = ((self.first.told(each), self.second.told(each)) for each in self.relations)
         return unit_between(parts, templates_alone=alone)
 
     @property
@@ -113,12 +110,6 @@ def matching(
     )
 
 
-def relations(branch: PastBranch) -> set[str]:
-    """The relations that have answers in a run."""
-    table = METHODS[branch.method].measure.answers
-    return set(branch.artifacts["matched"].shards(table))
-
-
 def setting_of(
     text: str, settings: Callable[[str], Mapping[str, Setting]]
 ) -> Mapping[str, Setting]:
@@ -143,7 +134,7 @@ def comparing(branch: PastBranch) -> Compare:
     Raises:
         InputError: they cannot be.
     """
-    found = METHODS[branch.method].compare
+    found = branch.how.compare
     if found is None:
         raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
     return found
@@ -151,7 +142,7 @@ def comparing(branch: PastBranch) -> Compare:
 
 def _pair(one: PastBranch, other: PastBranch) -> Pair:
     found = paired(one, other)
-    if not relations(one) & relations(other):
+    if not found.relations:
         raise InputError(
             f"{one.run} and {other.run} have no relation in common; compare runs over the same "
             "data."
@@ -186,7 +177,7 @@ def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
     """What the two differ in, apart from the model: facts, prompts, decoding, matching."""
     stages = ["facts", "prompts"]
     if one.method == other.method:
-        stages += [METHODS[one.method].ask.ability.answers, "matched"]
+        stages += [one.how.ask.ability.answers, "matched"]
     for stage in stages:
         if stage not in one.artifacts or stage not in other.artifacts:
             continue

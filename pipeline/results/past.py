@@ -6,14 +6,17 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Method
 from factsweep.operators.names import check_apart, check_run, folded
 from factsweep.operators.wording import listed, suggestion
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
@@ -54,16 +57,36 @@ class PastBranch:
         return self.artifacts["metrics"]
 
     @property
+    def how(self) -> Method:
+        """How its benchmark is asked, measured and shown."""
+        return METHODS[self.method]
+
+    @property
+    def facts(self) -> Facts:
+        """The facts that it asked, read anew."""
+        return facts_stage.load(self.artifacts["facts"])
+
+    @property
     def answers(self) -> Artifact:
         """The answers to all its prompts, or the scores of their texts."""
-        return self.artifacts[METHODS[self.method].ask.ability.answers]
+        return self.artifacts[self.how.ask.ability.answers]
+
+    @property
+    def relations(self) -> list[str]:
+        """The relations that it has matched answers of."""
+        return self.artifacts["matched"].shards(self.how.measure.answers)
+
+    def told(self, relation_id: str | None = None) -> pl.DataFrame:
+        """The matched answers to its prompts, or to those of a relation."""
+        matched, table = self.artifacts["matched"], self.how.measure.answers
+        return matched.read_all(table) if relation_id is None else matched.read(table, relation_id)
 
     def matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
         """The matched tables that there are of a relation, by name."""
         artifact = self.artifacts["matched"]
         return {
             table: artifact.read(table, relation_id)
-            for table in METHODS[self.method].measure.matched
+            for table in self.how.measure.matched
             if relation_id in artifact.shards(table)
         }
 

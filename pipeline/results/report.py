@@ -13,14 +13,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import polars as pl
 
 from factsweep.operators.cost import PREDICTED, SPENT, predict
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
@@ -50,7 +48,6 @@ from factsweep.pipeline.results.record import (
     recorded,
     taken,
 )
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.stores.store import Store
@@ -85,10 +82,10 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     earlier = _written(store)
     _drop_stale(store, exports=earlier.get(METRICS) != checksums[METRICS])
     for name, file in files.items():
-        _put(store, name, file)
+        _freely(store, store.put, name, file)
     for name in earlier.keys() - files.keys():  # what an earlier run of the same name had
-        _drop(store, name)
-    _put(store, NAME, seal({**content, "files": checksums}, NAME))
+        _freely(store, store.drop, name)
+    _freely(store, store.put, NAME, seal({**content, "files": checksums}, NAME))
     return metrics
 
 
@@ -107,24 +104,16 @@ def _drop_stale(store: Store, *, exports: bool) -> None:
         stale += [f"{EXPORTS}/{name}" for name in store.files(EXPORTS)]
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
-        _drop(store, name)
+        _freely(store, store.drop, name)
 
 
-def _put(store: Store, name: str, content: bytes) -> None:
-    """Write a file of the results; a folder that lies there is set aside."""
+def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes) -> None:
+    """Write or remove a file of the results; a folder that lies there is set aside."""
     try:
-        store.put(name, content)
+        do(name, *content)
     except DamagedFileError as error:
         LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
-        store.put(name, content)
-
-
-def _drop(store: Store, name: str) -> None:
-    """Remove a file of the results; a folder that lies there is set aside."""
-    try:
-        store.drop(name)
-    except DamagedFileError as error:
-        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
+        do(name, *content)
 
 
 def folder(run: Run) -> Store:
@@ -169,12 +158,13 @@ def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame
 
 def shown(branch: PastBranch, result: Result) -> Report:
     """What the method of a branch shows of a result; means over seeds are marked as such."""
-    report, metrics = METHODS[branch.method].show.report(result), result.tables["metrics"]
+    report, metrics = branch.how.show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
         return report
     tables = {name: with_seeds(table, metrics) for name, table in report.tables.items()}
-    titles = {**report.titles, "seeds": "Several seeds: mean and standard deviation"}
-    return replace(report, tables={**tables, "seeds": seeds_table(metrics)}, titles=titles)
+    titles = {"seeds": "Several seeds: mean and standard deviation"}
+    seeds = Report({"seeds": seeds_table(metrics)}, titles=titles)
+    return joined(replace(report, tables=tables), seeds)
 
 
 def _with_cost(report: Report, record: past.Record) -> Report:
@@ -183,26 +173,24 @@ def _with_cost(report: Report, record: past.Record) -> Report:
         return report
     took = pl.DataFrame(record["spent"], schema=SPENT)
     table = cost_table(took, pl.DataFrame(record["predicted"], schema=PREDICTED))
-    titles = {**report.titles, "cost": "What each stage took, and what was predicted"}
-    return replace(report, tables={**report.tables, "cost": table}, titles=titles)
+    titles = {"cost": "What each stage took, and what was predicted"}
+    return joined(report, Report({"cost": table}, titles=titles))
 
 
 def measured(branches: Sequence[PastBranch]) -> Result:
     """What was measured; several seeds of a setting are one row of each table."""
-    method = METHODS[branches[0].method]
-    parameters = [
-        {"model": model, "metric": "billions_of_parameters", "value": billions}
+    method = branches[0].how
+    seeds = list(past.by_setting(branches).values())
+    costs = [over_seeds([_cost_row(_runtime(branch)) for branch in each]) for each in seeds]
+    costs += [
+        _cost_row({"model": model, "metric": "billions_of_parameters", "value": billions})
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
         if billions is not None
     ]
-    seeds = list(past.by_setting(branches).values())
-    costs = [[_cost_row(_runtime(branch)) for branch in each] for each in seeds]
     return Result(
-        facts_stage.load(branches[0].artifacts["facts"]),
+        branches[0].facts,
         {table: of_seeds(seeds, table) for table in method.measure.measured},
-        costs=pl.concat(
-            [*map(over_seeds, costs), *(_cost_row(each) for each in parameters)], how="diagonal"
-        ),
+        costs=pl.concat(costs, how="diagonal"),
         answers=_answers(branches),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
         published=catalog.published(method.show.published),
@@ -226,12 +214,10 @@ def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Answers]:
     """The answers of each setting; of several seeds, the first's. None that were removed."""
     found: dict[Asking, Answers] = {}
     for branch in branches:
-        matched, fields = branch.artifacts["matched"], branch.metrics.recipe.fields
+        fields = branch.metrics.recipe.fields
         run = Asking(fields["model"], fields["setting"], fields["variant"])
-        table = METHODS[branch.method].measure.answers
-        if matched.is_complete():
-            relations = tuple(matched.shards(table))
-            found.setdefault(run, Answers(relations, partial(matched.read, table)))
+        if branch.artifacts["matched"].is_complete():
+            found.setdefault(run, Answers(tuple(branch.relations), branch.told))
     return found
 
 

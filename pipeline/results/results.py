@@ -18,7 +18,6 @@ from factsweep.pipeline.results.answers import answers
 from factsweep.pipeline.results.metrics import metrics
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -45,7 +44,7 @@ class Results:
     @cached_property
     def facts(self) -> Facts:
         """The relations, templates and pairs that were asked."""
-        return facts_stage.load(self._branches[0].artifacts["facts"])
+        return self._branches[0].facts
 
     def answers(self, relation: str | None = None) -> pl.DataFrame:
         """Every prompt with its fact, its text and its answer; of one relation, if it is named.

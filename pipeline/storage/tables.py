@@ -19,6 +19,7 @@ from factsweep.pipeline.storage.stores.store import Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_TEXTS = {"csv": csv, "md": markdown, "tex": latex}
 _LIST = "files.json"  # what a report wrote
 
 
@@ -72,9 +73,8 @@ def write_tables(store: Store, tables: Mapping[str, pl.DataFrame]) -> None:
 
 def _table_files(tables: Mapping[str, pl.DataFrame]) -> Iterator[tuple[str, bytes]]:
     for name, table in tables.items():
-        yield f"{name}.csv", csv(table).encode()
-        yield f"{name}.md", markdown(table).encode()
-        yield f"{name}.tex", latex(table).encode()
+        for kind, text in _TEXTS.items():
+            yield f"{name}.{kind}", text(table).encode()
 
 
 def _figure_files(name: str, figure: "Figure") -> Iterator[tuple[str, bytes]]:

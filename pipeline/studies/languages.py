@@ -7,7 +7,6 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.lemmas import key
 from factsweep.operators.matching.normalise import Normaliser
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.across_languages import (
     FACT,
@@ -18,7 +17,6 @@ from factsweep.operators.metrics.comparing.across_languages import (
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 from factsweep.operators.tables.runs.languages import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 
 _ROUNDS = 1000
 
@@ -45,7 +43,7 @@ def _asked(branch: PastBranch) -> str:
 
 
 def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
-    facts = {name: facts_stage.load(each.artifacts["facts"]) for name, each in branches.items()}
+    facts = {name: each.facts for name, each in branches.items()}
     labels = pl.concat(map(_labels, facts.values())).unique()
     answers = {name: _answers(each, labels) for name, each in branches.items()}
     found = across_languages(answers, seed=0, known_share=known_share, n_rounds=_ROUNDS)
@@ -82,10 +80,8 @@ def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:
 
 def _answers(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
     """The matched answers, with the entity that each names by the rules of its own language."""
-    table = METHODS[branch.method].measure.answers
-    matched = branch.artifacts["matched"]
-    normaliser = Normaliser(matched.recipe.fields["pipeline"])
+    normaliser = Normaliser(branch.artifacts["matched"].recipe.fields["pipeline"])
     lemmas = labels.with_columns(key=normaliser.normalise(labels["text"]))
     names = lemmas.with_columns(key(pl.col("key")))
-    rows = matched.read_all(table).with_columns(pl.col(each).cast(pl.String) for each in FACT)
+    rows = branch.told().with_columns(pl.col(each).cast(pl.String) for each in FACT)
     return entities(rows, names)

@@ -9,7 +9,6 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.estimates import race
 from factsweep.operators.estimates.race import Better
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.comparing.along import possible_ranks
 from factsweep.pipeline.config.budget import budget
@@ -89,7 +88,7 @@ def _told_apart(study: Study) -> dict[str, tuple[list[str], Better]]:
     for title, branch in part.items():
         pairs = branch.artifacts["chosen"].read("crossed", "all")
         answers = {label: written.answers(each[title]) for label, each in settings.items()}
-        found[title] = list(answers), _better(METHODS[branch.method], pairs, answers, error)
+        found[title] = list(answers), _better(branch.how, pairs, answers, error)
     return found
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.estimates.looks import banded
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
 from factsweep.operators.metrics.comparing.law import laws
@@ -21,13 +20,13 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.runs import study as tables
 from factsweep.operators.tables.runs.busy import busy_figure, busy_table
 from factsweep.operators.tables.runs.study import PLACE, POINTS
+from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.live.journal import spans_of
 from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.reports.together import Together
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import ranking
@@ -140,14 +139,14 @@ class _Facts(NamedTuple):
 
 def _facts(branches: Branches) -> _Facts | None:
     """The facts of runs side by side; null where there is one run, or none can be compared."""
-    method = METHODS[next(iter(branches.values())).method]
+    method = next(iter(branches.values())).how
     compare, main = method.compare, method.measure.main_metric
     if compare is None or len(branches) < 2:
         return None
     terms, shares = [], []
     for name, branch in branches.items():
         label = pl.lit(name).alias("label")
-        for relation in branch.artifacts["matched"].shards(method.measure.answers):
+        for relation in branch.relations:
             matched = branch.matched(relation)
             own = compare.terms(matched, matched, "fact", 1.0).filter(metric=main)
             terms.append(
@@ -159,7 +158,7 @@ def _facts(branches: Branches) -> _Facts | None:
 
 def _points(study: Study, setting: str, branches: Branches, facts: _Facts | None) -> pl.DataFrame:
     """One row per run (columns: POINTS): its metric as printed, and beside the others' by facts."""
-    method = METHODS[next(iter(branches.values())).method]
+    method = next(iter(branches.values())).how
     main, labels = method.measure.main_metric, list(branches)
     rows = [(label, *_printed(each, main)) for label, each in branches.items()]
     points = pl.DataFrame(rows, {name: POINTS[name] for name in _VALUE}, orient="row")
@@ -173,11 +172,8 @@ def _points(study: Study, setting: str, branches: Branches, facts: _Facts | None
 
 def _typed(points: pl.DataFrame) -> pl.DataFrame:
     """The columns POINTS; one that is not there is null."""
-    there = points.columns
-    return points.select(
-        (pl.col(name) if name in there else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in POINTS.items()
-    )
+    found = pl.concat([POINTS.to_frame(), points], how="diagonal_relaxed")
+    return found.select(POINTS.names()).cast(POINTS)
 
 
 def _printed(branch: PastBranch, metric: str) -> tuple[float | None, ...]:
@@ -193,7 +189,7 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
         return Report({})
     labels, known_share = list(branches), study.plan.known_share
     found = lives(said.shares, labels, known_share=known_share)
-    facts = facts_stage.load(next(iter(branches.values())).artifacts["facts"])
+    facts = next(iter(branches.values())).facts
     relations = dict(facts.relations.select("relation_id", "label").iter_rows())
     subjects = facts.pairs.select(
         pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()
@@ -232,7 +228,7 @@ def _estimated(member: Member) -> pl.DataFrame:
     """The points of a run that asked a part of its prompts."""
     main = member.run.method.measure.main_metric
     rows = estimates.read(member.run.results, member.run.name).found.estimates.filter(metric=main)
-    asked = pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
+    asked = called("setting", "variant")
     return _typed(
         rows.select(
             asked.alias("setting"),

@@ -14,7 +14,6 @@ from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
 from factsweep.operators.tables.belief.figures import (
     calibration_figure,
-    calibration_panels,
     coverage,
     coverage_figure,
     knowledge_sharing_figure,
@@ -22,6 +21,7 @@ from factsweep.operators.tables.belief.figures import (
     template_spread_figure,
 )
 from factsweep.operators.tables.runs.data_set import sizes, template_examples
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import fill
 from factsweep.operators.tables.shared.published import asked_with
@@ -48,7 +48,7 @@ def report(result: method.Result) -> method.Report:
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
     spreads = _spreads(metrics, result.facts)
-    figures = {**_figures(in_bins), **_coverage(metrics), **spreads}
+    figures = {**calibration(in_bins), **_coverage(metrics), **spreads}
     titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
     if len(result.answers) < 2:
         return method.Report(tables, figures, titles)
@@ -96,29 +96,23 @@ def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     """The spread of the templates' accuracy, one figure per run."""
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
-    names = ("model", "setting", "variant")
     figures = {}
-    for names_of, rows in metrics.group_by(names, maintain_order=True):
-        run = " ".join(str(name) for name in names_of if name is not None)
+    for (run,), rows in metrics.group_by(
+        called("model", "setting", "variant"), maintain_order=True
+    ):
         spread = spread_by_relation(rows, labels)
         if not spread.is_empty():
-            figures[f"template-spread-{run.replace(' ', '-')}"] = template_spread_figure(
-                spread, run
-            )
+            name = f"template-spread-{str(run).replace(' ', '-')}"
+            figures[name] = template_spread_figure(spread, str(run))
     return figures
 
 
-def _figures(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
-    """Calibration: one figure of a single model's settings, one panel per model of several."""
-    models = in_bins["model"].unique(maintain_order=True)
-    if models.is_empty():
+def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
+    """Calibration: one panel per model."""
+    if in_bins.is_empty():
         return {}
-    if models.len() == 1:
-        return {"calibration": calibration_figure(in_bins, models[0])}
-    panels = in_bins.with_columns(
-        panel="model", series=pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True)
-    )
-    return {"calibration": calibration_panels(panels, "calibration")}
+    panels = in_bins.with_columns(panel="model", series=called("setting", "variant"))
+    return {"calibration": calibration_figure(panels, "calibration")}
 
 
 def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:

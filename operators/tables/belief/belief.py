@@ -1,5 +1,7 @@
 """The headline table of BELIEF-ICL (Tables 3, 4, 7): one row per setting, a column per metric."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
@@ -10,7 +12,7 @@ from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.card import spread
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
-from factsweep.operators.tables.shared.wide import joined
+from factsweep.operators.tables.shared.wide import joined, wide
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -26,35 +28,32 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     overall = metrics.filter(pl.col("slice").is_null())
     text = pl.concat_str(SHARE.dashed(pl.col("value")), spread(overall, SHARE))
-    overall = overall.with_columns(text=text)
-    accuracy = overall.filter(pl.col("metric") == ACC_AT_1.name)
-    counts = accuracy.select(
+    counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
-    wide = overall.pivot(
-        "metric", index=SETTING, values="text", aggregate_function="first", maintain_order=True
-    )
-    known = {metric: head for metric, head in HEADINGS.items() if metric in wide.columns}
-    numbers = {heading: pl.col(metric).fill_null(DASH) for metric, heading in known.items()}
     scope = _scope(pl.col("setting"), pl.col("variant"))
-    table = joined(wide.select(*SETTING, scope, **numbers), counts, SETTING)
-    columns = list(numbers)
-    columns.insert(1, _INTERVAL)  # behind Acc@1, whose interval it is
-    return table.select(*SETTING, "scope", *columns, "prompts", "failed")
+    table = joined(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
+    first, *others = (each for each in HEADINGS.values() if each in table.columns)
+    # The interval is that of Acc@1.
+    return table.select(*SETTING, "scope", first, _INTERVAL, *others, "prompts", "failed")
 
 
 def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per popularity decile and sample of the facts, where the set has any: `part`."""
     found = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
-    found = found.with_columns(text=SHARE.dashed(pl.col("value")), prompts="n", part="slice")
+    found = found.rename({"slice": "part", "n": "prompts"})
+    keys = [*SETTING, "part"]
     interval = found.filter(metric=ACC_AT_1.name).select(
-        *SETTING, "part", SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+        *keys, SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     )
-    keys = [*SETTING, "part", "prompts"]
-    wide = found.pivot("metric", index=keys, values="text", maintain_order=True)
-    numbers = {head: metric for metric, head in HEADINGS.items() if metric in wide.columns}
-    table = wide.select(*keys, **numbers)
-    return joined(table, interval, keys[:-1])
+    table = _table(found, [*keys, "prompts"], SHARE.dashed(pl.col("value")))
+    return joined(table, interval, keys)
+
+
+def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
+    """One row per key, a column per metric."""
+    heading = pl.col("metric").replace_strict(HEADINGS, default=None)
+    return wide(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:

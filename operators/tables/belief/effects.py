@@ -12,7 +12,7 @@ from factsweep.operators.metrics.comparing.paired_terms import METRICS, paired_t
 from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared.asking import Answers, Asking
-from factsweep.operators.tables.shared.numbers import interval, number, p_holm
+from factsweep.operators.tables.shared.numbers import difference, number
 
 EFFECTS = pl.Schema(
     {
@@ -65,9 +65,7 @@ def effects_table(found: pl.DataFrame) -> pl.DataFrame:
         pl.col("metric").replace(_HEADINGS),
         number("first"),
         number("second"),
-        number("difference", signed=True),
-        interval(),
-        p_holm(),
+        *difference(),
         pl.col("n_pairs").alias("facts"),
         pl.col("n_prompts").alias("prompts"),
         pl.col("not_paired").alias("not paired"),

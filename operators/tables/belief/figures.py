@@ -7,62 +7,39 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure, canvas, series
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
 from factsweep.operators.tables.shared.numbers import SHORT_SHARE
 from factsweep.operators.tables.shared.relations import is_relation, label_of, named, relation_id
 
+_ALONE_INCHES, _PANEL_INCHES = 4.0, 2.3
+_MOST_IN_A_ROW = 4
+
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
-    """One line per setting through its bins, and the diagonal of a perfectly calibrated model.
-
-    `bins` has setting, mean_confidence and mean_accuracy, one row per bin.
-    """
-    figure = canvas(4.6, 4.4)
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    for setting, mine, colour, marker in series(bins, "setting"):
-        points = mine.sort("mean_confidence")
-        axes.plot(
-            points["mean_confidence"],
-            points["mean_accuracy"],
-            color=colour,
-            marker=marker,
-            label=setting,
-        )
-    axes.set(xlabel="confidence", ylabel="Acc@1", title=title, xlim=(0, 1), ylim=(-0.02, 1.02))
-    axes.set_aspect("equal")
-    axes.grid(color="0.92")
-    axes.legend(frameon=False)
-    return figure
-
-
-_PANEL_INCHES = 2.3
-_MOST_IN_A_ROW = 4
-# A series beyond the colours has the first one's colour and another stroke.
-_STROKES = ("-", ":", "-.")
-
-
-def calibration_panels(bins: pl.DataFrame, title: str) -> "Figure":
     """One panel per model, and in it one line per setting; or whatever `panel` and `series` name.
 
     `bins` has panel, series, mean_confidence and mean_accuracy, one row per bin. A series looks the
-    same in all panels. Below the dashed diagonal a model is overconfident.
+    same in all panels. Below the dashed diagonal a model is overconfident. Of a single panel no
+    title but its own is there.
     """
-    panels = bins["panel"].unique(maintain_order=True).to_list()
+    panels, names = (
+        bins[name].unique(maintain_order=True).to_list() for name in ("panel", "series")
+    )
     n_columns = min(len(panels), _MOST_IN_A_ROW)
     n_rows = math.ceil(len(panels) / _MOST_IN_A_ROW)
-    series = bins["series"].unique(maintain_order=True).to_list()
-    legend_columns = max(2, min(len(series) + 1, 2 * n_columns))
-    legend_rows = math.ceil((len(series) + 1) / legend_columns)
-    size = (
-        max(_PANEL_INCHES * n_columns + 0.4, 3.4),
-        (_PANEL_INCHES + 0.2) * n_rows + 0.8 + 0.2 * legend_rows,
-    )
-    figure = canvas(*size)
+    legend_columns = max(2, min(len(names) + 1, 2 * n_columns))
+    legend_rows = math.ceil((len(names) + 1) / legend_columns)
+    side = _PANEL_INCHES if len(panels) > 1 else _ALONE_INCHES
+    height = (side + 0.2) * n_rows + 0.8 + 0.2 * legend_rows
+    figure = canvas.blank(max(side * n_columns + 0.4, 3.4), height)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
-        _draw_panel(axes, bins.filter(panel=panel), series)
+        _draw_panel(axes, bins.filter(panel=panel), names)
         axes.set_title(panel, fontsize="medium")
+    ticks = [0, 0.5, 1] if len(panels) > 1 else np.linspace(0, 1, 6)
+    grid[0].set(xticks=ticks, yticks=ticks)  # which all panels share
     for axes in grid[len(panels) :]:
         axes.remove()
     # The axes above a removed one are the lowest of their column.
@@ -72,36 +49,17 @@ def calibration_panels(bins: pl.DataFrame, title: str) -> "Figure":
     for axes in grid[::n_columns]:
         axes.set_ylabel("Acc@1")
     lines = {str(line.get_label()): line for axes in grid for line in axes.lines}
-    figure.legend(
-        handles=lines.values(),
-        loc="outside lower center",
-        ncols=legend_columns,
-        frameon=False,
-        fontsize="small",
-    )
-    figure.suptitle(title)
+    canvas.below(figure, legend_columns, handles=lines.values())
+    if len(panels) > 1:
+        figure.suptitle(title)
     return figure
 
 
-def _draw_panel(axes: "Axes", bins: pl.DataFrame, series: list[str]) -> None:
+def _draw_panel(axes: "Axes", bins: pl.DataFrame, names: list[str]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    for number, name in enumerate(series):
-        points = bins.filter(series=name).sort("mean_confidence")
-        if points.is_empty():
-            continue
-        colour, marker = SERIES[number % len(SERIES)]
-        axes.plot(
-            points["mean_confidence"],
-            points["mean_accuracy"],
-            color=colour,
-            marker=marker,
-            markersize=3.5,
-            linewidth=1.2,
-            linestyle=_STROKES[number // len(SERIES) % len(_STROKES)],
-            label=name,
-        )
-    ticks = [0, 0.5, 1]
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=ticks, yticks=ticks)
+    x, y = "mean_confidence", "mean_accuracy"
+    canvas.curves(axes, bins, x, y, names=names, markersize=3.5, linewidth=1.2)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     axes.set_aspect("equal")
     axes.grid(color="0.92")
 
@@ -123,7 +81,7 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     ['tiny zero-shot']
     """
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
-    names = pl.concat_str("model", "setting", "variant", separator=" ", ignore_nulls=True)
+    names = called("model", "setting", "variant")
     rows = rows.drop_nulls("value").select(
         names.alias("run"), "metric", "value", "ci_low", "ci_high"
     )
@@ -136,22 +94,14 @@ def coverage_figure(shares: pl.DataFrame) -> "Figure":
     `shares` is what `coverage` gives.
     """
     runs = shares["run"].unique(maintain_order=True).to_list()
-    figure = canvas(5.2, 0.3 * len(runs) + 1.2)
-    axes = figure.add_subplot()
+    figure, axes = canvas.in_rows(runs, 5.2, 0.3, 1.2, xlabel="share of facts", xlim=(-0.02, 1.02))
     for (metric, label), (colour, marker) in zip(_SHARES.items(), SERIES, strict=False):
         rows = shares.filter(metric=metric)
         places = [runs.index(run) for run in rows["run"]]
         low, high = (rows[name].fill_null(rows["value"]) for name in ("ci_low", "ci_high"))
         axes.hlines(places, low, high, color=colour, linewidth=1.2)
         axes.plot(rows["value"], places, marker, color=colour, markersize=5.5, label=label)
-    axes.set_yticks(range(len(runs)), runs, fontsize="small")
-    axes.invert_yaxis()
-    axes.margins(y=0.15 if len(runs) > 2 else 0.5)
-    axes.set(xlabel="share of facts", xlim=(-0.02, 1.02))
-    axes.tick_params(axis="y", length=0)
-    axes.grid(color="0.92", axis="x")
-    axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    canvas.below(figure, 3)
     return figure
 
 
@@ -168,7 +118,7 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     values = dict(zip(shares.select("run", "other").rows(), shares["value"], strict=True))
     square = [[values.get((run, other)) for other in runs] for run in runs]
     side = 0.55 * len(runs) + 1.8
-    figure = canvas(side, side + 0.6)
+    figure = canvas.blank(side, side + 0.6)
     axes = figure.add_subplot()
     axes.set_facecolor("0.85")
     axes.imshow(np.array(square, dtype=float), cmap="Blues", vmin=0, vmax=1)
@@ -206,18 +156,13 @@ def spread_by_relation(
     Rows of one run, by their mean, the best first; a relation is its id and its label.
     """
     label = label_of(relation_id(), relation_labels)
-    rows = metrics.filter(
-        is_relation(), pl.col("metric").is_in([f"template_spread_{part}" for part in _PARTS])
-    ).select(
+    rows = metrics.filter(is_relation()).select(
         "value",
         relation=named(relation_id(), label),
         part=pl.col("metric").str.strip_prefix("template_spread_"),
     )
-    # A part that no row has is a column of nulls all the same.
-    wide = rows.group_by("relation", maintain_order=True).agg(
-        pl.col("value").filter(pl.col("part") == part).first().alias(part) for part in _PARTS
-    )
-    return wide.drop_nulls().sort("mean", "relation", descending=[True, False])
+    table = rows.pivot("part", _PARTS, index="relation", values="value", aggregate_function="first")
+    return table.drop_nulls().sort("mean", "relation", descending=[True, False])
 
 
 def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":
@@ -225,19 +170,12 @@ def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":
 
     `spread` has relation, min, mean and max (`spread_by_relation`).
     """
-    figure = canvas(5.2, 0.19 * spread.height + 1.3)
-    axes = figure.add_subplot()
+    labels = {"xlabel": "Acc@1 of a template", "title": title, "xlim": (-0.02, 1.02)}
+    figure, axes = canvas.in_rows(spread["relation"].to_list(), 5.2, 0.19, 1.3, **labels)
     places = range(spread.height)
     (bar, _), (dot, marker) = SERIES[:2]
     width = spread["max"] - spread["min"]
     axes.barh(places, width, 0.5, spread["min"], color=bar, alpha=0.35, label="worst to best")
     axes.plot(spread["mean"], places, marker, color=dot, markersize=4.5, label="mean")
-    axes.set_yticks(places, spread["relation"], fontsize="small")
-    axes.invert_yaxis()
-    axes.set(xlabel="Acc@1 of a template", title=title, xlim=(-0.02, 1.02))
-    axes.margins(y=0.01)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(color="0.92", axis="x")
-    axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    canvas.below(figure, 2)
     return figure

@@ -12,11 +12,11 @@ from factsweep.operators.metrics.distractors.continuations import METRICS as BAS
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.schemas import PLACE, SETTING
+from factsweep.operators.schemas import SETTING
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import decimal, in_percent
-from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
-from factsweep.operators.tables.shared.wide import joined, wide
+from factsweep.operators.tables.shared.wide import by_source, joined, of_relations, ordered, wide
 
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
@@ -62,12 +62,11 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     The interval is that of Min@1. `prompts` and `failed` count those with and without an answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
-    table = _wide(_cells(overall), list(SETTING))
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     interval = overall.filter(metric="min_at_1").select(
         *SETTING, _PERCENT.interval().alias("Min@1, 95 %")
     )
-    return joined(joined(table, interval, SETTING), counts, SETTING)
+    return joined(joined(_table(overall), interval, SETTING), counts, SETTING)
 
 
 def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
@@ -76,30 +75,22 @@ def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
     part = pl.col("slice").str.strip_prefix(f"{name}=")
     number = part.cast(pl.Int64, strict=False)
     rows = rows.with_columns(part.alias(heading)).sort(*SETTING, number, maintain_order=True)
-    return _wide(_cells(rows, heading), [*SETTING, heading])
+    return _table(rows, heading)
 
 
 def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
-    rows = metrics.with_columns(source=pl.lit("measured"))
-    if published is not None:
-        theirs = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
-        rows = pl.concat([rows, theirs.with_columns(source=pl.lit("published"))], how="diagonal")
     sample = pl.col("slice").str.extract("^sample=(.*)$")
-    mine = rows.with_columns(sample=sample).drop_nulls("sample")
-    keys = [*SETTING, "sample", "source"]
-    return _wide(_cells(mine, "sample", "source"), keys).sort(keys, nulls_last=False)
+    rows = by_source(metrics, published).with_columns(sample=sample).drop_nulls("sample")
+    table = _table(rows, "sample", "source")
+    return table.sort(*SETTING, "sample", "source", nulls_last=False)
 
 
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     """One row per relation, those that are known worst first."""
-    rows = metrics.filter(is_relation()).with_columns(
-        ID=relation_id(), Label=label_of(relation_id(), labels)
-    )
-    worst = rows.filter(metric="min_at_1").select(*SETTING, "ID", worst="value")
-    table = _wide(_cells(rows, "ID", "Label"), [*SETTING, "ID", "Label"])
-    ordered = joined(table, worst, [*SETTING, "ID"]).sort(*SETTING, "worst", "ID", nulls_last=True)
-    return ordered.drop("worst")
+    rows = of_relations(metrics, labels)
+    worst = rows.filter(metric="min_at_1")
+    return ordered(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
 
 
 def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -143,25 +134,21 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     return card_of(metrics, _HEADINGS, _PERCENT, own=("width",))
 
 
-def _cells(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
-    """The numbers as texts under their headings."""
+def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
+    """One row per setting and what else is named, a column per metric, each with its widths."""
     heading = pl.col("metric").replace_strict(_HEADINGS, default=None)
     # The width of a beam is no way of asking: it stands in the heading.
     width = pl.col("variant").str.extract(r"(width=[0-9]+)")
     variant = pl.col("variant").str.replace(r",?width=[0-9]+", "")
-    return (
-        rows.with_columns(heading=pl.concat_str(heading, width, separator=" ", ignore_nulls=True))
-        .filter(heading.is_not_null())
+    cells = (
+        rows.filter(heading.is_not_null())
+        .with_columns(heading=called(heading, width), text=_PERCENT.dashed(pl.col("value")))
         .with_columns(variant=pl.when(variant != "").then(variant))
-        .select(*SETTING, *further, "heading", text=_PERCENT.dashed(pl.col("value")))
     )
-
-
-def _wide(cells: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """One row per key, one column per heading in the metrics' order, each with its widths."""
     found = cells["heading"].unique().sort().to_list()
     order = {heading: place for place, heading in enumerate(_HEADINGS.values())}
-    return wide(cells, keys, sorted(found, key=lambda each: order[each.partition(" width=")[0]]))
+    shown = sorted(found, key=lambda each: order[each.partition(" width=")[0]])
+    return wide(cells, [*SETTING, *further], shown)
 
 
 def _per_measure(

@@ -7,7 +7,8 @@ import polars as pl
 
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.distractors.distractors import MEASURES
-from factsweep.operators.tables.shared.canvas import Figure, canvas, series
+from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.shared.canvas import Figure, curves, framed
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 
 
@@ -46,32 +47,78 @@ _LARGEST = 300  # the power of ten up to which a line is drawn
 
 
 class Axes(NamedTuple):
-    """What stands on the axes of a figure, and over it."""
+    """What stands on the axes of a figure, over it, and over its numbers."""
 
     x: str
     y: str
     title: str
-    log: bool = False
+    heading: str = ""
 
 
-def lines_figure(points: pl.DataFrame, axes_of: Axes) -> "Figure":
+class Drawn(NamedTuple):
+    """A figure, its numbers, and what stands over these."""
+
+    table: pl.DataFrame
+    figure: "Figure"
+    heading: str
+
+
+_TAU = "Kendall's τ-b, mean of folds"
+_AGREEMENT = "Agreement with people"
+FIGURES: Mapping[str, Axes] = {
+    "retrieval": Axes(
+        "distractors",
+        "Min@n in %",
+        "Min@n",
+        "Min@n by number of distractors (Figures 1 and 2)",
+    ),
+    "n-distractors": Axes(
+        "distractors", _TAU, _AGREEMENT, f"{_AGREEMENT} by number of distractors (Figure 3)"
+    ),
+    "n-clozes": Axes("clozes", _TAU, _AGREEMENT, f"{_AGREEMENT} by number of clozes (Figure 4)"),
+    "gains": Axes(
+        "clozes",
+        "(1 + τ) / (1 + τ of one)",
+        "Gain by clozes",
+        "What further clozes add to the agreement (Figure 6)",
+    ),
+    "model-size": Axes(
+        "distractors",
+        "Avg@n in %",
+        "Avg@n, optimal distractors",
+        "Avg@n of optimal distractors by model (Figure 5)",
+    ),
+    "extrapolation": Axes(
+        "parameters",
+        "Avg@20 in %",
+        "Avg@20 by model size",
+        "Avg@20 by model size, and where the line leads (Figure 8)",
+    ),
+}
+
+
+def lines_figure(points: pl.DataFrame, axes_of: Axes, xscale: str = "linear") -> "Figure":
     """One line per series, through its points in the order of x.
 
     `points` has series, x and y.
     """
-    figure = canvas(5.2, 3.6)
-    axes = figure.add_subplot()
-    rows = points.drop_nulls("y")
-    for name, unordered, colour, marker in series(rows, "series"):
-        mine = unordered.sort("x")
-        shape = marker if mine.height <= 20 else ""
-        axes.plot(mine["x"], mine["y"], color=colour, label=name, markersize=4, marker=shape)
-    if axes_of.log:
-        axes.set_xscale("log")
-    axes.set(xlabel=axes_of.x, ylabel=axes_of.y, title=axes_of.title)
-    axes.grid(color="0.92")
+    labels = {"xlabel": axes_of.x, "ylabel": axes_of.y, "title": axes_of.title, "xscale": xscale}
+    figure, axes = framed(5.2, 3.6, **labels)
+    curves(axes, points.drop_nulls("y"), "x", "y", markersize=4)
     axes.legend(frameon=False, fontsize="small")
     return figure
+
+
+def drawn(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[str, Drawn]:
+    """One of FIGURES by its name, of all facts or of a sample; nothing where there is no point."""
+    if points["y"].drop_nulls().is_empty():
+        return {}
+    axes = FIGURES[name]
+    if sample is not None:
+        name = f"{name}-{sample}"
+        named = {"title": f"{axes.title}, {sample}", "heading": f"{axes.heading}: {sample}"}
+        axes = axes._replace(**named)
+    return {name: Drawn(wide(points, axes.x), lines_figure(points, axes), axes.heading)}
 
 
 def retrieval_points(curves: pl.DataFrame) -> pl.DataFrame:
@@ -105,7 +152,7 @@ def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
     fold = [*SETTING, "fold"]
     chosen = rows.filter("chosen").select(*fold, "aggregation")
     mine = rows.join(chosen, on=[*fold, "aggregation"], how="semi", nulls_equal=True)
-    return _mean_over_folds(mine, _printed(mine))
+    return _mean_over_folds(mine)
 
 
 def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +167,7 @@ def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
     baselines = rows.filter(pl.col("measure") != "distractors")
     once = baselines.join(first, on=[*own, "setting"], how="semi", nulls_equal=True)
     mine = pl.concat([rows.filter(measure="distractors"), once])
-    return _mean_over_folds(mine, _printed(mine))
+    return _mean_over_folds(mine)
 
 
 def gains(points: pl.DataFrame) -> pl.DataFrame:
@@ -160,10 +207,18 @@ def sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> Sizes:
     return Sizes(points, log_linear(logs, points["value"].to_list()))
 
 
+def drawn_sizes(found: Sizes) -> dict[str, Drawn]:
+    """Figure 8 by its name; nothing where no size is known."""
+    if found.points.is_empty():
+        return {}
+    name = "extrapolation"
+    return {name: Drawn(sizes_table(found), sizes_figure(found), FIGURES[name].heading)}
+
+
 def sizes_figure(found: Sizes) -> "Figure":
     """Avg@20 over the number of parameters, with the fitted line up to where it reaches 90 %."""
     points = found.points.select(series=pl.lit("models"), x="parameters", y=100 * pl.col("value"))
-    figure = lines_figure(points, Axes("parameters", "Avg@20 in %", "Avg@20 by model size", True))
+    figure = lines_figure(points, FIGURES["extrapolation"], "log")
     (axes,) = figure.axes
     line, smallest = found.line, found.points["parameters"].log10().to_list()
     end = None if line is None else line.reaches(TARGET)
@@ -203,38 +258,19 @@ def wide(points: pl.DataFrame, x: str) -> pl.DataFrame:
     )
 
 
-def _mean_over_folds(rows: pl.DataFrame, series: pl.Expr) -> pl.DataFrame:
-    """The mean tau of each series and x; null where some fold has none."""
+def _mean_over_folds(rows: pl.DataFrame) -> pl.DataFrame:
+    """The mean tau of each measure, as the paper prints it, by x; null where a fold has none."""
+    own = pl.when(pl.col("measure") == "distractors").then("setting").otherwise("measure")
+    measure = own.replace_strict(dict(MEASURES), default=own, return_dtype=pl.String)
     whole = pl.col("tau").null_count() == 0
-    named = rows.with_columns(series)
+    named = rows.with_columns(_series(rows, measure))
     return named.group_by("series", "x", maintain_order=True).agg(
         y=pl.when(whole).then(pl.col("tau").mean())
     )
 
 
-def _series(rows: pl.DataFrame) -> pl.Expr:
-    """Model, setting and variant, as far as there are several."""
-    return pl.concat_str(_names(rows, "setting"), separator=" ", ignore_nulls=True).alias("series")
-
-
-def _printed(rows: pl.DataFrame) -> pl.Expr:
-    """The measure as the paper prints it, and the model and variant as far as there are several."""
-    own = pl.when(pl.col("measure") == "distractors").then("setting").otherwise("measure")
-    measure = own.replace_strict(dict(MEASURES), default=own, return_dtype=pl.String)
-    names = [each for each in _names(rows, "") if each]
-    return pl.concat_str(*names, measure, separator=" ", ignore_nulls=True).alias("series")
-
-
-def _names(rows: pl.DataFrame, always: str) -> list[str]:
-    parts = ("model", "setting", "variant") if always else ("model", "variant")
-    return [each for each in parts if each == always or rows[each].n_unique() > 1]
-
-
-TITLES: Mapping[str, str] = {
-    "retrieval": "Min@n by number of distractors (Figures 1 and 2)",
-    "n-distractors": "Agreement with people by number of distractors (Figure 3)",
-    "n-clozes": "Agreement with people by number of clozes (Figure 4)",
-    "gains": "What further clozes add to the agreement (Figure 6)",
-    "model-size": "Avg@n of optimal distractors by model (Figure 5)",
-    "extrapolation": "Avg@20 by model size, and where the line leads (Figure 8)",
-}
+def _series(rows: pl.DataFrame, measure: pl.Expr | None = None) -> pl.Expr:
+    """The measure or the setting, with the model and the variant as far as there are several."""
+    model, variant = ([each] * (rows[each].n_unique() > 1) for each in ("model", "variant"))
+    names = [*model, "setting", *variant] if measure is None else [*model, *variant, measure]
+    return called(*names).alias("series")

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import HOURS, percent
 
 # One row per span of an engine; `began` and `ended` are in seconds. An engine holds its GPUs of a
@@ -44,34 +45,28 @@ def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
     spans = together(spans)
     engines = spans.group_by("run", maintain_order=True).agg(pl.col("engine").n_unique())
     rows = _by_run(spans).join(engines, on="run", maintain_order="left")
-    there = int(spans.select(pl.max("there").fill_null(0)).item())
-    whole = there * float(spans.select(pl.max("ended").fill_null(0.0)).item())
-    total = rows.select(
-        pl.lit(f"all of {there} GPUs").alias("run"),
-        pl.col("held", ANSWERING, LOADING, "engine").sum(),
-    )
-    shares = [
-        _PERCENT.column(pl.col(name) / pl.col("of")).alias(title)
-        for name, title in ((ANSWERING, ANSWERING), (LOADING, LOADING), ("waiting", "waiting"))
-    ]
-    both = pl.concat(
-        [
-            rows.with_columns(of=pl.col("held"), free=pl.lit(None, pl.Float64)),
-            total.select(rows.columns).with_columns(of=pl.lit(whole), free=whole - pl.col("held")),
-        ]
-    ).with_columns(waiting=pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING))
-    return both.select(
+    there, ended = spans.select(pl.max("there", "ended").fill_null(0)).row(0)
+    total = rows.select(pl.lit(f"all of {there} GPUs").alias("run"), pl.exclude("run").sum())
+    of_all = total.with_columns(of=pl.lit(there * ended), free=there * ended - pl.col("held"))
+    both = pl.concat([rows.with_columns(of="held"), of_all], how="diagonal_relaxed")
+    waiting = pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING)
+    return both.with_columns(waiting=waiting).select(
         "run",
         pl.col("engine").cast(pl.String).alias("engines"),
         HOURS.column(pl.col("of") / 3600).alias("GPU-hours"),
-        *shares,
-        _PERCENT.column(pl.col("free") / pl.col("of")).alias("free"),
+        *(
+            _PERCENT.column(pl.col(name) / pl.col("of")).alias(name)
+            for name in (ANSWERING, LOADING, "waiting", "free")
+        ),
     )
 
 
 def utilisation(spans: pl.DataFrame) -> float:
     """The share of the GPUs' time in which they answer, while there are engines at all."""
-    spans = together(spans)
+    return _answering(together(spans))
+
+
+def _answering(spans: pl.DataFrame) -> float:
     whole = spans.select(pl.max("there") * pl.max("ended")).item()
     return float(_by_run(spans)[ANSWERING].sum() / whole)
 
@@ -98,11 +93,8 @@ def _by_run(spans: pl.DataFrame) -> pl.DataFrame:
     )
     parts = pl.concat([lanes.select(held.columns), held])
     found = parts.group_by(*of, "doing", maintain_order=True).agg(_covered())
-    wide = found.pivot("doing", index="run", values="seconds", aggregate_function="sum")
-    missing = [pl.lit(0.0).alias(name) for name in (ANSWERING, LOADING) if name not in wide.columns]
-    return wide.with_columns(missing).select(
-        "run", pl.col("held", ANSWERING, LOADING).fill_null(0.0)
-    )
+    doing = ["held", ANSWERING, LOADING]
+    return found.pivot("doing", doing, index="run", values="seconds", aggregate_function="sum")
 
 
 def _covered() -> pl.Expr:
@@ -125,7 +117,7 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     nodes = list(dict.fromkeys(node for node, _ in lanes))
     runs = spans["run"].unique(maintain_order=True).to_list()
     unit, seconds = _unit(float(spans["ended"].max() or 0.0))  # type: ignore[arg-type]
-    figure = canvas(9, max(2.5, 0.28 * len(lanes) + 1.2 + 0.2 * len(runs) / 4))
+    figure = canvas.blank(9, max(2.5, 0.28 * len(lanes) + 1.2 + 0.2 * len(runs) / 4))
     axes = figure.subplots()
     for number, run in enumerate(runs):
         colour = _colour(number)
@@ -147,9 +139,9 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_ylabel("node: GPU" if len(nodes) > 1 else "GPU")
-    share = _PERCENT.text(utilisation(spans))
+    share = _PERCENT.text(_answering(spans))
     axes.set_title(f"{share} of the GPUs' time answers; hatched: a model loads")
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+    canvas.below(figure, 5, fontsize=7)
     return figure
 
 

@@ -9,8 +9,9 @@ from factsweep.operators.metrics.belief.knowledge_state import STATES
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure, canvas
-from factsweep.operators.tables.shared.numbers import COUNT, decimal, interval, number, p_holm
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
+from factsweep.operators.tables.shared.numbers import COUNT, decimal, difference, number
 from factsweep.operators.tables.shared.relations import label_of, named
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -58,9 +59,7 @@ def gained_and_lost(
         pl.col("n_pairs").alias("facts"),
         pl.col("n_gained").alias("gained"),
         pl.col("n_lost").alias("lost"),
-        number("difference", signed=True),
-        interval(),
-        p_holm(),
+        *difference(),
     )
 
 
@@ -127,21 +126,15 @@ def differences_figure(
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
-    figure = canvas(6.4, 0.24 * rows.height + 1.7)
-    axes = figure.add_subplot()
+    named = {"xlabel": f"difference of {_HEADINGS.get(metric, metric)}", "title": title}
+    figure, axes = canvas.in_rows(labels.to_list(), 6.4, 0.24, 1.7, **named)
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
     axes.axvline(0, color="0.5", linewidth=1, zorder=1)
     _draw(axes, rows, alpha)
     if rows.height > 1:
         axes.axhline(0.5, color="0.8", linewidth=1)
-    axes.set_yticks(range(rows.height), labels, fontsize="small")
-    axes.set_ylim(max(rows.height, 1) - 0.5, -0.5)
-    axes.set(xlabel=f"difference of {_HEADINGS.get(metric, metric)}", title=title)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(color="0.92", axis="x")
-    axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    canvas.below(figure, 3)
     return figure
 
 
@@ -179,9 +172,7 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
     return [
         number("first").alias(names[0]),
         number("second").alias(names[1]),
-        number("difference", signed=True),
-        interval(),
-        p_holm(),
+        *difference(),
         number("effect_size", signed=True).alias("Cohen's h"),
         decimal(1).column(pl.col("design_effect")).alias("design effect"),
         COUNT.column(worth).alias("worth"),

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from factsweep.operators.cost import PREDICTED
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 
 _PERCENT = percent(1)
@@ -47,12 +48,9 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
 
 def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
     """stage, setting, predicted_hours, predicted_bytes."""
-    names = ("stage", "setting", "gpu_hours", "core_hours", "bytes")
-    if predicted is None:
-        kinds = (pl.String, pl.String, pl.Float64, pl.Float64, pl.Float64)
-        predicted = pl.DataFrame(schema=dict(zip(names, kinds, strict=True)))
     gpu = pl.col("gpu_hours") > 0
-    return predicted.select(
+    known = pl.DataFrame(schema=PREDICTED) if predicted is None else predicted
+    return known.select(
         "stage",
         "setting",
         predicted_hours=pl.when(gpu).then("gpu_hours").otherwise("core_hours"),

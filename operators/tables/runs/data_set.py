@@ -48,16 +48,14 @@ def diversity_beside(
 
 def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
     """The counts and the diversity of each relation: `relation`, SIZES, DIFFERENCES; a row each."""
-    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
-    rows = []
-    for measured in diversity.drop_nulls("relation_id").iter_rows(named=True):
-        relation_id = measured["relation_id"]
-        numbers = {**counts(facts.of(relation_id)), **measured}
-        label = labels.get(relation_id, relation_id)
-        named = relation_id if label == relation_id else f"{relation_id} {label}"
-        rows.append((named, *(of_metric(each).text(numbers[each]) for each in _OF_RELATION)))
-    schema = dict.fromkeys(("relation", *map(_heading, _OF_RELATION)), pl.String())
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    measured = diversity.drop_nulls("relation_id").select("relation_id", *DIFFERENCES)
+    sizes = pl.DataFrame([counts(facts.of(each)) for each in measured["relation_id"]])
+    rows = pl.concat([measured, sizes], how="horizontal")
+    labelled = rows.join(facts.relations, on="relation_id", how="left", maintain_order="left")
+    return labelled.select(
+        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
+        *(of_metric(each).dashed(pl.col(each)).alias(_heading(each)) for each in _OF_RELATION),
+    )
 
 
 def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 
 _HEADINGS = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
@@ -136,7 +137,7 @@ def estimates_table(found: pl.DataFrame, *, whose: bool = False) -> pl.DataFrame
     """
     table = found.select(
         *(["model", "benchmark"] if whose else []),
-        pl.concat_str("setting", "variant", separator=" ", ignore_nulls=True).alias("setting"),
+        called("setting", "variant").alias("setting"),
         *numbers_table(found).iter_columns(),
         _PERCENT.column(pl.col("share")).alias("of the prompts"),
         COUNT.column(pl.col("n")).alias("prompts"),
@@ -149,11 +150,11 @@ def estimates_table(found: pl.DataFrame, *, whose: bool = False) -> pl.DataFrame
 
 def numbers_table(found: pl.DataFrame) -> pl.DataFrame:
     """The metrics with their estimates and intervals alone, as texts."""
-    full = found.select(ci_low="full_low", ci_high="full_high")
+    full = SHARE.interval(ends=("full_low", "full_high"))
     return found.select(
         pl.col("metric").replace(_HEADINGS),
         SHARE.dashed(pl.col("value")).alias("estimate"),
-        full.select(SHARE.interval().fill_null(DASH)).to_series().alias("all prompts would give"),
+        full.fill_null(DASH).alias("all prompts would give"),
         SHARE.interval().fill_null(DASH).alias("other facts would give"),
     )
 

@@ -7,10 +7,10 @@ from factsweep.operators.tables.shared.numbers import SHARE
 
 def across_table(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`)."""
-    shown: list[pl.Expr | pl.Series] = []
+    shown = []
     for name in ("sharing", "consist"):
-        ends = rows.select(ci_low=f"{name}_low", ci_high=f"{name}_high").select(SHARE.interval())
-        shown += [SHARE.dashed(pl.col(name)).alias(name), ends.to_series().alias(f"{name} 95 %")]
+        interval = SHARE.interval(ends=(f"{name}_low", f"{name}_high"))
+        shown += [SHARE.dashed(pl.col(name)).alias(name), interval.alias(f"{name} 95 %")]
     return rows.select(
         pl.col("language").alias("known in"),
         pl.col("other").alias("and in"),

@@ -6,11 +6,13 @@ import polars as pl
 
 from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
-from factsweep.operators.tables.shared.canvas import SERIES, Figure, canvas
+from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
 
 PLACE = "place"  # the axis of runs that stand in the order given
+_BAND = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 # What a study draws and prints: one row per run and setting, at its place along the axis.
@@ -32,8 +34,6 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
     ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
     """
-    ends = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
-    band = points.select(ci_low=ends["low"], ci_high=ends["high"]).select(SHARE.interval())
     ranks = pl.when(pl.col("rank_low") == pl.col("rank_high")).then(
         pl.col("rank_low").cast(pl.String)
     )
@@ -48,7 +48,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         pl.col("label").alias("run"),
         *([] if axis == PLACE else [at.alias(axis)]),
         SHARE.dashed(pl.col("value")).alias(metric),
-        band.to_series().alias("95 % band"),
+        SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
         *([rank] if ranked else []),
@@ -117,38 +117,24 @@ def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
 
     Runs that asked a part of their prompts are hollow, with the interval of the full run's value.
     """
-    figure = canvas(7, 4)
-    axes = figure.subplots()
-    logarithmic = axis == "size"
-    for place, rows in enumerate(points.partition_by("setting", maintain_order=True)):
-        colour, marker = SERIES[place % len(SERIES)]
-        at, value = rows["at"].to_numpy(), rows["value"].to_numpy()
-        axes.plot(at, value, color=colour, label=rows["setting"][0], linewidth=1.5)
-        low, high = (
-            rows.select(pl.coalesce(f"band_{end}", f"ci_{end}")).to_series().to_numpy()
-            for end in ("low", "high")
-        )
-        axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
-        part = rows["estimated"].is_not_null().to_numpy()
-        axes.plot(at[~part], value[~part], marker, color=colour)
-        axes.plot(at[part], value[part], marker, color=colour, markerfacecolor="white")
-    if logarithmic:
-        axes.set_xscale("log")
+    scale = "log" if axis == "size" else "linear"
+    figure, axes = canvas.framed(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
+    rows = points.with_columns(series="setting", **_BAND)
+    canvas.curves(axes, rows, "at", "value", ends=("low", "high"), linewidth=1.5)
+    for mine, look in canvas.series(rows):
+        part = mine.drop_nulls("estimated")
+        axes.plot(part["at"], part["value"], look["marker"], color=look["color"], mfc="white")
     if points["at"].n_unique() <= 12:
         ticks = points.unique("at", maintain_order=True)
         axes.set_xticks(ticks["at"].to_list(), ticks["label"].to_list(), rotation=30, ha="right")
         axes.minorticks_off()
-    axes.set_xlabel(axis)
-    axes.set_ylabel(metric)
     axes.legend(frameon=False)
-    axes.grid(color="#ebebeb")
     return figure
 
 
 def lives_figure(lives: pl.DataFrame, labels: Sequence[str], known_share: float) -> "Figure":
     """How many facts are known at each label, and of these how many have just been learned."""
-    figure = canvas(7, 4)
-    axes = figure.subplots()
+    figure, axes = canvas.framed(7, 4, ylabel="facts")
     matrix = lives["shares"].list.to_array(len(labels)).to_numpy() >= known_share
     known = matrix.sum(axis=0)
     gained = (matrix[:, 1:] & ~matrix[:, :-1]).sum(axis=0)
@@ -158,9 +144,6 @@ def lives_figure(lives: pl.DataFrame, labels: Sequence[str], known_share: float)
     axes.bar(places[1:], gained, 0.4, color=SERIES[2][0], label="learned since the run before")
     axes.bar(places[1:], -lost, 0.4, color=SERIES[1][0], label="forgotten since the run before")
     axes.set_xticks(list(places), list(labels), rotation=30, ha="right")
-    axes.set_ylabel("facts")
     axes.axhline(0, color="#000000", linewidth=0.8)
-    axes.set_axisbelow(True)
     axes.legend(frameon=False)
-    axes.grid(color="#ebebeb")
     return figure

@@ -18,6 +18,11 @@ class Asking(NamedTuple):
         return " ".join(filter(None, self))
 
 
+def called(*names: str | pl.Expr) -> pl.Expr:
+    """What is called by the values of some columns together; those that are null are left out."""
+    return pl.concat_str(*names, separator=" ", ignore_nulls=True)
+
+
 class Answers(NamedTuple):
     """The answers to the prompts of some relations; `of` reads those of one."""
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.numbers import Number
+from factsweep.operators.tables.shared.wide import joined
 
 
 def has_seeds(metrics: pl.DataFrame) -> bool:
@@ -46,7 +47,7 @@ def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         return table
     texts = pl.col("n_asked").unique().sort().cast(pl.String).str.join(", ")
     counts = metrics.group_by(names).agg(seeds=texts)
-    return table.join(counts, on=names, how="left", nulls_equal=True, maintain_order="left")
+    return joined(table, counts, names)
 
 
 def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """Numbers as text: one format for each kind of number, for a single one and for a column."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -49,8 +49,14 @@ class Number:
         """The numbers of a column as texts, with a dash for null."""
         return self.column(number).fill_null(DASH)
 
-    def interval(self, between: str = "–", *, signed: bool = False) -> pl.Expr:
-        """The ends of an interval as one text, from ci_low and ci_high; null where one is null.
+    def interval(
+        self,
+        between: str = "–",
+        *,
+        ends: Sequence[str | pl.Expr] = ("ci_low", "ci_high"),
+        signed: bool = False,
+    ) -> pl.Expr:
+        """The ends of an interval as one text; null where one is null.
 
         Where an end is negative, " to " stands between them: a dash would look like its sign.
 
@@ -58,9 +64,10 @@ class Number:
         >>> rows.select(SHARE.interval()).to_series().to_list()
         ['.1302–.1881', '-.4161 to -.1053']
         """
-        ends = [self.column(pl.col(name), signed=signed) for name in ("ci_low", "ci_high")]
-        dashed, apart = (pl.concat_str(*ends, separator=each) for each in (between, " to "))
-        return pl.when(pl.min_horizontal("ci_low", "ci_high") < 0).then(apart).otherwise(dashed)
+        given = [pl.col(each) if isinstance(each, str) else each for each in ends]
+        texts = [self.column(each, signed=signed) for each in given]
+        dashed, apart = (pl.concat_str(*texts, separator=each) for each in (between, " to "))
+        return pl.when(pl.min_horizontal(given) < 0).then(apart).otherwise(dashed)
 
 
 def percent(digits: int) -> Number:
@@ -112,14 +119,23 @@ def of_metric(metric: str) -> Number:
     return _KINDS.get(metric, SHARE)
 
 
+def as_printed(name: str, *, signed: bool = False) -> pl.Expr:
+    """A column of numbers, each as the papers print the `metric` of its row; a dash for null."""
+    return pl.struct("metric", number=name).map_elements(
+        lambda row: of_metric(row["metric"]).text(row["number"], signed=signed),
+        return_dtype=pl.String,
+    )
+
+
 def number(name: str, *, signed: bool = False) -> pl.Expr:
     """A column of numbers, with four digits."""
     return SHARE.column(pl.col(name), signed=signed)
 
 
-def interval() -> pl.Expr:
-    """The interval of a difference."""
-    return SHARE.interval(" to ", signed=True).alias("95 % interval")
+def difference() -> list[pl.Expr]:
+    """A difference with its interval and its p-value."""
+    interval = SHARE.interval(" to ", signed=True).alias("95 % interval")
+    return [number("difference", signed=True), interval, p_holm()]
 
 
 def p_holm() -> pl.Expr:

@@ -14,7 +14,8 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import PLACE, SETTING
-from factsweep.operators.tables.shared.numbers import DASH, of_metric
+from factsweep.operators.tables.shared.numbers import DASH, as_printed
+from factsweep.operators.tables.shared.wide import joined
 
 Place = Mapping[str, str | None]
 
@@ -82,9 +83,8 @@ def fill(
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
-    cells = _measured(cells, metrics)
     theirs = _first_printed(published, table.printed_in)
-    cells = cells.join(theirs, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
+    cells = joined(_measured(cells, metrics), theirs, PLACE)
     difference = pl.col("measured") - pl.col("published")
     wide = _wide(cells.with_columns(difference=difference), table.heads, names)
     named = {
@@ -154,11 +154,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("not measured by the run"))
         .otherwise(pl.lit("no run"))
     )
-    return (
-        cells.join(ours, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
-        .join(runs, on=SETTING, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(reason=reason)
-    )
+    return joined(joined(cells, ours, PLACE), runs, SETTING).with_columns(reason=reason)
 
 
 def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
@@ -195,15 +191,8 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
 
 def _text(source: str) -> pl.Expr:
     """The numbers of a source as text."""
-    signed = source == "difference"
-    return pl.struct(pl.col(source).alias("value"), "metric", "applies").map_elements(
-        lambda cell: (
-            of_metric(cell["metric"]).text(cell["value"], signed=signed)
-            if cell["applies"]
-            else NOT_APPLICABLE
-        ),
-        return_dtype=pl.String,
-    )
+    text = as_printed(source, signed=source == "difference")
+    return pl.when("applies").then(text).otherwise(pl.lit(NOT_APPLICABLE))
 
 
 def _asked(cells: pl.DataFrame, table: Table, models: Set[str]) -> pl.DataFrame:
