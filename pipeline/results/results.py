@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
@@ -19,6 +19,9 @@ from factsweep.pipeline.results.metrics import metrics
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
 from factsweep.pipeline.storage.stores.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Results:
         return self._report.tables
 
     @property
-    def figures(self) -> Mapping[str, Figure]:
+    def figures(self) -> Mapping[str, "Figure"]:
         """Its figures, by name."""
         return self._report.figures
 
