@@ -2,16 +2,8 @@
 
 import atexit
 import os
-import shutil
 
 from factsweep.pipeline.machine.ending import end
-
-SHM = "/dev/shm"
-
-
-def _has_room(folder: str) -> bool:
-    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 8 * 2**30
-
 
 _exit_codes: list[int] = []
 # Registered before what registers more is imported, and so run last.
@@ -27,8 +19,6 @@ for name, value in {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine stays in this process
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
-    # In memory, where there is room: tests wait for a disk ten thousand times.
-    **({"PYTEST_DEBUG_TEMPROOT": SHM} if _has_room(SHM) else {}),
 }.items():
     os.environ.setdefault(name, value)
 

@@ -24,7 +24,7 @@ def fitted(
     for column, dtype in schema.items():
         found = table.schema.get(column)
         if found is None and column not in optional:
-            has = ", ".join(table.columns)
+            has = ", ".join(each if each.isprintable() else repr(each) for each in table.columns)
             raise InputError(
                 f"{name}: column {column} is missing; it has {has}: rename or add it, as {dtype}."
             )

@@ -8,7 +8,7 @@ from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
-from factsweep.operators.tables.shared.numbers import SHARE, p_holm
+from factsweep.operators.tables.shared.numbers import FITTED, SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
 
 PLACE = "place"  # the axis of runs that stand in the order given
@@ -63,16 +63,12 @@ def laws_table(laws: pl.DataFrame) -> pl.DataFrame:
     >>> laws_table(pl.DataFrame([row | {"furthest": 1.234}])).row(0)
     ('half-life', '3.14', '2.5 to 4.25', 6, '1.23 SD')
     """
-    value, low, high, off = (
-        pl.col(name).map_elements(lambda each: f"{each:.3g}", return_dtype=pl.String)
-        for name in ("value", "ci_low", "ci_high", "furthest")
-    )
     return laws.select(
         "law",
-        value.alias("exponent or half-life"),
-        pl.format("{} to {}", low, high).alias("95 % interval"),
+        FITTED.column(pl.col("value")).alias("exponent or half-life"),
+        FITTED.interval(" to ").alias("95 % interval"),
         pl.col("n_runs").alias("runs"),
-        pl.format("{} SD", off).alias("the furthest run"),
+        pl.format("{} SD", FITTED.column(pl.col("furthest"))).alias("the furthest run"),
     )
 
 
