@@ -1,6 +1,5 @@
 """run: compute what is missing, then write the results."""
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -28,6 +27,7 @@ from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.live.measuring import Measures, Measuring
 from factsweep.pipeline.live.page import LivePage
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.served import differences
@@ -39,7 +39,6 @@ from factsweep.pipeline.storage.uses import Use
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
 _LOGS_S = 15.0  # to fetch the logs of the engines
-_LOG = logging.getLogger("factsweep")
 
 
 def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
@@ -88,7 +87,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     """Make what is missing and write the results; what is damaged is set aside, and made anew."""
     started, settings = time.monotonic(), plan.run
     if (replaced := record.replaced(report.folder(settings), plan)) is not None:
-        _LOG.warning("%s", replaced)
+        LOG.warning("%s", replaced)
     use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     pins = record.pins(record.recorded(report.folder(settings), plan))
     renewed = Counter[str]()
@@ -102,7 +101,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
             metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
             _note_end(plan, use)
             if known is not None:
-                _LOG.info("done; results in %s", report.folder(settings).where())
+                LOG.info("done; results in %s", report.folder(settings).where())
             return metrics
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
@@ -113,26 +112,26 @@ def _note_end(plan: Plan, use: Use) -> None:
     try:
         uses.note(plan.store, uses.ended(use))
     except InputError as error:
-        _LOG.warning("%s So `factsweep prune` does not know of this run.", error)
+        LOG.warning("%s So `factsweep prune` does not know of this run.", error)
 
 
 def say_warnings(plan: Plan) -> None:
     """Say what the plan costs or risks here."""
     for each in warnings(plan):
-        _LOG.warning("%s", each)
+        LOG.warning("%s", each)
 
 
 def say_served(plan: Plan) -> None:
     """Say what a server did otherwise than an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
         for line in differences(plan.run.model.name, plan.answered):
-            _LOG.warning("%s", line)
+            LOG.warning("%s", line)
 
 
 def say_contradictions(plan: Plan) -> None:
     """Say which rows of the data set cannot all be right, and what was done."""
     for line in facts_stage.contradictions(plan.branches[0].facts):
-        _LOG.warning("%s: %s", plan.run.benchmark.name, line)
+        LOG.warning("%s: %s", plan.run.benchmark.name, line)
 
 
 def _completed(
@@ -157,7 +156,7 @@ def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[P
     examination.refused(plan.run)
     if together := list(others):
         names = listed([each.run.model.name for each in together])
-        _LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)
+        LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)
         plan = plan.beside(together)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
@@ -224,9 +223,9 @@ def _keep_logs(settings: Run, tally: Any) -> None:
             except ray.exceptions.RayError as error:
                 lost.append(reason(error))
     except (ray.exceptions.RayError, InputError) as error:
-        _LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
+        LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
     if lost:
-        _LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])
+        LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])
 
 
 def _keep_spans(settings: Run, tally: Any) -> None:
@@ -236,7 +235,7 @@ def _keep_spans(settings: Run, tally: Any) -> None:
         there = sum(ray.cluster_resources().get("GPU", 0) for _ in spans[:1])
         journal.keep_spans(settings, spans, int(there))
     except (ray.exceptions.RayError, InputError) as error:
-        _LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
+        LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
 
 
 def _read_there(node: str, log: str) -> Any:
@@ -286,7 +285,7 @@ class _Start:
             elif self._settings.cluster.autoscales:
                 # Pods may wait for hours for nodes, and are worth it.
                 found = cluster.room(self._settings)
-                _LOG.warning("no worker has come for %g seconds: %s; it waits on.", limit_s, found)
+                LOG.warning("no worker has come for %g seconds: %s; it waits on.", limit_s, found)
                 self._began = time.monotonic()
                 return
             else:
@@ -304,7 +303,7 @@ def _stop(pending: list[Any], tally: Any) -> None:
         ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
         ray.wait(pending, timeout=_STOP_WITHIN_S)
     except ray.exceptions.RayError as error:
-        _LOG.warning(
+        LOG.warning(
             "Ray ended before its engines did (%s); what they published is kept.", reason(error)
         )
 
