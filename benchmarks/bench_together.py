@@ -9,7 +9,7 @@ so that a run lasts as long as its engine and not as long as this machine:
 Both ways all are there at once, so that they share the cores alike. A run on the one store is to
 end when it ends on its own, give or take what they share.
 
-    python benchmarks/bench_together.py [--models 5] [--seconds 0.5]
+    python benchmarks/bench_together.py [--models 5] [--seconds 0.1]
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     """Run all models both ways, print when each ended."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5, help="that an answer takes")
+    parser.add_argument("--seconds", type=float, default=0.1, help="that an answer takes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-together-") as folder:
         apart = ended(Path(folder) / "apart", given.models, given.seconds, shared=False)
