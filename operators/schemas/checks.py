@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import printable
 
 
 def fitted(
@@ -24,7 +25,7 @@ def fitted(
     for column, dtype in schema.items():
         found = table.schema.get(column)
         if found is None and column not in optional:
-            has = ", ".join(each if each.isprintable() else repr(each) for each in table.columns)
+            has = ", ".join(map(printable, table.columns))
             raise InputError(
                 f"{name}: column {column} is missing; it has {has}: rename or add it, as {dtype}."
             )

@@ -19,7 +19,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
-from factsweep.operators.wording import first_of, suggestion
+from factsweep.operators.wording import first_of, printable, suggestion
 from factsweep.pipeline.config import folders
 
 _MORE = {
@@ -83,7 +83,7 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
         meant = _meant(key)
         return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
     which = [each for each in overrides if parsed(each) is None] or overrides
-    which = [each if each.isprintable() else repr(each) for each in which]
+    which = [*map(printable, which)]
     if not which:
         return f"conf/ and the folder of your own cannot be read together: {why}."
     what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
