@@ -74,3 +74,12 @@ def reason(error: BaseException) -> str:
     line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
     telling = isinstance(error, OSError | ValueError) and " " in line
     return line if telling else f"{type(error).__name__}: {line}".rstrip(": ")
+
+
+def printable(text: str) -> str:
+    r"""The text, or how Python writes it where a part of it is no letter or sign.
+
+    >>> [printable(each) for each in ("Lima", "a line\n")]
+    ['Lima', "'a line\\n'"]
+    """
+    return text if text.isprintable() else repr(text)

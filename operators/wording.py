@@ -56,12 +56,3 @@ def first_of(known: Sequence[str]) -> str:
     """
     more = f", … ({len(known)})" if len(known) > _MOST else ""
     return f"{', '.join(known[:_MOST])}{more}"
-
-
-def printable(text: str) -> str:
-    r"""The text, or how Python writes it where a part of it is no letter or sign.
-
-    >>> [printable(each) for each in ("Lima", "a line\n")]
-    ['Lima', "'a line\\n'"]
-    """
-    return text if text.isprintable() else repr(text)

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
-from factsweep.operators.errors import InputError
-from factsweep.operators.wording import printable
+from factsweep.operators.errors import InputError, printable
 
 
 def fitted(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from factsweep.operators.errors import InputError, StoppedError
-from factsweep.operators.wording import count, printable
+from factsweep.operators.errors import InputError, StoppedError, printable
+from factsweep.operators.wording import count
 from factsweep.pipeline.commands.arguments import Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
@@ -128,9 +128,9 @@ def _settings(asked: argparse.Namespace) -> "Run":
         return load(asked.overrides)
     beside = [each for each in others(asked) if asked.past]
     if len(named) > 1 or beside:
-        given = " ".join(map(printable, [*named, *beside]))
+        told = " ".join(map(printable, [*named, *beside]))
         raise InputError(
-            f"{asked.verb} {given}: the name of a run stands for all that was asked then; give one "
+            f"{asked.verb} {told}: the name of a run stands for all that was asked then; give one "
             "name, or overrides alone."
         )
     where = places(asked)

@@ -18,8 +18,8 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from factsweep.operators.errors import FactsweepError, InputError, reason
-from factsweep.operators.wording import first_of, printable, suggestion
+from factsweep.operators.errors import FactsweepError, InputError, printable, reason
+from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
 
 _MORE = {
