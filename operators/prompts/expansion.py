@@ -372,8 +372,8 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     )
     asked = prompts.select("prompt_id", "pair_id", "query", text=_words("query"))
     whole = pl.when("is_apart").then(pl.col("text").str.contains(pl.col("words"), literal=True))
-    bare = pl.col("query").str.contains(pl.col("name"), literal=True)
-    return asked.join(names, on="pair_id").filter(whole.otherwise(bare))["prompt_id"].unique()
+    as_it_is = pl.col("query").str.contains(pl.col("name"), literal=True)
+    return asked.join(names, on="pair_id").filter(whole.otherwise(as_it_is))["prompt_id"].unique()
 
 
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"

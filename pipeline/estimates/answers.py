@@ -108,7 +108,7 @@ class Earlier:
 
     def answers(self, relation_id: str) -> pl.DataFrame:
         """Its matched answers to all prompts of a relation."""
-        return self.branch.told(relation_id)
+        return self.branch.matched_answers(relation_id)
 
 
 def estimated(

@@ -176,8 +176,8 @@ def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
 
 def answers(branch: PastBranch) -> pl.DataFrame:
     """The matched answers of a setting: to all of its prompts, or to those that were asked."""
-    if (matched := branch.artifacts.get("matched")) is not None:
-        return matched.read_all(METHODS[branch.method].measure.answers)
+    if "matched" in branch.artifacts:
+        return branch.matched_answers()
     pipeline = branch.record["run"]["matching"]["pipeline"]
     facts = branch.facts
     matcher = branch.how.measure.matcher(facts, pipeline, _no_tokenizer)

@@ -16,7 +16,7 @@ from factsweep.pipeline.machine.meter import Meter
 Counts = Mapping[str, float]
 
 
-class Count(NamedTuple):
+class Counted(NamedTuple):
     """What is counted: as a metric, and as the line says it where there are any; null: it is not.
 
     Ray puts `ray_` before the name of a metric, and `_total` behind that of one that only grows.
@@ -30,31 +30,31 @@ class Count(NamedTuple):
 
 
 # By what they are called in a tally (execution/tally.py), and what follows from these (`_figures`).
-COUNTS: Mapping[str, Count] = {
-    "prompts": Count("factsweep_prompts", "Prompts that engines answered"),
-    "decoded": Count("factsweep_answers", "Answers that engines gave"),
-    "prompt_tokens": Count("factsweep_prompt_tokens", "Tokens of prompts"),
-    "cached_tokens": Count("factsweep_cached_tokens", "Tokens of prompts from the cache"),
-    "output_tokens": Count("factsweep_output_tokens", "Tokens of answers"),
-    "errors": Count("factsweep_errors", "Prompts that became error rows", said=("error", "")),
-    "again": Count(said=("answer", " given twice")),
+COUNTS: Mapping[str, Counted] = {
+    "prompts": Counted("factsweep_prompts", "Prompts that engines answered"),
+    "decoded": Counted("factsweep_answers", "Answers that engines gave"),
+    "prompt_tokens": Counted("factsweep_prompt_tokens", "Tokens of prompts"),
+    "cached_tokens": Counted("factsweep_cached_tokens", "Tokens of prompts from the cache"),
+    "output_tokens": Counted("factsweep_output_tokens", "Tokens of answers"),
+    "errors": Counted("factsweep_errors", "Prompts that became error rows", said=("error", "")),
+    "again": Counted(said=("answer", " given twice")),
     # Why calls of an endpoint are asked again.
-    "turned_away": Count(said=("call", " turned away")),
-    "timed_out": Count(said=("call", " timed out")),
-    "failed": Count(said=("call", " failed")),
-    "faults": Count("factsweep_faults", "Calls of an endpoint that are asked again"),
-    "store_refused": Count(
+    "turned_away": Counted(said=("call", " turned away")),
+    "timed_out": Counted(said=("call", " timed out")),
+    "failed": Counted(said=("call", " failed")),
+    "faults": Counted("factsweep_faults", "Calls of an endpoint that are asked again"),
+    "store_refused": Counted(
         "factsweep_store_refused",
         "Requests that a store refused for a moment",
         said=("request", " refused by the store"),
     ),
-    "cached_share": Count(
+    "cached_share": Counted(
         "factsweep_cached_share", "Share of prompt tokens from the cache", grows=False
     ),
-    "engines": Count("factsweep_engines", "Engines that are alive", grows=False),
-    "loading": Count("factsweep_engines_loading", "Engines that load the model", grows=False),
-    "shards_left": Count("factsweep_shards_left", "Shards that are not published", grows=False),
-    "answers_left": Count("factsweep_answers_left", "Answers that are missing", grows=False),
+    "engines": Counted("factsweep_engines", "Engines that are alive", grows=False),
+    "loading": Counted("factsweep_engines_loading", "Engines that load the model", grows=False),
+    "shards_left": Counted("factsweep_shards_left", "Shards that are not published", grows=False),
+    "answers_left": Counted("factsweep_answers_left", "Answers that are missing", grows=False),
 }
 SHOWN = {name: each for name, each in COUNTS.items() if each.metric is not None}
 _WINDOW_S = 60.0  # how far back rates look

@@ -267,7 +267,7 @@ class _Pair:
 
 def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair:
     if run.budget is None:
-        tonight = {each.setting: each for each in past.branches(run.results, [run.name])}
+        tonight = past.by_title(run.results, run.name)
         marks: dict[str, str | None] = dict.fromkeys(tonight)
     else:
         part = written.read(run.results, run.name)

@@ -205,8 +205,8 @@ def _by_relation(
 def _alone(pair: Pair) -> Iterator[Shared]:
     """What only one of the runs has, of the relations that only it was asked."""
     ours, theirs = (sorted(each) for each in pair.relations_alone)
-    yield from (shared(each, each.clear()) for each in map(pair.first.told, ours))
-    yield from (shared(each.clear(), each) for each in map(pair.second.told, theirs))
+    yield from (shared(each, each.clear()) for each in map(pair.first.matched_answers, ours))
+    yield from (shared(each.clear(), each) for each in map(pair.second.matched_answers, theirs))
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:

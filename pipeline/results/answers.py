@@ -74,7 +74,7 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
     """With the column `correct`, where the matched table has one."""
-    matched = branch.told()
+    matched = branch.matched_answers()
     if not {"prompt_id", "correct"} <= {*matched.columns}:
         return rows
     judged = matched.select("prompt_id", "correct")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1, acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
@@ -16,7 +15,6 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.artifact import Artifact
 
 TITLE = "Acc@1 by where a right answer stands in the prompt"
@@ -75,18 +73,16 @@ def said(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
-    method = METHODS[branch.method]
+    method = branch.how
     if method.measure.main_metric != ACC_AT_1.name or method.ask.ability != GENERATE:
         return
     prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
         return
-    pairs = facts_stage.load(branch.artifacts["facts"]).pairs
-    first = pl.concat(_placed(prompts, pairs)).unique("prompt_id", keep="first")
+    first = pl.concat(_placed(prompts, branch.facts.pairs)).unique("prompt_id", keep="first")
     if first.is_empty():
         return
-    answers = matched.read_all(method.measure.answers)
-    placed = answers.join(first, on="prompt_id", how="left", maintain_order="left")
+    placed = branch.matched_answers().join(first, on="prompt_id", how="left", maintain_order="left")
     for place in PLACES:
         mine = placed.filter(pl.col("place").fill_null(PLACES[-1]) == place)
         if not mine.is_empty():

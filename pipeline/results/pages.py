@@ -164,7 +164,7 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
             continue
         digests, examples = [], []
         for relation in branch.relations:
-            matched = branch.told(relation)
+            matched = branch.matched_answers(relation)
             digests.append(_foremost(digest(facts.of(relation), matched)))
             examples.append(_examples(branch, relation, matched))
         asked += _by_asked(name, digests, pl.concat(examples))

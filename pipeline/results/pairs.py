@@ -71,7 +71,10 @@ class Pair:
         """Prompts, as far as both have any and differ in more than the choice of templates."""
         other = [line for line in self.asked if not line.startswith("prompts setting.templates:")]
         alone = bool(self.asked) and not other and self.first.model == self.second.model
-        parts = ((self.first.told(each), self.second.told(each)) for each in self.relations)
+        parts = (
+            (self.first.matched_answers(each), self.second.matched_answers(each))
+            for each in self.relations
+        )
         return unit_between(parts, templates_alone=alone)
 
     @property

@@ -76,7 +76,7 @@ class PastBranch:
         """The relations that it has matched answers of."""
         return self.artifacts["matched"].shards(self.how.measure.answers)
 
-    def told(self, relation_id: str | None = None) -> pl.DataFrame:
+    def matched_answers(self, relation_id: str | None = None) -> pl.DataFrame:
         """The matched answers to its prompts, or to those of a relation."""
         matched, table = self.artifacts["matched"], self.how.measure.answers
         return matched.read_all(table) if relation_id is None else matched.read(table, relation_id)

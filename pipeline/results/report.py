@@ -217,7 +217,7 @@ def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Answers]:
         fields = branch.metrics.recipe.fields
         run = Asking(fields["model"], fields["setting"], fields["variant"])
         if branch.artifacts["matched"].is_complete():
-            found.setdefault(run, Answers(tuple(branch.relations), branch.told))
+            found.setdefault(run, Answers(tuple(branch.relations), branch.matched_answers))
     return found
 
 

@@ -83,5 +83,5 @@ def _answers(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
     normaliser = Normaliser(branch.artifacts["matched"].recipe.fields["pipeline"])
     lemmas = labels.with_columns(key=normaliser.normalise(labels["text"]))
     names = lemmas.with_columns(key(pl.col("key")))
-    rows = branch.told().with_columns(pl.col(each).cast(pl.String) for each in FACT)
+    rows = branch.matched_answers().with_columns(pl.col(each).cast(pl.String) for each in FACT)
     return entities(rows, names)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from factsweep.pipeline.execution.progress import SHOWN, Count, Metrics
+from factsweep.pipeline.execution.progress import SHOWN, Counted, Metrics
 
 DASHBOARD = Path(__file__).parents[3] / "docker/grafana.json"
 COUNTS = {
@@ -46,7 +46,7 @@ EXPECTED = {
 }
 
 
-def exported(shown: Count) -> str:
+def exported(shown: Counted) -> str:
     """Its name in Prometheus."""
     return f"ray_{shown.metric}{'_total' if shown.grows else ''}"
 
