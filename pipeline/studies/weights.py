@@ -61,11 +61,11 @@ class Shelf:
         kept = {name, None if in_use is None else _name(in_use)}
         room = self._gib * 2**30 - sum(coming.values())
         for old in [each for each in fetched if each not in kept]:
-            if _bytes(fetched) > room:
+            if _bytes(fetched, coming) > room:
                 LOG.info("the weights of %s are deleted to make room for %s", old, name)
                 for path in fetched.pop(old):
                     _delete(Path(path))
-        if _bytes(fetched) > room:
+        if _bytes(fetched, coming) > room:
             raise _NoRoomError(
                 f"cluster.weights_gib={self._gib:g} has no room for the weights of {name}, of "
                 f"{sum(coming.values()) / 2**30:.2g} GiB; raise it."
@@ -84,8 +84,9 @@ def _cache() -> str:
     return constants.HF_HUB_CACHE
 
 
-def _bytes(fetched: Mapping[str, Sequence[str]]) -> int:
-    paths = [Path(path) for own in fetched.values() for path in own]
+def _bytes(fetched: Mapping[str, Sequence[str]], coming: Mapping[str, int]) -> int:
+    """What is there besides what is coming, of which another study may have fetched some by now."""
+    paths = [Path(path) for own in fetched.values() for path in own if path not in coming]
     return sum(path.stat().st_size for path in paths if path.exists())
 
 

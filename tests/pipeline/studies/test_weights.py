@@ -64,6 +64,9 @@ def test_what_was_fetched_goes_for_what_comes_and_what_others_fetched_stays(
     shelf.bring(model("d"), model("a"))
     Shelf(ROOM).bring(model("a"))  # a study that resumes knows what the one before it fetched
     assert there(tmp_path) == "acd"
+    (weights,) = (tmp_path / "hub/models--someone--a").rglob("*.safetensors")
+    shelf._make_room("someone/a@main", {str(weights): SIZE}, None)  # another fetched it meanwhile
+    assert there(tmp_path) == "acd"
     hub.repositories.pop("someone/b")
     shelf.bring(model("b"))  # is for its run to say
     hub.repositories["someone/b"] = {"model.safetensors": os.urandom(3 * SIZE)}
