@@ -7,9 +7,9 @@ Makes a set of MyriadLAMA's size (bench_expand.py), then asks a fake engine all 
            JSON line per answer, and the share of right ones
 
 The loop has less to do: it finds no duplicates, can't resume, normalises nothing and has one
-number. Beside the seconds: the most memory that the processes of a name held at one time (pages
-that they share are counted in each), and what is stored. With --delay it is stored on an S3 server
-on this machine, each request to which takes so many seconds longer.
+number. Beside the seconds: the most memory that the processes of a name held at one time (a page
+that several share is divided among them), and what is stored. With --delay it is stored on an S3
+server on this machine, each request to which takes so many seconds longer.
 
     python benchmarks/bench_full.py [--scale 0.05] [--setting 4-template] [--delay 0.03]
 """
@@ -115,7 +115,7 @@ def held(driver: psutil.Process) -> dict[str, float]:
         try:
             words = each.cmdline() or [each.name()]
             name = words[0].split(".")[0] if words[0].startswith("ray::") else Path(words[0]).name
-            found["driver" if each == driver else name] += each.memory_info().rss / 2**30
+            found["driver" if each == driver else name] += each.memory_full_info().pss / 2**30
         except psutil.NoSuchProcess:
             continue
     return found

@@ -22,6 +22,7 @@ DONE: Mapping[str, str] = {
     "it is kept or removed",
     "labels_without_letters": "they have no digit either, so no answer is right by them",
     "merged_subjects": "triples of one subject name several objects; each of them is right",
+    "relations_left_out": "they have a file, but no template or no facts; nothing is asked of them",
 }
 
 

@@ -106,7 +106,10 @@ READERS: Mapping[str, Reader] = {
         content="texts",
         facts=triples.pararel,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
-        contradictions=lambda _, facts: contradictions.merged_subjects(facts),
+        contradictions=lambda texts, facts: {
+            **contradictions.merged_subjects(facts),
+            **triples.left_out(texts, facts),
+        },
     ),
     "xfactr": Reader(
         content="texts",
@@ -119,6 +122,10 @@ READERS: Mapping[str, Reader] = {
         facts=triples.mlama,
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
+        contradictions=lambda texts, facts: {
+            **contradictions.in_facts(facts),
+            **triples.left_out(texts, facts),
+        },
     ),
     "probelm": Reader(
         content="texts",

@@ -105,6 +105,19 @@ def pararel(files: Mapping[str, str], relation_labels: Mapping[str, str] | None 
     return facts_from_triples(table, manual(texts), relation_labels)
 
 
+def left_out(files: Mapping[str, str], facts: Facts) -> dict[str, int]:
+    """How many relations have a file and are none of the facts'; nothing if none is.
+
+    >>> known = pl.DataFrame({"relation_id": ["P19"]})
+    >>> facts = Facts(known, pl.DataFrame(), pl.DataFrame())
+    >>> left_out({"de/templates.jsonl": "", "de/P19.jsonl": "", "de/P1.jsonl": ""}, facts)
+    {'relations_left_out': 1}
+    """
+    there = {PurePosixPath(name).stem for name in files} - {PurePosixPath(_TEMPLATES).stem}
+    n = len(there - {*facts.relations["relation_id"]})
+    return {"relations_left_out": n} if n else {}
+
+
 def _rows(
     files: Mapping[str, str], holds: Callable[[PurePosixPath], bool]
 ) -> Iterator[tuple[str, Mapping[str, Any], str]]:

@@ -349,8 +349,12 @@ def showing(
         .explode("name")
         .filter(pl.col("text").str.contains(pl.col("name"), literal=True))
     )
-    asked = prompts.select("prompt_id", "context_id", "pair_id")
-    asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
+    asked = prompts.join(said, on="context_id", how="semi")
+    asked = (
+        asked.select("prompt_id", "context_id", "pair_id")
+        .join(names.select("pair_id", name=part), on="pair_id")
+        .explode("name")
+    )
     return asked.join(said, on=["context_id", "name"], how="semi")["prompt_id"].unique()
 
 
@@ -366,7 +370,8 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     >>> sorted(telling(prompts, pairs))
     ['1', '2']
     """
-    names = _names(pairs).select("pair_id", name="object").explode("name")
+    names = _names(pairs.join(prompts, on="pair_id", how="semi"))
+    names = names.select("pair_id", name="object").explode("name")
     names = names.with_columns(
         words=_words("name"), is_apart=~pl.col("name").str.contains(_WITHOUT_BLANKS)
     )

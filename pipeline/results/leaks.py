@@ -3,6 +3,7 @@
 No paper has this: they ask such prompts like all others, and so does factsweep (docs/metrics.md).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -82,12 +83,18 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     first = pl.concat(_placed(prompts, branch.facts.pairs)).unique("prompt_id", keep="first")
     if first.is_empty():
         return
-    placed = branch.matched_answers().join(first, on="prompt_id", how="left", maintain_order="left")
-    for place in PLACES:
-        mine = placed.filter(pl.col("place").fill_null(PLACES[-1]) == place)
-        if not mine.is_empty():
-            value = bootstrap_ratio(acc_at_1_terms(mine), seed=branch.seed).overall
-            yield branch.model, branch.setting, place, mine.height, *value
+    terms: dict[str, list[pl.DataFrame]] = {place: [] for place in PLACES}
+    n = Counter[str]()
+    for relation in matched.shards(method.measure.answers):  # all of them at once need 2 GiB more
+        rows = branch.matched_answers(relation)
+        rows = rows.join(first, on="prompt_id", how="left", maintain_order="left")
+        for place in PLACES:
+            mine = rows.filter(pl.col("place").fill_null(PLACES[-1]) == place)
+            terms[place].append(acc_at_1_terms(mine))
+            n[place] += mine.height
+    for place in filter(n.get, PLACES):
+        value = bootstrap_ratio(pl.concat(terms[place]), seed=branch.seed).overall
+        yield branch.model, branch.setting, place, n[place], *value
 
 
 def _placed(prompts: Artifact, pairs: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -69,6 +69,23 @@ def test_triples_of_one_subject_with_other_objects_are_counted() -> None:
     assert counted("pararel", files) == {"merged_subjects": 1}
 
 
+def test_relations_that_have_a_file_and_are_not_asked_are_counted() -> None:
+    triple = json.dumps({"sub_label": "Ann", "obj_label": "Rome"})
+    pattern = json.dumps({"pattern": "[X] was born in [Y]."})
+    files = {
+        f"{folder}/P19.jsonl": row for folder, row in (("patterns", pattern), ("facts", triple))
+    }
+    untold, empty = {"facts/P1.jsonl": triple}, {"patterns/P2.jsonl": pattern}
+    assert counted("pararel", files | untold | empty) == {
+        "relations_left_out": 2,
+    }
+    template = json.dumps({"relation": "P19", "template": "[X] wurde in [Y] geboren."})
+    files = {"de/templates.jsonl": template, "de/P19.jsonl": triple, "de/P1.jsonl": triple}
+    assert counted("mlama", files)["relations_left_out"] == 1
+    del files["de/P1.jsonl"]
+    assert "relations_left_out" not in counted("mlama", files)
+
+
 def test_groups_of_one_subject_with_other_objects_are_counted() -> None:
     def group(number: int, *objects: str) -> list[dict[str, object]]:
         fixed = {"subject": "Ann", "relation": "residence", "id": number}
