@@ -37,7 +37,7 @@ _LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
 # What the columns of the plain layout are called in the others.
 _PLAIN = {"relation": "rel_uri", "template": "template", "subject": "sub_ent", "object": "obj_ents"}
 # What the columns of a plain table of four are called elsewhere, in any case.
-_MEANT = {
+MEANT = {
     "relation": ("predicate", "property", "rel"),
     "template": ("pattern", "sentence", "prompt"),
     "subject": ("sub", "subj", "head", "subject_label", "sub_label"),
@@ -78,9 +78,9 @@ def meant(columns: Collection[str]) -> dict[str, str]:
     >>> meant(["Rel", "template", "head", "tail"]), meant(["rel", "template", "head", "x"])
     ({'Rel': 'relation', 'head': 'subject', 'tail': 'object'}, {})
     """
-    names = {each: name for name, others in _MEANT.items() for each in (name, *others)}
+    names = {each: name for name, others in MEANT.items() for each in (name, *others)}
     found = {column: names.get(column.casefold()) for column in columns}
-    if len(found) != len(_MEANT) or {*found.values()} != {*_MEANT}:
+    if len(found) != len(MEANT) or {*found.values()} != {*MEANT}:
         return {}
     return {column: name for column, name in found.items() if name and name != column}
 
@@ -95,7 +95,7 @@ def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
     """
     found = {}
     for name in wanted:
-        called = (name, *_MEANT.get(name, ()))
+        called = (name, *MEANT.get(name, ()))
         meant_so = [each for each in columns if each.strip().casefold() in called]
         if name not in columns and len(meant_so) == 1:
             found[meant_so[0]] = name

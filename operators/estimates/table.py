@@ -25,7 +25,7 @@ from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.comparing.pairing import in_both
-from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
 from factsweep.operators.schemas import SETTING, columns
 
 ESTIMATES = columns("estimates", *SETTING, "control")
@@ -82,7 +82,8 @@ def estimates(
     `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
     `ci_high` one of other facts, by the bootstrap of `operators.metrics.shared.bootstrap`. A
     fact's mean over some of its prompts varies more than over all, so that the second has the
-    sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
+    sampling in it. It holds the first: of a few facts that are answered alike, a bootstrap knows
+    nothing of others. `share` is that of the full run's prompts in the sample, `n` their number. A
     number that cannot be estimated is null, with the reason in `why`. A `control` (as `controls_of`
     reads it) narrows the means and Consist, which then say as much as `n_effective` prompts would
     without one.
@@ -100,10 +101,20 @@ def estimates(
         for name, terms in facts.items()
     }
     rows = [
-        (name, *e[:3], *others.get(name, UNDEFINED)[1:], share, n, e.why, worth.get(name))
+        (name, *e[:3], *_holding(e, others.get(name)), share, n, e.why, worth.get(name))
         for name, e in found.items()
     ]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
+
+
+def _holding(of_full: Estimated, of_others: Estimate | None) -> tuple[float | None, float | None]:
+    """The interval of other facts, which cannot be narrower than that of these."""
+    ends = of_others or UNDEFINED
+    low, high = ends.ci_low, ends.ci_high
+    full_low, full_high = of_full.full_low, of_full.full_high
+    if low is None or high is None or full_low is None or full_high is None:
+        return low, high
+    return min(low, full_low), max(high, full_high)
 
 
 def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:

@@ -23,7 +23,7 @@ LEAKS = schema(
     "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
 )
 PLACES = ("its demonstrations", "what it asks", "nowhere")
-_MOST = 0.5  # of the prompts, before Acc@1 of all of them should not be read alone
+_MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
 _READ = ("prompt_id", "context_id", "pair_id", "query")
 
 
@@ -55,7 +55,7 @@ def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def said(rows: pl.DataFrame) -> Iterator[str]:
-    """A sentence for each setting of which most prompts have their answer in them.
+    """A sentence for each setting of which a tenth of the prompts have their answer in them.
 
     >>> rows = [("m", "s", place, 3 if place == "its demonstrations" else 1, 0.2, None, None)
     ...     for place in ("its demonstrations", "nowhere")]
@@ -65,7 +65,7 @@ def said(rows: pl.DataFrame) -> Iterator[str]:
     for (model, setting), mine in rows.group_by("model", "setting", maintain_order=True):
         others = mine.filter(place=PLACES[-1])
         n, n_others = int(mine["n"].sum()), int(others["n"].sum())
-        if n - n_others > _MOST * n:
+        if n - n_others > _MANY * n:
             left = SHARE.text(others["value"].item()) if n_others else "unknown: there are none"
             yield (
                 f"{model}, {setting}: {n - n_others:,} of {n:,} prompts have their answer in them; "

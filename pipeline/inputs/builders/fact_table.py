@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
-from factsweep.operators.datasets.layouts import alike, listed
+from factsweep.operators.datasets.layouts import MEANT, alike, listed
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs.builders import sources
@@ -32,15 +32,16 @@ def read(path: Path, language: str) -> FactTable:
             other names that are no list.
     """
     facts = sources.rows(path)
-    meant = alike(facts.columns, (*NEEDED, *_MORE))
+    given = facts.columns
+    meant = alike(given, (*NEEDED, *_MORE))
     facts = facts.rename(meant)
     if missing := [column for column in NEEDED if column not in facts.columns]:
-        fix = "rename the columns of the file"
-        if len(facts.columns) == 1 and ";" in facts.columns[0]:
+        fix = "; ".join(f"name {each} so, or {' or '.join(MEANT[each])}" for each in missing)
+        fix += ": one row is one fact"
+        if len(given) == 1 and ";" in given[0]:
             fix = "write commas between them in place of semicolons"
         raise InputError(
-            f"{path}: column {', '.join(missing)} is missing; it has {', '.join(facts.columns)}: "
-            f"{fix}."
+            f"{path}: no column is {' or '.join(missing)}; it has {', '.join(given)}: {fix}."
         )
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")

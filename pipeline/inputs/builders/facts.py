@@ -18,7 +18,7 @@ from factsweep.operators.construction.facts import (
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, printable
 from factsweep.operators.names import check
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config import folders
@@ -33,6 +33,7 @@ _TEMPLATES_HEAD = """\
 # then run `factsweep build facts` again. Those that fit any relation read like it.
 """
 _FINDINGS = "findings.csv"
+_SHOWN = 80  # characters of what was found
 _PROPOSED = 5  # templates that a model is asked for; further ones are paraphrases of these
 
 
@@ -113,9 +114,12 @@ def _told(found: pl.DataFrame, dated: Mapping[str, int]) -> Iterator[str]:
     for why, n_rows in dated.items():
         if n_rows:
             yield f"  {n_rows:,} left out: {why}"
-    counted = found.group_by("finding", "left_out").len().sort("left_out", "finding")
-    for finding, left_out, count in counted.iter_rows():
-        yield f"  {count:,} {'left out' if left_out else 'kept'}: {finding}"
+    where = pl.concat_str("relation", "text", separator=": ", ignore_nulls=True)
+    first = where.first().str.slice(0, _SHOWN)
+    counted = found.group_by("finding", "left_out", maintain_order=True).agg(pl.len(), first=first)
+    for finding, left_out, n, shown in counted.sort("left_out", "finding").iter_rows():
+        done, such = "left out" if left_out else "kept", "" if n == 1 else "the first: "
+        yield f"  {n:,} {done}: {finding} ({such}{printable(shown)})"
     if not found.is_empty():
         yield f"  each of them, with its row: {_FINDINGS} of the set"
 

@@ -233,3 +233,14 @@ def test_estimates_with_a_control_narrow_the_means_and_consist() -> None:
     assert found["n_effective"].is_not_null().to_list() == means.to_list()
     assert both[0].filter(~means).equals(both[1].filter(~means))
     assert without["n_effective"].null_count() == without.height
+
+
+def test_interval_of_other_facts_holds_that_of_these_where_nothing_is_right() -> None:
+    sample, _ = small().sampled(0.2, 1)
+    answers = named(small())
+    part = answers.filter(pl.col("prompt_id").is_in(asked_ids(sample)))
+    wrong = part.with_columns(correct=pl.lit(value=False))
+    rows = estimates(scored(everything(answers), wrong), seed=1, n_rounds=20, n_draws=100)
+    ends = rows.filter(metric="acc_at_1").select("ci_low", "full_low", "full_high", "ci_high")
+    assert list(ends.row(0)) == sorted(ends.row(0))
+    assert ends["ci_high"].item() > 0

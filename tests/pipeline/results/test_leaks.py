@@ -51,6 +51,6 @@ def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: 
     page = Path(run.results, run.name, "index.html").read_text()
     n_leaking = sum(n for place, (n, _) in expected.items() if place != PLACES[-1])
     lines = list(said(found))
-    assert len(lines) == (n_leaking > sum(n for n, _ in expected.values()) / 2)
+    assert len(lines) == (n_leaking > sum(n for n, _ in expected.values()) / 10)
     assert all(f"{n_leaking:,} of" in each and each[:40] in page for each in lines)
     assert pl.read_csv(Path(run.results, run.name, "tables/leaks.csv")).height == found.height

@@ -79,6 +79,7 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
         "  1 kept: the subject's name belongs to another id, too",
     ):
         assert said in printed
+    assert re.search(r"2 left out: a double of an earlier row \(the first: \S+: .*\)", printed)
     for language, pairs in (("en", 14), ("de", 14), ("ja", 13), ("ar", 14)):
         entry = catalog.entry(f"mine-{language}")
         assert catalog.read(entry).pairs.height == pairs, language
@@ -98,6 +99,16 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
     sheet.write_text(edited.replace("Hauptstadt", "Hauptstatt"))
     assert main(["build", "facts", str(table)]) == 2
     assert re.search(naming(sheet, "'Hauptstadt'", "de"), capsys.readouterr().err)
+
+
+def test_a_table_without_a_needed_column_is_told_what_it_may_be_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("country,property,value\nPeru,capital,Lima\n")
+    assert main(["build", "facts", str(path)]) == 2
+    named = naming(path, "subject or object", "country, property, value", "head", "tail")
+    assert re.search(named, capsys.readouterr().err)
 
 
 def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
