@@ -12,7 +12,7 @@ import polars as pl
 
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.stratified import MISSING, By, Means, controlled_means, means
-from factsweep.operators.estimates.table import ESTIMATES
+from factsweep.operators.estimates.table import ESTIMATES, row
 from factsweep.operators.metrics.kamel.macro import macro, precision_recall
 from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
 from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
         worth = None  # how many prompts would give as narrow an interval without the control
         if plain is not None and found.width and plain.width:
             worth = self.n * (plain.width / found.width) ** 2
-        return metric, *found[:3], *others[1:], self.n / self.n_full, self.n, found.why, worth
+        return row(metric, found, others, n=self.n, n_full=self.n_full, worth=worth)
 
 
 def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:

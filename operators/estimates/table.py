@@ -82,8 +82,7 @@ def estimates(
     `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
     `ci_high` one of other facts, by the bootstrap of `operators.metrics.shared.bootstrap`. A
     fact's mean over some of its prompts varies more than over all, so that the second has the
-    sampling in it. It holds the first: of a few facts that are answered alike, a bootstrap knows
-    nothing of others. `share` is that of the full run's prompts in the sample, `n` their number. A
+    sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
     number that cannot be estimated is null, with the reason in `why`. A `control` (as `controls_of`
     reads it) narrows the means and Consist, which then say as much as `n_effective` prompts would
     without one.
@@ -92,8 +91,7 @@ def estimates(
     controlled = {} if control is None else _controlled(scored, control, seed)
     found = of_full_run(scored, seed=seed, n_draws=n_draws)
     found |= {name: each.found for name, each in controlled.items()}
-    n = len(sample.fact)
-    share = n / int(sample.n_prompts.sum())
+    n, n_full = len(sample.fact), int(sample.n_prompts.sum())
     facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
     worth = {name: each.n_effective for name, each in controlled.items()}
     others = {
@@ -101,20 +99,25 @@ def estimates(
         for name, terms in facts.items()
     }
     rows = [
-        (name, *e[:3], *_holding(e, others.get(name)), share, n, e.why, worth.get(name))
-        for name, e in found.items()
+        row(name, each, others.get(name, UNDEFINED), n=n, n_full=n_full, worth=worth.get(name))
+        for name, each in found.items()
     ]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
-def _holding(of_full: Estimated, of_others: Estimate | None) -> tuple[float | None, float | None]:
-    """The interval of other facts, which cannot be narrower than that of these."""
-    ends = of_others or UNDEFINED
-    low, high = ends.ci_low, ends.ci_high
-    full_low, full_high = of_full.full_low, of_full.full_high
-    if low is None or high is None or full_low is None or full_high is None:
-        return low, high
-    return min(low, full_low), max(high, full_high)
+def row(
+    metric: str, found: Estimated, others: Estimate, *, n: int, n_full: int, worth: float | None
+) -> tuple[object, ...]:
+    """A row of the schema ESTIMATES, of `n` prompts of the full run's `n_full`.
+
+    The interval of `others`, by the bootstrap, is no narrower than that of the full run's facts: of
+    a few that were answered alike, a bootstrap knows nothing of others.
+    """
+    value, full_low, full_high, why = found
+    _, low, high = others
+    if not (low is None or high is None or full_low is None or full_high is None):
+        low, high = min(low, full_low), max(high, full_high)
+    return metric, value, full_low, full_high, low, high, n / n_full, n, why, worth
 
 
 def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:

@@ -349,12 +349,9 @@ def showing(
         .explode("name")
         .filter(pl.col("text").str.contains(pl.col("name"), literal=True))
     )
-    asked = prompts.join(said, on="context_id", how="semi")
-    asked = (
-        asked.select("prompt_id", "context_id", "pair_id")
-        .join(names.select("pair_id", name=part), on="pair_id")
-        .explode("name")
-    )
+    asked = prompts.select("prompt_id", "context_id", "pair_id")
+    asked = asked.join(said, on="context_id", how="semi")  # few, of which names are looked up
+    asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
     return asked.join(said, on=["context_id", "name"], how="semi")["prompt_id"].unique()
 
 

@@ -88,8 +88,9 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     for relation in matched.shards(method.measure.answers):  # all of them at once need 2 GiB more
         rows = branch.matched_answers(relation)
         rows = rows.join(first, on="prompt_id", how="left", maintain_order="left")
+        rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
         for place in PLACES:
-            mine = rows.filter(pl.col("place").fill_null(PLACES[-1]) == place)
+            mine = rows.filter(place=place)
             terms[place].append(acc_at_1_terms(mine))
             n[place] += mine.height
     for place in filter(n.get, PLACES):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
 from factsweep.operators.datasets.layouts import MEANT, alike, listed
 from factsweep.operators.errors import InputError
@@ -36,13 +37,12 @@ def read(path: Path, language: str) -> FactTable:
     meant = alike(given, (*NEEDED, *_MORE))
     facts = facts.rename(meant)
     if missing := [column for column in NEEDED if column not in facts.columns]:
-        fix = "; ".join(f"name {each} so, or {' or '.join(MEANT[each])}" for each in missing)
-        fix += ": one row is one fact"
+        called = [f"{each} (or {wording.listed(MEANT[each], 'or')})" for each in missing]
+        fix = f"name a column {' and one '.join(called)}; one row is one fact"
         if len(given) == 1 and ";" in given[0]:
             fix = "write commas between them in place of semicolons"
-        raise InputError(
-            f"{path}: no column is {' or '.join(missing)}; it has {', '.join(given)}: {fix}."
-        )
+        lacks = f"no column is {wording.listed(missing, 'or')}"
+        raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     for name in ALIASES:

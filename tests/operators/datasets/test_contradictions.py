@@ -76,9 +76,7 @@ def test_relations_that_have_a_file_and_are_not_asked_are_counted() -> None:
         f"{folder}/P19.jsonl": row for folder, row in (("patterns", pattern), ("facts", triple))
     }
     untold, empty = {"facts/P1.jsonl": triple}, {"patterns/P2.jsonl": pattern}
-    assert counted("pararel", files | untold | empty) == {
-        "relations_left_out": 2,
-    }
+    assert counted("pararel", files | untold | empty) == {"relations_left_out": 2}
     template = json.dumps({"relation": "P19", "template": "[X] wurde in [Y] geboren."})
     files = {"de/templates.jsonl": template, "de/P19.jsonl": triple, "de/P1.jsonl": triple}
     assert counted("mlama", files)["relations_left_out"] == 1

@@ -126,6 +126,12 @@ def test_kamel_estimates_of_all_queries_are_its_numbers() -> None:
 
 
 @pytest.mark.slow
+def others_hold_these(rows: pl.DataFrame) -> bool:
+    """Whether no interval of other facts is narrower than that of the full run's."""
+    inside = (pl.col("ci_low") <= pl.col("full_low")) & (pl.col("full_high") <= pl.col("ci_high"))
+    return bool(rows.select(inside).to_series().all())
+
+
 def test_kamel_estimates_of_samples_cover_the_full_run() -> None:
     asked = queries(12, 40)
     answers = said(asked)
@@ -140,6 +146,7 @@ def test_kamel_estimates_of_samples_cover_the_full_run() -> None:
         mine = answers.join(part, on="pair_id", how="semi")
         rows = kamel_estimates(mine, asked, full(asked), seed=1, n_rounds=2)
         assert rows.filter(metric="f1_relation_mean")["why"].item() == CURVED
+        assert others_hold_these(rows)
         for metric, low, high in rows.head(3).select("metric", "full_low", "full_high").iter_rows():
             inside.append(low <= known[metric] <= high)
     assert 0.88 <= np.mean(inside) <= 0.99
@@ -194,6 +201,7 @@ def test_probelm_estimates_of_all_groups_are_its_numbers() -> None:
     rows = probelm_estimates(part, candidates, pairs, seed=1, n_rounds=2)
     assert rows["share"].unique().to_list() == [part.height / scores.height]
     assert (rows["full_low"] < rows["value"]).all()
+    assert others_hold_these(rows)
 
 
 @pytest.mark.slow
