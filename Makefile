@@ -21,10 +21,10 @@ sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(R
 PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
 FAST := not slow and not faults and not browser and not chaos
 # A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
-AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
-OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41
-# What computes with torch, whose kernels they choose, and where `auto` is settled: no metric or estimate does either.
-KERNELS := tests/operators/engines
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell
+OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Prescott
+# What computes with torch or NumPy, whose kernels they choose, and where `auto` is settled.
+KERNELS := tests/operators/engines tests/operators/metrics tests/operators/estimates
 NUMBERS := $(KERNELS) tests/pipeline/launchers tests/pipeline/machine tests/pipeline/test_encoder.py tests/pipeline/test_run.py
 
 .PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan status verify nightly chaos \

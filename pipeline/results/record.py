@@ -19,8 +19,9 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.redact import redacted
 from factsweep.operators.wording import few
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import folders, quantised
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
@@ -54,6 +55,7 @@ ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "es
 ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "predicted", "spent")
+_OF_ONE_WRITING = ("hardware", "seconds")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
 
 
@@ -67,6 +69,7 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
         "manifests": _manifests(plan),
         "versions": _versions(),
         "commit": commit(),
+        "code": _code(),
         "hardware": {
             "host": socket.gethostname(),
             "machine": platform.machine(),
@@ -77,6 +80,24 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
         **taken,
     }
     return dict(redacted(content, secrets.known()))
+
+
+def _code() -> str:
+    """The SHA-256 of what writes results: a commit knows nothing of what is not committed."""
+    package = Path(__file__).parents[2]
+    found = digests.below(folders.CATALOG / "published")
+    for part in ("operators", "pipeline"):
+        found |= {f"{part}/{name}": path for name, path in digests.below(package / part).items()}
+    return digests.of_files({n: path for n, path in found.items() if path.suffix != ".pyc"})
+
+
+def is_same(found: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Whether a record speaks of the same results as one that would be written now.
+
+    They may have been made on another machine, at another time.
+    """
+    now = json.loads(json.dumps(content))
+    return all(found.get(name) == now[name] for name in now if name not in _OF_ONE_WRITING)
 
 
 def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame) -> dict[str, Any]:

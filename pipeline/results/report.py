@@ -34,6 +34,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.leaks import TITLE, leaks, leaks_table, said
+from factsweep.pipeline.results.metrics import metrics as written_metrics
 from factsweep.pipeline.results.metrics import of_seeds
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
@@ -43,6 +44,8 @@ from factsweep.pipeline.results.record import (
     METRICS,
     NAME,
     TAKEN,
+    file,
+    is_same,
     read,
     record,
     recorded,
@@ -58,12 +61,14 @@ Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
 def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Write the run's results; returns its metrics.
+    """Write the run's results, unless they are there as they would be written; returns its metrics.
 
     `known` are the rates that were known when the run began; null if there was nothing to compute.
     """
     store = folder(plan.run)
     content = record(plan, seconds, _taken(store, plan, seconds, known))
+    if (standing := _standing(store, content)) is not None:
+        return standing
     branches = list(_branches(plan, json.loads(json.dumps(content))))
     result = measured(branches)
     if not plan.run.answers:
@@ -78,15 +83,31 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         **dict(report_files(found)),
         PAGE: results_page(branches, result, found, notes),
     }
-    checksums = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
+    checksums = {name: hashlib.sha256(each).hexdigest() for name, each in files.items()}
     earlier = _written(store)
     _drop_stale(store, exports=earlier.get(METRICS) != checksums[METRICS])
-    for name, file in files.items():
-        _freely(store, store.put, name, file)
+    for name, each in files.items():
+        _freely(store, store.put, name, each)
     for name in earlier.keys() - files.keys():  # what an earlier run of the same name had
         _freely(store, store.drop, name)
-    _freely(store, store.put, NAME, seal({**content, "files": checksums}, NAME))
+    content |= {"warnings": notes, "files": checksums}
+    _freely(store, store.put, NAME, seal(content, NAME))
     return metrics
+
+
+def _standing(store: Store, content: Mapping[str, Any]) -> pl.DataFrame | None:
+    """The metrics of results that are there just as they would be written, and nothing else is."""
+    try:
+        found = read(store)
+        if not is_same(found, content) or any(map(store.exists, ESTIMATES)):
+            return None
+        for name in found["files"]:
+            file(store, found, name)
+        for each in found["warnings"]:
+            LOG.warning("%s", each)
+        return written_metrics(store, found)
+    except (FileNotFoundError, DamagedFileError, KeyError):
+        return None
 
 
 def _written(store: Store) -> Mapping[str, str]:

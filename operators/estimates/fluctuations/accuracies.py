@@ -63,8 +63,9 @@ def accuracies(sample: Crossed, values: FloatArray, found: Components) -> Iterat
 def drawn(of: Accuracies, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Accuracies as uncertain as they are: draws × templates."""
     values, vectors = np.linalg.eigh(of.covariance)
-    spread = vectors * np.sqrt(np.clip(values, 0, None))
-    draws: FloatArray = of.shrunk + rng.standard_normal((n_draws, len(values))) @ spread.T
+    # The symmetric root: signs and order of the vectors, which CPUs choose otherwise, drop out.
+    root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
+    draws: FloatArray = of.shrunk + rng.standard_normal((n_draws, len(values))) @ root
     return draws
 
 

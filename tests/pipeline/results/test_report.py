@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -67,6 +68,39 @@ def test_report_record_says_what_was_run(done: Plan, results: Path) -> None:
 def test_report_record_holds_no_secret(results: Path) -> None:
     for path in results.rglob("*"):
         assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
+
+
+def test_report_is_written_again_only_if_it_would_be_another(
+    done: Plan, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / done.run.name
+    shutil.copytree(results, there)
+    plan = replace(done, run=replace(done.run, results=str(tmp_path)))
+    table, record = there / "tables/cost.md", there / "run.json"
+    writes = spied(monkeypatch, "results_page")
+    metrics, text = run(plan.run), table.read_text()
+    for harm in (
+        lambda: table.write_text("| stage |"),
+        (there / "metrics.parquet").unlink,
+        (there / "estimates.md").touch,
+        lambda: record.write_text("{}"),
+        lambda: monkeypatch.setattr("factsweep.pipeline.results.record._code", lambda: "changed"),
+    ):
+        harm()
+        n = len(writes)
+        for _ in range(2):
+            assert run(plan.run).equals(metrics)
+        assert len(writes) == n + 1
+        assert table.read_text() == text
+    assert not (there / "estimates.md").exists()
+
+
+def spied(monkeypatch: pytest.MonkeyPatch, name: str) -> list[object]:
+    """The pages that are made from now on."""
+    made: list[object] = []
+    make = getattr(report, name)
+    monkeypatch.setattr(report, name, lambda *given: made.append(given) or make(*given))
+    return made
 
 
 def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
