@@ -2,6 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import composed
 
 
@@ -32,3 +38,33 @@ def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -
     ):
         found = composed([f"benchmark.path={file}", *given])["decoding"]["samples"]
         assert (found["n_prompts"], found["n_answers"]) == (n_prompts, n_answers), given
+
+
+def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Subtests) -> None:
+    """Files are composed once for all runs that choose the same, and values set afterwards."""
+    for given in (
+        ["seed=1", "seed=2"],
+        ["prompt=zero-shot", "run_name='a b'", "prompt.style=question", "log=null"],
+        ["seed=3", "model=gpt2", "benchmark.relations=[P17,P36]", "max_cost=1.5"],
+        ["++model.engine.max_num_seqs=4", "model.revision=abc", "~decoding.stop"],
+        ["hydra.run.dir=x", "decoding.samples={n_prompts: 3}", "cluster.launch=null"],
+        ["benchmark=kamel-mini", "metrics.n_rounds=7", "decoding.max_tokens=5"],
+    ):
+        with subtests.test(given=given):
+            with initialize_config_dir(str(folders.CONF), version_base="1.3"):
+                plain = OmegaConf.to_container(compose("config", overrides=given), resolve=True)
+            assert composed(given) == plain
+    assert composed([])["seed"] == 0
+
+
+def test_file_of_ones_own_that_changes_is_composed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(folders.VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match="mine"):
+        composed(["matching=mine"])
+    file = tmp_path / "matching" / "mine.yaml"
+    file.parent.mkdir()
+    for pipeline in ("en_core_web_sm", "a_longer_name"):
+        file.write_text(f"defaults: [default]\npipeline: {pipeline}\n")
+        assert composed(["matching=mine", "seed=1"])["matching"]["pipeline"] == pipeline
