@@ -12,12 +12,11 @@ import polars as pl
 from factsweep.operators.construction.labels import foreign, names, plain
 from factsweep.operators.datasets.contradictions import seen
 from factsweep.operators.datasets.layouts import listed
+from factsweep.operators.schemas import schema
 
 NEEDED = ("relation", "subject", "object")
 ALIASES = ("subject_aliases", "object_aliases")
-FINDINGS = pl.Schema({"row": pl.Int64(), "language": pl.String()})
-FINDINGS |= dict.fromkeys(("relation", "text", "finding"), pl.String())
-FINDINGS |= {"left_out": pl.Boolean()}
+FINDINGS = schema("row int, language text, relation text, text text, finding text, left_out bool")
 _CLEANED = "a line break, or what nobody sees, was taken out"
 _UNDATED = "its date is not written as 2024-12-31, and so counts as none"
 
@@ -130,9 +129,7 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             found.append((row, flaw, True))
         else:
             found += [(row, doubt, False) for doubt in earlier.doubts(fact)]
-    table = pl.DataFrame(
-        found, {"row": pl.Int64, "finding": pl.String, "left_out": bool}, orient="row"
-    )
+    table = pl.DataFrame(found, schema("row int, finding text, left_out bool"), orient="row")
     left = table.filter("left_out")["row"].implode()
     rows = facts.with_columns(pl.col("row").cast(pl.Int64))
     said = table.join(rows.select("row", "language", *_said()), "row", maintain_order="left")

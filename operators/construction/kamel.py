@@ -4,6 +4,7 @@ Source: KAMEL, section 3.1, "Dataset Creation".
 """
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 import polars as pl
@@ -63,10 +64,10 @@ def build(
     """Make a set from triples (TRIPLES) and the labels of their entities (LABELS).
 
     `questions` has one question per relation, with [S] for the subject; other relations are left
-    out.
-    In this order are dropped: triples without a label, literals that are no date and no integer,
-    triples whose object is named in the subject (`named_in`); queries of more than `max_answers`;
-    relations of fewer queries than all splits take together. The rest is drawn by seed.
+    out. In this order are dropped: triples without a label, literals that are no date and no
+    integer, triples whose object is named in the subject (`named_in`); queries of more than
+    `max_answers`; relations of fewer queries than all splits take together. The rest is drawn by
+    seed.
 
     Raises:
         InputError: a missing column, or no relation is left.
@@ -93,14 +94,9 @@ def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
     n is the number of words in the object's label, so that only an n-gram can be equal to it: whole
     words, one after the other. Upper and lower case are not told apart; the paper does not say.
     """
-    named, subject = (
-        pl.concat_str(
-            pl.lit(" "),
-            label.str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars(),
-            pl.lit(" "),
-        )
-        for label in (object_label, subject_label)
-    )
+    lower = (each.str.to_lowercase() for each in (object_label, subject_label))
+    words = (each.str.replace_all(r"\s+", " ").str.strip_chars() for each in lower)
+    named, subject = (pl.concat_str(pl.lit(" "), each, pl.lit(" ")) for each in words)
     return subject.str.contains(named, literal=True)
 
 
@@ -143,14 +139,8 @@ def split_by_seed(queries: pl.DataFrame, sizes: Sizes, seed: int) -> pl.DataFram
     keys = seeds.keys(seed, "split", queries["pair_id"])
     random = pl.Series("random", keys, pl.UInt64)
     place = pl.struct("random", "pair_id").rank("ordinal").over("relation_id").cast(pl.Int64) - 1
-    split = (
-        pl.when(place < sizes.train)
-        .then(pl.lit(SPLITS[0]))
-        .when(place < sizes.train + sizes.dev)
-        .then(pl.lit(SPLITS[1]))
-        .when(place < sum(sizes))
-        .then(pl.lit(SPLITS[2]))
-    )
+    ends = zip(SPLITS, accumulate(sizes), strict=True)
+    split = pl.coalesce(pl.when(place < end).then(pl.lit(name)) for name, end in ends)
     return queries.with_columns(random).with_columns(place=place, split=split).drop("random")
 
 
@@ -200,11 +190,9 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     names = united(labels).filter(pl.col("labels").list.len() > 0)
     subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))
     objects = names.rename({"entity_id": "object_id"})
-    joined = triples.join(subjects, on="subject_id", how="left").join(
-        objects, on="object_id", how="left"
-    )
+    rows = triples.join(subjects, on="subject_id", how="left")
     value = pl.col("value")
-    return joined.with_columns(
+    return rows.join(objects, on="object_id", how="left").with_columns(
         labels=pl.when(pl.col("object_id") == DATE)
         .then(year_labels(value))
         .when(pl.col("object_id") == NUMBER)

@@ -82,11 +82,10 @@ def build(
 
 
 def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.DataFrame:
-    """Count the paraphrases that each relation lacks.
+    """Count the paraphrases that each relation lacks: n_manual, n_paraphrases, n_missing.
 
-    Columns in: relation_id, group, origin (of the canonical templates). Columns out: relation_id,
-    n_manual, n_paraphrases, n_missing. Surplus paraphrases of one manual template do not make up
-    for missing ones of another.
+    Columns in: relation_id, group, origin. Surplus paraphrases of one manual template do not make
+    up for missing ones of another.
     """
     found = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
     groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=found)
@@ -134,9 +133,8 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ).filter(pl.col("labels").list.len() > 0)
     subjects = names.rename({"entity_id": "subject_id", "labels": "subjects"})
     objects = names.rename({"entity_id": "object_id"})
-    return triples.join(subjects, on="subject_id", how="left", maintain_order="left").join(
-        objects, on="object_id", how="left", maintain_order="left"
-    )
+    rows = triples.join(subjects, on="subject_id", how="left", maintain_order="left")
+    return rows.join(objects, on="object_id", how="left", maintain_order="left")
 
 
 def _with_reasons(

@@ -49,11 +49,11 @@ def paraphrased(
     max_rounds: int = 10,
     hints: Mapping[str, str] | None = None,
 ) -> Iterator[Paraphrased]:
-    r"""Ask for n paraphrases of each manual template (MANUAL), one template after the other.
+    """Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
-     What is unfit or said before in the relation is removed, and the same instruction asked again,
-     up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation
-    , as the paper's "Be aware that [Y] is the geographic location but NOT company or organization."
+    What is unfit or said before in the relation is removed, and the same instruction asked again,
+    up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation,
+    as the paper's "Be aware that [Y] is the geographic location but NOT company or organization."
     """
     hints = hints or {}
     said: dict[str, set[str]] = {}

@@ -3,7 +3,7 @@
 Source: PRobELM, section 3 and appendix B (Algorithm 1).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -14,12 +14,17 @@ from factsweep.operators import seeds
 from factsweep.operators.construction.kamel import LABELS, left_out, united, with_reasons
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted
 
 TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
 SUBCLASS_OF = "P279"
 _SLOTS: tuple[Slot, Slot] = ("subject", "object")
 _TRIPLE = list(TRIPLES)
+_GROUPS = schema("""
+    subject_id text, relation_id text, object_id text, subject text, object text,
+    other_subjects text[], other_objects text[], reason text, n_paraphrases int
+""")
 
 
 class Relation(NamedTuple):
@@ -128,15 +133,8 @@ def is_paraphrase(label: str, others: Collection[str], max_similarity: float) ->
     >>> is_paraphrase("time loops", ["Time loop", "tilt"], 0.8)
     True
     """
-    return any(
-        Levenshtein.normalized_similarity(label.lower(), other.lower()) > max_similarity
-        for other in others
-    )
-
-
-def _asked(relations: Mapping[str, Relation]) -> pl.Expr:
-    slots = {relation_id: each.prompt.asked for relation_id, each in relations.items()}
-    return pl.col("relation_id").replace_strict(slots, return_dtype=pl.String)
+    alike = (Levenshtein.normalized_similarity(label.lower(), each.lower()) for each in others)
+    return any(each > max_similarity for each in alike)
 
 
 def _new_triples(
@@ -157,11 +155,9 @@ def _new_triples(
         keys = [f"{slot}_id", "relation_id"]
         answers = known.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
         rows = rows.join(answers, on=keys, how="left", maintain_order="left")
-    n_answers = (
-        pl.when(_asked(relations) == "object")
-        .then(pl.col("answers_of_subject"))
-        .otherwise(pl.col("answers_of_object"))
-    )
+    slots = {relation_id: each.prompt.asked for relation_id, each in relations.items()}
+    asks_object = pl.col("relation_id").replace_strict(slots, return_dtype=pl.String) == "object"
+    n_answers = pl.when(asks_object).then("answers_of_subject").otherwise("answers_of_object")
     nameless = pl.any_horizontal(pl.col(_SLOTS).is_null())
     rows = with_reasons(rows, entity_without_label=nameless, general_query=n_answers > limit)
     return rows.select(*_TRIPLE, *_SLOTS, "reason")
@@ -199,31 +195,31 @@ def _groups(
     rows: list[dict[str, Any]] = []
     for triple in triples.drop("reason").iter_rows(named=True):
         key = tuple(triple[name] for name in _TRIPLE)
-        kept: dict[str, list[str]] = {}
-        n_paraphrases = 0
-        for slot in _SLOTS:
-            kept[slot] = [triple[slot]]
-            for label in found[slot].get(key, []):
-                if len(kept[slot]) > n_alternatives:
-                    break
-                if is_paraphrase(label, kept[slot], max_similarity):
-                    n_paraphrases += 1
-                else:
-                    kept[slot].append(label)
-        asked = relations[triple["relation_id"]].prompt.asked
-        few = len(kept[asked]) <= n_alternatives
-        rows.append(
-            {
-                **triple,
-                **{f"other_{slot}s": kept[slot][1:] for slot in _SLOTS},
-                "reason": "too_few_alternatives" if few else None,
-                "n_paraphrases": n_paraphrases,
-            }
-        )
-    others = {f"other_{slot}s": pl.List(pl.String) for slot in _SLOTS}
-    columns = [*_TRIPLE, *_SLOTS, *others, "reason"]
-    schema: dict[str, Any] = {**dict.fromkeys(columns, pl.String), **others}
-    return pl.DataFrame(rows, schema={**schema, "n_paraphrases": pl.Int64})
+        taken = {
+            slot: _taken(triple[slot], found[slot].get(key, []), max_similarity, n_alternatives)
+            for slot in _SLOTS
+        }
+        few = len(taken[relations[triple["relation_id"]].prompt.asked][0]) < n_alternatives
+        others = {f"other_{slot}s": labels for slot, (labels, _) in taken.items()}
+        reason = "too_few_alternatives" if few else None
+        n = sum(n_paraphrases for _, n_paraphrases in taken.values())
+        rows.append({**triple, **others, "reason": reason, "n_paraphrases": n})
+    return pl.DataFrame(rows, schema=_GROUPS)
+
+
+def _taken(
+    label: str, labels: Iterable[str], max_similarity: float, n: int
+) -> tuple[list[str], int]:
+    """At most n alternatives to a label, and how many paraphrases were passed over."""
+    kept, n_paraphrases = [label], 0
+    for other in labels:
+        if len(kept) > n:
+            break
+        if is_paraphrase(other, kept, max_similarity):
+            n_paraphrases += 1
+        else:
+            kept.append(other)
+    return kept[1:], n_paraphrases
 
 
 def _drawn(

@@ -62,11 +62,10 @@ class Filter:
 def read(
     lines: Iterable[str | bytes], take: Filter, *, lines_per_chunk: int = 50_000
 ) -> Iterator[Chunk]:
-    r"""Read the lines of a dump, a chunk of them at a time.
+    """Read the lines of a dump, a chunk of them at a time.
 
-    The array's brackets, trailing commas and empty lines are passed over. Deprecated statements,
-    those without a value, and values that are neither entity nor date nor number are not taken. An
-    entity without a label in the languages is in no row of `labels`.
+    Deprecated statements, those without a value, and values that are neither entity nor date nor
+    number are not taken. An entity without a label in the languages is in no row of `labels`.
 
     Raises:
         InputError: a line is no entity, or the last ones are missing; the message has its number.
@@ -78,8 +77,9 @@ def read(
         for number, entity in entities(some):
             with _laid_out(number):
                 triples += _triples(entity, take)
-                if take.labelled is None or entity["id"] in take.labelled:
-                    labels += _labelled(entity, take)
+                found = names(entity, take.languages)
+                if found and (take.labelled is None or entity["id"] in take.labelled):
+                    labels.append((entity["id"], found))
         yield Chunk(
             pl.DataFrame(triples, schema=TRIPLES, orient="row"),
             pl.DataFrame(labels, schema=LABELS, orient="row"),
@@ -172,11 +172,6 @@ def _value(statement: dict[str, Any]) -> tuple[str, str | None] | None:
             return NUMBER, amount
         case _:
             return None
-
-
-def _labelled(entity: dict[str, Any], take: Filter) -> list[tuple[str, list[str]]]:
-    found = names(entity, take.languages)
-    return [(entity["id"], found)] if found else []
 
 
 def names(entity: dict[str, Any], languages: Sequence[str]) -> list[str]:

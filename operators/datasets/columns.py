@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import product, zip_longest
 
 import polars as pl
 
@@ -71,11 +71,8 @@ def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
     >>> guessed([Column("rel_uri", (pl.String(),), True, kind="relation")], sample)
     {'rel_uri': 'predicate'}
     """
-    return _best(
-        (_likeness(column, found), column.name, found.name)
-        for column in missing
-        for found in sample
-    )
+    both = product(missing, sample)
+    return _best((_likeness(column, found), column.name, found.name) for column, found in both)
 
 
 def _best(scores: Iterable[tuple[float, str, str]]) -> dict[str, str]:
@@ -120,14 +117,10 @@ def _ratio(one: str, other: str) -> float:
 
 def _likeness(column: Column, found: pl.Series) -> float:
     """How much a column is like the expected one; 0 where its type or its texts speak against."""
-    if found.dtype not in column.types:
+    if found.dtype not in column.types or _kind(found) != column.kind:
         return 0.0
-    kind = _kind(found)
-    if kind != column.kind:
-        return 0.0
-    names = (column.name, *column.other_names)
-    by_name = max(_ratio(name, found.name) for name in names)
-    return by_name + (1.0 if kind in ("relation", "template") else 0.0)
+    by_name = max(_ratio(name, found.name) for name in (column.name, *column.other_names))
+    return by_name + (column.kind in ("relation", "template"))
 
 
 def _kind(values: pl.Series) -> str | None:
@@ -172,14 +165,17 @@ def _refusal(
 def _problem(schema: pl.Schema, column: Column) -> str:
     if column.name not in schema:
         return f"column {column.name} is missing"
-    types = " or ".join(map(type_name, column.types))
-    return f"column {column.name} has type {type_name(schema[column.name])}, not {types}"
+    return f"column {column.name} has type {type_name(schema[column.name])}, not {_types(column)}"
+
+
+def _types(column: Column) -> str:
+    return " or ".join(map(type_name, column.types))
 
 
 def _side_by_side(
     schema: pl.Schema, expected: Sequence[Column], guesses: Mapping[str, str]
 ) -> Iterator[str]:
-    left = [_expected(column) for column in expected]
+    left = [f"{each.name}{'' if each.required else '?'}: {_types(each)}" for each in expected]
     right = [_found(schema, column, guesses) for column in expected]
     named = {column.name for column in expected} | set(guesses.values())
     right += [f"{name}: {type_name(schema[name])}" for name in schema if name not in named]
@@ -192,11 +188,6 @@ def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str
             yield f"  {column.name}: {{from: {guesses[column.name]}}}"
         elif column.required or column.name in schema:
             yield f"  {column.name}: {{from: …}} # no column looks like it"
-
-
-def _expected(column: Column) -> str:
-    types = " or ".join(map(type_name, column.types))
-    return f"{column.name}{'' if column.required else '?'}: {types}"
 
 
 def _found(schema: pl.Schema, column: Column, guesses: Mapping[str, str]) -> str:

@@ -61,8 +61,7 @@ def without_letters(facts: Facts) -> dict[str, int]:
 
 def merged_subjects(facts: Facts) -> dict[str, int]:
     """How many subjects have several objects, in a set whose triples name one each."""
-    several = facts.pairs["objects"].list.len() > 1
-    return {"merged_subjects": int(several.sum())}
+    return {"merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum())}
 
 
 def sentences(counts: Mapping[str, object]) -> Iterator[str]:
@@ -80,6 +79,10 @@ def sentences(counts: Mapping[str, object]) -> Iterator[str]:
             yield f"{found:,} {what}: {done}"
 
 
+_HIDDEN = (
+    "{where}: {text!a} holds a character that nobody sees, and no answer has; take it out, or let "
+    "it be removed: benchmark.unseen=remove."
+)
 Unseen = Literal["keep", "remove", "refuse"]
 _JOINERS = r"\u{200c}\u{200d}"
 _IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
@@ -100,11 +103,7 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     if how == "keep" or found.is_empty():
         return facts, found.height
     if how == "refuse":
-        fix = "take it out, or let it be removed: benchmark.unseen=remove."
-        hidden = (
-            f"{{where}}: {{text!a}} holds a character that nobody sees, and no answer has; {fix}"
-        )
-        refuse(found, {hidden: pl.col("text").is_not_null()}, ["where", "text"])
+        refuse(found, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
     names = pl.col("subjects").list.eval(_filled(seen(pl.element())))
     labels = pl.element().struct.field("labels").list.eval(_filled(seen(pl.element())))
@@ -128,10 +127,9 @@ def _texts(facts: Facts) -> pl.DataFrame:
     """The texts that hold one, each with where it stands."""
     of_pair = pl.concat_str(pl.lit("pair "), "pair_id").alias("where")
     objects = facts.pairs.select(of_pair, pl.col("objects")).explode("objects")
+    of_template = pl.concat_str(pl.lit("template "), "template_id").alias("where")
     texts = (
-        facts.templates.select(
-            pl.concat_str(pl.lit("template "), "template_id").alias("where"), "text"
-        ),
+        facts.templates.select(of_template, "text"),
         facts.pairs.select(of_pair, text="subjects").explode("text"),
         objects.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
     )

@@ -42,10 +42,10 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None = None) -> Facts:
-    """The facts of the files, by their names up to the first full stop.
+    """The facts of the files, by their names up to the first full stop; a pair has all its objects.
 
-    Each subject and relation is a pair with all its objects. `relation_labels` names the relations
-    that are taken; without it all that have a template are, and their labels are their ids.
+    `relation_labels` names the relations that are taken; without it all that have a template are,
+    and their labels are their ids.
 
     Raises:
         InputError: a table or column is missing or unfit, or no fact has a template.
@@ -72,15 +72,14 @@ def counts(facts: Facts) -> dict[str, int]:
     """The size of the set and of its knowledge base."""
     assert facts.knowledge_base is not None
     sizes = counts_of_facts(facts)
-    names = ("relations", "templates", "pairs", "unique_triples", "prompts")
-    return {**{name: sizes[name] for name in names}, **bases.counts(facts.knowledge_base)}
+    del sizes["derived_triples"]
+    return sizes | bases.counts(facts.knowledge_base)
 
 
 def figures(tables: Tables, facts: Facts) -> dict[str, int]:
     """The size of the set, and the facts that are not asked, for want of a template."""
-    rows = _triples(tables).unique(_FACT)
-    found = counts(facts)
-    return {**found, "without_template": rows.height - found["unique_triples"]}
+    n, found = _triples(tables).unique(_FACT).height, counts(facts)
+    return {**found, "without_template": n - found["unique_triples"]}
 
 
 def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
@@ -109,10 +108,7 @@ def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
 def _triples(tables: Tables) -> pl.DataFrame:
     """The facts of the files, as of TRIPLES and `details`."""
     return _table(tables, "facts", FACTS).select(
-        "start",
-        "end",
-        "popularity",
-        "sample",
+        *("start", "end", "popularity", "sample"),
         subject_id="subject",
         subjects=pl.concat_list("subject_label"),
         relation_id="relation",

@@ -27,12 +27,11 @@ def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
 
     The rows may say when a triple is true, in `start` and `end`.
     """
-    named = [
-        rows.select(entity_id="subject_id", labels="subjects"),
-        rows.select("labels", entity_id="object_id").select("entity_id", "labels"),
-    ]
+    subjects = rows.select(entity_id="subject_id", labels="subjects")
+    objects = rows.select(entity_id="object_id", labels="labels")
     triples = fitted(rows, columns("triples"), "triples", ("start", "end"))
-    return from_names(pl.concat([*named, *names]), triples.unique(maintain_order=True))
+    named = pl.concat([subjects, objects, *names])
+    return from_names(named, triples.unique(maintain_order=True))
 
 
 def object_id() -> pl.Expr:
@@ -63,25 +62,16 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
 def types(triples: pl.DataFrame) -> pl.DataFrame:
     """entity_id, types: declared ones, and the relations that the entity is an object of."""
     declared = triples.filter(pl.col("relation_id").is_in(TYPE_RELATIONS))
-    found = [
-        declared.select(entity_id="subject_id", types="object_id"),
-        triples.select(entity_id="object_id", types="relation_id"),
-    ]
-    return (
-        pl.concat(found)
-        .unique()
-        .sort("entity_id", "types")
-        .group_by("entity_id", maintain_order=True)
-        .agg("types")
-    )
+    own = declared.select(entity_id="subject_id", types="object_id")
+    others = triples.select(entity_id="object_id", types="relation_id")
+    found = pl.concat([own, others]).unique().sort("entity_id", "types")
+    return found.group_by("entity_id", maintain_order=True).agg("types")
 
 
 def _popularity(triples: pl.DataFrame) -> pl.DataFrame:
-    stands = pl.concat(
-        [triples.select(entity_id="subject_id"), triples.select(entity_id="object_id")]
-    )
-    counted = stands.group_by("entity_id").len("n")
-    return counted.select("entity_id", popularity=(pl.col("n").cast(pl.Float64) + 1).log())
+    stands = pl.concat([triples["subject_id"], triples["object_id"].alias("subject_id")])
+    counted = stands.value_counts().rename({"subject_id": "entity_id"})
+    return counted.select("entity_id", popularity=(pl.col("count").cast(pl.Float64) + 1).log())
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:

@@ -177,8 +177,7 @@ _QUESTION = r"\?\s*\[Y\]\s*\.?$"
 def numbered(texts: pl.DataFrame) -> pl.DataFrame:
     """The canonical templates of texts, in their order: each gets its number and its style.
 
-    Columns in: relation_id, text, origin (manual, paraphrase), group (null: not known). Columns
-    out: those of `operators.schemas.SCHEMAS["templates"]`.
+    Columns in: relation_id, text, origin (manual, paraphrase), group (null: not known).
 
     >>> texts = pl.DataFrame({
     ...     "relation_id": ["P36", "P36"],
@@ -215,8 +214,5 @@ def style(text: pl.Expr) -> pl.Expr:
     >>> texts.select(style(pl.col("text"))).to_series().to_list()
     ['question', 'statement']
     """
-    return (
-        pl.when(text.str.contains(_QUESTION))
-        .then(pl.lit("question"))
-        .otherwise(pl.lit("statement"))
-    )
+    asks = text.str.contains(_QUESTION)
+    return pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))

@@ -79,13 +79,10 @@ def facts_from_files(
         raise InputError(f"{QUESTIONS} is missing; put it next to the folders of the relations.")
     if len(questions) > 1:
         raise InputError(f"{' and '.join(sorted(questions))} are two; leave one out.")
-    rows = (
-        row
-        for path, content in sorted(files.items())
-        if path.endswith(".jsonl")
-        for row in _lines(PurePosixPath(path), content)
-    )
-    return _facts(rows, questions_of(questions[0], files[questions[0]]), relation_labels)
+    paths = (path for path in sorted(files) if path.endswith(".jsonl"))
+    rows = (row for path in paths for row in _lines(PurePosixPath(path), files[path]))
+    pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
+    return facts_of(pairs, questions_of(questions[0], files[questions[0]]), relation_labels)
 
 
 def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
@@ -122,21 +119,10 @@ def questions_of(path: str, content: str) -> dict[str, str]:
                 f"{where}: {relation_id} has another question already "
                 f"({questions[relation_id]!r}); leave one out."
             )
-        _check_question(where, question)
+        if "[S]" not in question:
+            raise InputError(f"{where}: {question!r} has no [S]; put it where the subject belongs.")
         questions[relation_id] = question
     return questions
-
-
-def _check_question(where: str, question: str) -> None:
-    if "[S]" not in question:
-        raise InputError(f"{where}: {question!r} has no [S]; put it where the subject belongs.")
-
-
-def _facts(
-    rows: Iterable[_Row], questions: Mapping[str, str], relation_labels: Mapping[str, str] | None
-) -> Facts:
-    pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
-    return facts_of(pairs, questions, relation_labels)
 
 
 def facts_of(
@@ -239,11 +225,10 @@ def sliced(facts: Facts, part: Slice) -> Facts:
 def counts(facts: Facts) -> dict[str, float]:
     """The set's size: its relations, its rows of each split, and Table 1 of its test queries."""
     sizes = {row["split"]: row for row in split_sizes(facts).iter_rows(named=True)}
-    rows = {f"{split}_rows": sizes[split]["queries"] for split in SPLITS}
     test = sizes["test"]
     return {
         "relations": facts.relations.height,
-        **rows,
+        **{f"{split}_rows": sizes[split]["queries"] for split in SPLITS},
         "test_queries_of_several_answers": test["several"],
         "test_labels_per_answer": round(test["labels"] or 0.0, 2),
     }
@@ -252,8 +237,8 @@ def counts(facts: Facts) -> dict[str, float]:
 def split_sizes(facts: Facts) -> pl.DataFrame:
     """One row per split: its relations, queries, right answers, queries of several, and labels.
 
-    Columns: split, relations, queries, answers, several, labels (the mean of an answer, null in a
-    split without queries). Train and dev name one label of each answer.
+    Labels are the mean of an answer, null in a split without queries; train and dev name one of
+    each.
 
     Source: KAMEL, Table 1.
     """
@@ -368,27 +353,17 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
 
 def _line(pair: Mapping[str, Any]) -> str:
     fields: dict[str, Any] = {"sub_label": pair["subjects"][0]}
+    answers = [_answer(**each) for each in pair["objects"]]
     if pair["split"] == "test":
         fields["obj_uri"] = [each["object_id"] for each in pair["objects"]]
-        fields["obj_label"] = [
-            _labels(each["object_id"], each["labels"]) for each in pair["objects"]
-        ]
+        fields["obj_label"] = answers
     else:
-        fields["obj_label"] = [_chosen(**each) for each in pair["objects"]]
+        fields["obj_label"] = [each["chosen"] for each in answers]
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
-def _labels(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:
-    chosen = _chosen(object_id, labels)
-    if _names_literal(object_id):
-        return {"rdf": None, "alternative": list(labels), "chosen": chosen}
-    return {"rdf": chosen, "alternative": list(labels[1:]), "chosen": chosen}
-
-
-def _chosen(object_id: str | None, labels: Sequence[str]) -> str:
-    """The form that an example shows: the main label, and of a literal the shortest form."""
-    return min(labels, key=len) if _names_literal(object_id) else labels[0]
-
-
-def _names_literal(object_id: str | None) -> bool:
-    return (object_id or "").startswith(LITERAL)
+def _answer(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:
+    """An answer as test rows have it; examples show the main label, of a literal the shortest."""
+    if (object_id or "").startswith(LITERAL):
+        return {"rdf": None, "alternative": list(labels), "chosen": min(labels, key=len)}
+    return {"rdf": labels[0], "alternative": list(labels[1:]), "chosen": labels[0]}

@@ -102,15 +102,6 @@ def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _is_plain(columns: Collection[str]) -> bool:
-    """Whether these are the columns of a plain table of facts.
-
-    >>> _is_plain(["relation", "template", "subject", "object", "note"]), _is_plain(["template"])
-    (True, False)
-    """
-    return _PLAIN.keys() <= {*columns} and not {*_PLAIN.values()} & {*columns} - {"template"}
-
-
 def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     """A plain table of facts with the names of the others; an object without an id has its label.
 
@@ -118,10 +109,8 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     """
     rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
-    if not _is_plain(schema):
-        if {"relation", "subject", "object"} <= {*schema} and not {"template", "rel_uri"} & {
-            *schema
-        }:
+    if {*_PLAIN} - {*schema} or {*_PLAIN.values()} & {*schema} - {"template"}:
+        if {*_PLAIN} - {*schema} == {"template"} and "rel_uri" not in schema:
             raise InputError(
                 "column template is missing; add it, or have `factsweep build facts FILE` write "
                 "templates, and a benchmark with them."
@@ -174,12 +163,9 @@ def _templates_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
         texts = [pl.col(name).fill_null([]) for name in there]
         marks = [each.list.eval(pl.lit(value=n == 0)) for n, each in enumerate(texts)]
         joined = rows.with_columns(template=pl.concat_list(texts), is_manual=pl.concat_list(marks))
-        rows = joined.drop(there)
-        schema = rows.collect_schema()
-    if not isinstance(schema["template"], pl.List):
-        return rows
+        return joined.drop(there).explode("template", "is_manual")
     together = [n for n in ("template", "is_manual") if isinstance(schema[n], pl.List)]
-    return rows.explode(together)
+    return rows.explode(together) if "template" in together else rows
 
 
 def _subject_named(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -308,13 +294,9 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
     single = schema[ids] == pl.String
     numbered = rows.with_row_index("at")
     each = numbered.select("at", id=ids) if single else numbered.select("at", id=ids).explode("id")
-    lists = each.with_columns(_last_part(pl.col("id")))
+    lists = each.with_columns(pl.col("id").str.split("/").list.last())
     lists = lists.join(names, on="id", how="left", maintain_order="left")
     lists = lists.group_by("at", maintain_order=True).agg(
         (pl.col("names").first() if single else pl.col("names")).alias(column)
     )
     return numbered.join(lists, on="at", how="left", maintain_order="left").drop("at")
-
-
-def _last_part(ids: pl.Expr) -> pl.Expr:
-    return ids.str.split("/").list.last()

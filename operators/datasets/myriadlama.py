@@ -136,18 +136,12 @@ def _blank(text: pl.Expr) -> pl.Expr:
 
 def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     """One row per template, in the order of first appearance in its relation."""
-    template = (
-        rows.group_by("relation_id", "template")
-        .agg(pl.col("place").min(), pl.col("is_manual").first())
-        .collect(engine="streaming")
-        .sort("place")
-    )
+    found = rows.group_by("relation_id", "template").agg(pl.min("place"), pl.first("is_manual"))
+    template = found.collect(engine="streaming").sort("place")
     # Each paraphrase follows its manual template; where the groups come out unequal, the file has
     # another order, and which paraphrase belongs to which manual template is not known.
-    group = (pl.col("is_manual").cum_sum().over("relation_id").cast(pl.Int64) - 1).cast(
-        pl.UInt16, strict=False
-    )
-    template = template.with_columns(group=group)
+    group = pl.col("is_manual").cum_sum().over("relation_id").cast(pl.Int64) - 1
+    template = template.with_columns(group=group.cast(pl.UInt16, strict=False))
     sizes = template.group_by("relation_id", "group").len()
     led = pl.col("group").is_not_null().all()
     equal = sizes.group_by("relation_id").agg(known=(pl.col("len").n_unique() == 1) & led)
@@ -239,18 +233,10 @@ def _objects(pairs: pl.DataFrame) -> pl.Series:
 
 def _without_labels(aliases: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Lists of names (place, obj_aliases) without those that are labels (place, obj_ents)."""
-    others = (
-        aliases.explode("obj_aliases")
-        .join(
-            labels,
-            left_on=["place", "obj_aliases"],
-            right_on=["place", "obj_ents"],
-            how="anti",
-            maintain_order="left",
-        )
-        .group_by("place", maintain_order=True)
-        .agg("obj_aliases")
-    )
+    taken, key = labels.select("place", obj_aliases="obj_ents"), ["place", "obj_aliases"]
+    rows = aliases.explode("obj_aliases")
+    rows = rows.join(taken, on=key, how="anti", maintain_order="left")
+    others = rows.group_by("place", maintain_order=True).agg("obj_aliases")
     return aliases.select("place").join(others, on="place", how="left", maintain_order="left")
 
 
@@ -266,9 +252,8 @@ def rows_from_facts(facts: Facts) -> pl.DataFrame:
         obj_ents=labels.list.eval(pl.element().list.first()),
         obj_aliases=labels.list.eval(pl.element().list.slice(1)),
     )
-    templates = facts.templates.select(
-        "relation_id", template="text", is_manual=pl.col("origin") == "manual"
-    )
+    manual = pl.col("origin") == "manual"
+    templates = facts.templates.select("relation_id", template="text", is_manual=manual)
     rows = templates.join(pairs, on="relation_id", maintain_order="left_right")
     return rows.select(
         pl.format("{}.{}", "relation_id", "sub_uri").alias("uuid"),

@@ -28,6 +28,7 @@ frame by its first month: 2023-11.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -75,10 +76,8 @@ def groups_from_files(
     """The canonical tables of the authors' files: their path in the set → their content.
 
     The files name relations by label. `relation_labels` gives the id of each label that may be
-    there; without it every relation is taken and its id is its label.
-
-    Alternatives equal to the plausible entity are dropped (reason COPY), and so are those that
-    stand among the alternatives before (DUPLICATE). Files of other kinds are ignored.
+    there; without it every relation is taken and its id is its label. Alternatives equal to the
+    plausible entity are dropped (reason COPY), and so are repeated ones (DUPLICATE).
 
     Raises:
         InputError: an unfit file, line or row, or what `checked` refuses.
@@ -89,12 +88,8 @@ def groups_from_files(
     prompts = _prompts(by_name[PROMPTS], files[by_name[PROMPTS]])
     ids = {label: relation_id for relation_id, label in (relation_labels or {}).items()}
     ids = ids if relation_labels is not None else {relation: relation for relation in prompts}
-    read = [
-        row
-        for path, content in sorted(files.items())
-        if path.endswith(".json")
-        for row in _rows(PurePosixPath(path), content)
-    ]
+    paths = (path for path in sorted(files) if path.endswith(".json"))
+    read = [row for path in paths for row in _rows(PurePosixPath(path), files[path])]
     rows = pl.DataFrame(read, schema=_READ, orient="row")
     _check_rows(rows, prompts, ids)
     side, others, kept = _ranked(rows, prompts, ids)
@@ -174,14 +169,13 @@ def _prompts(path: str, content: str) -> dict[str, Prompt]:
         relation, statement, question, asked = fields
         if relation in prompts:
             raise InputError(f"{where}: {relation} has a line already; leave one out.")
-        if asked not in ("<subject>", "<object>"):
+        slots: Mapping[str, Slot] = {"<subject>": "subject", "<object>": "object"}
+        if asked not in slots:
             raise InputError(f"{where}: asked slot {asked!r}; write <subject> or <object>.")
-        for text in (statement, question):
-            for slot in ("<subject>", "<object>"):
-                if slot not in text:
-                    raise InputError(f"{where}: {text!r} has no {slot}; put it in.")
-        slot_name: Slot = "subject" if asked == "<subject>" else "object"
-        prompts[relation] = Prompt(relation, statement, question, slot_name)
+        for text, slot in product((statement, question), slots):
+            if slot not in text:
+                raise InputError(f"{where}: {text!r} has no {slot}; put it in.")
+        prompts[relation] = Prompt(relation, statement, question, slots[asked])
     return prompts
 
 
@@ -264,10 +258,7 @@ def _ranked(
     kept = others.filter(_is_first("where", "name"))
     alone = "{where}: no alternative differs in the {slot} alone; correct or drop it."
     twice = "{where}: two alternatives of one rank ({rank}); correct or drop one."
-    problems = {
-        alone: pl.len().over("where") == 1,
-        twice: ~_is_first("where", "rank"),
-    }
+    problems = {alone: pl.len().over("where") == 1, twice: ~_is_first("where", "rank")}
     refuse(kept, problems, ["where", "slot", "rank"])
     return side, others, kept
 
@@ -287,15 +278,13 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
     """
     labels = {relation_id: label for label, relation_id in ids.items()}
     relations = named(rows["relation_id"].unique(maintain_order=True), labels)
-    first = rows.filter(place=0)
-    pairs = first.select(
+    positive = pl.struct(object_id=pl.col("rank").cast(pl.String), labels=pl.concat_list("name"))
+    pairs = rows.filter(place=0).select(
         "pair_id",
         "relation_id",
         subject_id=pl.format("{}.{}", "frame", "id"),
         subjects=pl.concat_list("known"),
-        objects=pl.concat_list(
-            pl.struct(object_id=pl.col("rank").cast(pl.String), labels=pl.concat_list("name"))
-        ),
+        objects=pl.concat_list(positive),
         split="frame",
     )
     candidates = rows.select(

@@ -24,11 +24,11 @@ from factsweep.operators.wording import listed
 
 TEMPLATE = "[X] [Y]"
 VERBALISED = "flawed and corrected"  # the sample of facts that stand in two such sentences
-PROBING = (
-    *("fact_id", "relation", "element", "sentence"),
-    *("gold", "gold_corrected", "disambiguation", "human_score"),
-)
-VERBALISATIONS = ("triples_raw", "triples", "verbalization", "correction")
+PROBING = schema("""
+    fact_id text, relation text, element text, sentence text, gold text, gold_corrected text,
+    disambiguation text, human_score float
+""")
+VERBALISATIONS = schema("triples_raw text, triples text, verbalization text, correction text")
 Tables = Mapping[str, pl.DataFrame]
 Relations = Mapping[str, str] | None
 
@@ -49,7 +49,7 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
     Raises:
         InputError: there is not one table, or it lacks a column.
     """
-    rows = _only(tables, PROBING, floats=("human_score",))
+    rows = _only(tables, PROBING)
     label = pl.coalesce(pl.col("gold_corrected", "gold").replace("", None))
     is_id = pl.col("disambiguation").str.contains(r"^Q\d+$").fill_null(value=False)
     rows = rows.with_columns(label=label, id=pl.when(is_id).then("disambiguation").otherwise(label))
@@ -89,12 +89,9 @@ def verbalised(tables: Tables, relations: Relations = None) -> Facts:
 
 def counts(facts: Facts) -> dict[str, int]:
     """The size of such a set."""
-    names = facts.pairs["subjects"].list.len()
-    return {
-        "relations": facts.relations.height,
-        "pairs": facts.pairs.height,
-        "sentences": int(names.sum()),
-    }
+    n_sentences = int(facts.pairs["subjects"].list.len().sum())
+    sizes = {"relations": facts.relations.height, "pairs": facts.pairs.height}
+    return {**sizes, "sentences": n_sentences}
 
 
 def n_verbalised(tables: Tables) -> dict[str, int]:
@@ -134,12 +131,11 @@ def _cut(text: str, label: str) -> str:
     return re.sub(rf"\s+{re.escape(label)}\s*\.?$", "", text)
 
 
-def _only(tables: Tables, columns: Sequence[str], floats: Sequence[str] = ()) -> pl.DataFrame:
+def _only(tables: Tables, columns: pl.Schema) -> pl.DataFrame:
     if len(tables) != 1:
         raise InputError(f"there must be one table; there are {listed(tables)}.")
     ((name, rows),) = tables.items()
-    types = {column: pl.Float64() if column in floats else pl.String() for column in columns}
-    expected = [Column(column, (types[column],), required=True) for column in columns]
+    expected = [Column(column, (dtype,), required=True) for column, dtype in columns.items()]
     check_columns(rows.lazy(), expected, f"{name}.*")
     return rows
 

@@ -29,8 +29,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, schema
 
 _TEMPLATES = "templates.jsonl"
-
-
+_IDS = ("sub_uri", "obj_uri")
 TRIPLES = schema(
     "relation_id text, subject_id text, subjects text[], object_id text, labels text[]"
 )
@@ -128,10 +127,7 @@ def _rows(
 
 
 def _triple(
-    relation: str,
-    row: Mapping[str, Any],
-    where: str,
-    ids: Collection[str] = ("sub_uri", "obj_uri"),
+    relation: str, row: Mapping[str, Any], where: str, ids: Collection[str] = _IDS
 ) -> tuple[object, ...]:
     """A row as one of TRIPLES, known by its labels where it has no ids."""
     labels = [text(row, key, where) for key in ("sub_label", "obj_label")]

@@ -69,19 +69,16 @@ def facts_from_files(
     aliases, gender = (_names(by_name, f"{n}.tsv") for n in (f"aliases.{language}", "gender"))
     own_labels = _names(by_name, f"labels.{language}.tsv")
     found: list[tuple[object, ...]] = []
-    for name, content in sorted(files.items()):
-        path = PurePosixPath(name)
-        if path.suffix != ".jsonl":
-            continue
-        for where, row in rows(name, content):
+    for name in (each for each in sorted(files) if each.endswith(".jsonl")):
+        for where, row in rows(name, files[name]):
             ids = [text(row, key, where) for key in ("sub_uri", "obj_uri")]
             if language == "en":
                 said = [text(row, key, where) for key in ("sub_label", "obj_label")]
             else:
-                said = [_label(each, own_labels, aliases) for each in ids]
+                said = [next(iter((own_labels or aliases).get(each, ())), "") for each in ids]
             if all(said):
                 named = [_all(each, a, aliases) for each, a in zip(said, ids, strict=True)]
-                found.append((path.stem, ids[0], named[0], ids[1], named[1]))
+                found.append((PurePosixPath(name).stem, ids[0], named[0], ids[1], named[1]))
     triples = pl.DataFrame(found, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
@@ -155,20 +152,13 @@ def _mark(mark: str, language: str) -> str:
 def _forms(facts: Facts, gender: Names, language: str) -> dict[str, pl.DataFrame]:
     if not facts.templates["text"].str.contains(r"\[[XY]:").any():
         return {}
-    first = pl.col("objects").list.first()
-    pairs = facts.pairs.select(
-        "pair_id",
-        "relation_id",
-        subject="subject_id",
-        name=pl.col("subjects").list.first(),
-        object=first.struct.field("object_id"),
-        label=first.struct.field("labels").list.first(),
-    )
+    rows = facts.pairs.select("subject_id", "subjects", "objects").iter_rows()
     forms = [
-        _form(subject, name, gender, language) + _form(obj, label, gender, language)
-        for subject, name, obj, label in pairs.drop("pair_id", "relation_id").iter_rows()
+        _form(subject, names[0], gender, language)
+        + _form(objects[0]["object_id"], objects[0]["labels"][0], gender, language)
+        for subject, names, objects in rows
     ]
-    found = pairs.select("pair_id", "relation_id", pl.Series("forms", forms, pl.String))
+    found = facts.pairs.select("pair_id", "relation_id", pl.Series("forms", forms, pl.String))
     return {"forms": found.cast(empty("forms").schema)}
 
 
@@ -178,10 +168,6 @@ def _form(entity: str, label: str, gender: Names, language: str) -> str:
         return said[0]
     ending = _FEMININE.get(language)
     return "f" if ending and ending.search(label.partition(" ")[0]) else "m"
-
-
-def _label(entity: str, labels: Names, aliases: Names) -> str:
-    return next(iter((labels or aliases).get(entity, ())), "")
 
 
 def _all(label: str, entity: str, aliases: Names) -> list[str]:

@@ -86,5 +86,5 @@ def share_interval(
     wilson = float(t.ppf(0.975, max(1.0, degrees))) ** 2 * left * effect / n
     half = np.sqrt(wilson * (value * (1 - value) + wilson / 4)) / (1 + wilson)
     middle = (value + wilson / 2) / (1 + wilson)
-    _, low, high, _ = within_bounds(middle, float(half))
-    return Estimated(value, float(min(low or 0.0, value)), float(max(high or 0.0, value)))
+    low, high = max(0.0, float(middle - half)), min(1.0, float(middle + half))
+    return Estimated(value, min(low, value), max(high, value))

@@ -52,11 +52,9 @@ class Asked(NamedTuple):
 
 def asked(answers: pl.DataFrame, pairs: pl.DataFrame) -> Asked:
     """Count the answers to a part; `pairs` says what the full run asks (`Part.pairs`)."""
-    n_prompts = pairs.select(
-        pl.col("n_names") * pl.col("n_templates") - pl.col("n_failed")
-    ).to_series()
+    n_prompts = pl.col("n_names") * pl.col("n_templates") - pl.col("n_failed")
     sizes = pairs.group_by("relation_id").agg(n=pl.len())
-    return Asked(sizes, answers.height, int(n_prompts.sum()))
+    return Asked(sizes, answers.height, int(pairs.select(n_prompts.sum()).item()))
 
 
 def kamel_estimates(
@@ -107,8 +105,7 @@ def _means(
 
 def _kamel(known: Means | None) -> tuple[Estimated, Estimated, Estimated]:
     if known is None:
-        missing = Estimated(None, None, None, MISSING)
-        return missing, missing, missing
+        return (_mean(None, 0),) * 3
     precision, recall = known.values
     total = precision + recall
     f1 = 2 * precision * recall / total if total > 0 else 0.0

@@ -48,11 +48,8 @@ def undecided(better: Better, n_top: int | None) -> list[int]:
     left, places = list(range(len(better))), n_top
     while True:
         among = better[np.ix_(left, left)]
-        inside = [
-            m for m, wins in zip(left, among.sum(1), strict=True) if wins >= len(left) - places
-        ]
-        outside = [m for m, lost in zip(left, among.sum(0), strict=True) if lost >= places]
-        if not inside and not outside:
+        inside, outside = among.sum(1) >= len(left) - places, among.sum(0) >= places
+        if not (inside | outside).any():
             return left
-        places -= len(inside)
-        left = [each for each in left if each not in inside and each not in outside]
+        places -= int(inside.sum())
+        left = [left[each] for each in np.flatnonzero(~(inside | outside))]

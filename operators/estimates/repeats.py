@@ -145,10 +145,10 @@ def with_repeats(
     drawn: Drawn | None,
     repeats: Sequence[Repeat],
 ) -> pl.DataFrame:
-    """Add the rows `demonstrations` and `decoding` to a table VARIANCE.
+    """Add the rows `demonstrations` and `decoding` to a table VARIANCE, taken out of the others.
 
-    What is in them is taken out of the others. `drawn` is null where prompts have no
-    demonstrations. What is not known is null, with the reason in `why`.
+    `drawn` is null where prompts have no demonstrations. What is not known is null, with the reason
+    in `why`.
     """
     if rows.is_empty():
         return rows

@@ -103,11 +103,8 @@ def controlled_means(
 
     The score y of a query becomes y − b (x − X): x is what the earlier run scored there, X its mean
     over all queries of the relation: the regression estimator (Cochran 1977, chapter 7; Särndal,
-    Swensson and Wretman 1992, section 6.3). The coefficient of each fifth of the queries is fitted
-    to the other fifths (cross-fitting, Chernozhukov et al. 2018) and shrunk, as in `control.py`.
-
-    Two further queries whose answer changed are added to the variance (Agresti and Coull 1998),
-    so that a sample in which nothing changed has an interval, too.
+    Swensson and Wretman 1992, section 6.3). The coefficient b is fitted and shrunk as in
+    `control.py`, and two further queries whose answer changed are in the variance as there.
     """
     left = less_foreseen(scores, earlier, names, seed=seed)
     found = means(left.select("relation_id", *names), sizes, by=by)
@@ -135,12 +132,8 @@ def less_foreseen(
     fold = generator(seed, "folds").permutation(earlier.height) % N_FOLDS
     known = earlier.select(ids, *names).sort("relation_id", "pair_id")
     stratum = known["relation_id"].rank("dense").to_numpy().astype(np.int64) - 1
-    place = scores.select(ids).join(
-        known.select(ids).with_row_index("place"),
-        on=["relation_id", "pair_id"],
-        how="left",
-        maintain_order="left",
-    )["place"]
+    places, on = known.select(ids).with_row_index("place"), ["relation_id", "pair_id"]
+    place = scores.select(ids).join(places, on=on, how="left", maintain_order="left")["place"]
     there, asked = place.is_not_null(), place.drop_nulls().to_numpy().astype(np.int64)
     less = {}
     for name in names:

@@ -29,8 +29,6 @@ from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bo
 from factsweep.operators.schemas import SETTING, columns
 
 ESTIMATES = columns("estimates", *SETTING, "control")
-
-
 TEMPLATES = columns("estimated_templates", *SETTING)
 
 
@@ -80,28 +78,23 @@ def estimates(
     """Estimate what the full run would give: one row per metric, of the schema ESTIMATES.
 
     `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
-    `ci_high` one of other facts, by the bootstrap of `operators.metrics.shared.bootstrap`. A
-    fact's mean over some of its prompts varies more than over all, so that the second has the
-    sampling in it. `share` is that of the full run's prompts in the sample, `n` their number. A
-    number that cannot be estimated is null, with the reason in `why`. A `control` (as `controls_of`
-    reads it) narrows the means and Consist, which then say as much as `n_effective` prompts would
-    without one.
+    `ci_high` one of other facts, by the bootstrap, which has the sampling in it: a fact's mean over
+    some of its prompts varies more than over all. A number that cannot be estimated is null, with
+    the reason in `why`. A `control` (`controls_of`) narrows the means and Consist, which then say
+    as much as `n_effective` prompts would without one.
     """
     sample = scored.sample
     controlled = {} if control is None else _controlled(scored, control, seed)
     found = of_full_run(scored, seed=seed, n_draws=n_draws)
     found |= {name: each.found for name, each in controlled.items()}
-    n, n_full = len(sample.fact), int(sample.n_prompts.sum())
     facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
-    worth = {name: each.n_effective for name, each in controlled.items()}
-    others = {
-        name: bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-        for name, terms in facts.items()
-    }
-    rows = [
-        row(name, each, others.get(name, UNDEFINED), n=n, n_full=n_full, worth=worth.get(name))
-        for name, each in found.items()
-    ]
+    n, n_full, rows = len(sample.fact), int(sample.n_prompts.sum()), []
+    for name, each in found.items():
+        worth = controlled[name].n_effective if name in controlled else None
+        others = UNDEFINED
+        if name in facts:
+            others = bootstrap_ratio(facts[name], seed=seed, n_rounds=n_rounds).overall
+        rows.append(row(name, each, others, n=n, n_full=n_full, worth=worth))
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
@@ -161,15 +154,11 @@ def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated
     """Range and SD; those of the full run's own draws, where this is the full run."""
     sample, correct = scored.sample, scored.correct
     if sample.is_all:
-        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
-        known = {
-            name: exactly(value) for name, value in drawn._asdict().items() if value is not None
-        }
-        return {f"fluctuation_{name}": each for name, each in known.items()}
+        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)._asdict()
+        return {f"fluctuation_{name}": exactly(x) for name, x in drawn.items() if x is not None}
+    ids = scored.relation_ids
     return {
-        "fluctuation_range": fluctuation_range(
-            sample, correct, scored.relation_ids, n_draws=n_draws, seed=seed
-        ),
+        "fluctuation_range": fluctuation_range(sample, correct, ids, n_draws=n_draws, seed=seed),
         "fluctuation_sd": fluctuation_sd(sample, correct),
     }
 

@@ -26,11 +26,11 @@ _LITTLE = 0.1
 
 
 def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
-    """Split the variance of an answer, and those of the estimate of Acc@1, by their sources.
+    """Split the variance of an answer, and those of the estimate of Acc@1, by source: VARIANCE.
 
-    One row per source, of the schema VARIANCE: the variance of an answer over all prompts, that of
-    the estimate about the full run's number, and that about the number of other facts of these
-    relations. No row where no fact was asked twice.
+    The variance of an answer is over all prompts, `full_error` that of the estimate about the full
+    run's number, and `other_error` that about the number of other facts of these relations. No row
+    where no fact was asked twice.
     """
     found = components(sample, correct)
     if found is None:

@@ -81,14 +81,12 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
     questions = _Questions(base, ids, known)
     by_type = _Postings(base.entities["types"])
     own = base.entities["types"].gather(known["row"]).list.sort()
-    for types, rows in known.with_columns(own.alias("types")).group_by(
-        "types", maintain_order=True
-    ):
-        names = tuple(types[0])
-        if names:
+    typed = known.with_columns(own.alias("types"))
+    for (types,), rows in typed.group_by("types", maintain_order=True):
+        if types:
             members = by_type.of(int(rows["row"][0]))
             asked = (questions.of(row, members) for row in rows.iter_rows(named=True))
-            yield Kind(names, members, tuple(asked))
+            yield Kind(tuple(types), members, tuple(asked))
 
 
 def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
@@ -171,8 +169,7 @@ def _among(rows: Rows, members: Rows) -> Rows:
 
 
 def _without(rows: Rows, *others: int) -> Rows:
-    found: Rows = rows[~np.isin(rows, others)]
-    return found
+    return rows[~np.isin(rows, others)]
 
 
 def _objects(rows: pl.DataFrame, ids: pl.DataFrame) -> dict[tuple[object, object], Rows]:
@@ -244,9 +241,8 @@ def _found(base: KnowledgeBase, lacking: pl.DataFrame, column: str, place: str) 
     labels = base.entities.select("entity_id", "popularity", name="labels").explode("name")
     labels = labels.with_columns(key=_keys(labels["name"]))
     there = base.triples.select("relation_id", entity_id=place, fits=pl.lit(value=True)).unique()
-    both = names.join(labels.drop("name"), on="key").join(
-        there, on=["relation_id", "entity_id"], how="left"
-    )
+    both = names.join(labels.drop("name"), on="key")
+    both = both.join(there, on=["relation_id", "entity_id"], how="left")
     order = [pl.col("fits").is_null(), -pl.col("popularity").fill_null(0.0), pl.col("entity_id")]
     first = both.sort(order).unique([column, "relation_id"], keep="first", maintain_order=True)
     return first.select(column, "relation_id", found="entity_id")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from factsweep.operators import seeds
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.knowledge_base.omega import Kind, Question, Rows, kinds
+from factsweep.operators.schemas import schema
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -82,16 +83,11 @@ def retrieved(
     """
     order = _Random(seed) if retrieval == "random" else _Semantic(base, seed)
     found = [
-        (question.pair_id, _first(question, rows, n, earlier=retrieval == "temporal"))
+        (question.pair_id, _first(question, rows, n, earlier=retrieval == "temporal").tolist())
         for kind in kinds(base, facts)
         for question, rows in order.of(kind, n)
     ]
-    lists = pl.DataFrame(
-        {
-            "pair_id": pl.Series([pair_id for pair_id, _ in found], dtype=pl.String),
-            "row": pl.Series([rows.tolist() for _, rows in found], dtype=pl.List(pl.Int64)),
-        }
-    )
+    lists = pl.DataFrame(found, schema("pair_id text, row int[]"), orient="row")
     each = lists.explode("row").drop_nulls("row")
     rank = (pl.int_range(pl.len()).over("pair_id") + 1).cast(pl.UInt32)
     entity_id = base.entities["entity_id"].gather(each["row"])

@@ -35,26 +35,17 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
     right = labels.drop_nulls("token_id").select("pair_id", "token_id").unique()
     asked = prompts.select("prompt_id", "pair_id", "template_id", "subject_index")
     answerable = asked.join(right, on="pair_id", how="semi", maintain_order="left")
-    rows = (
-        answerable.join(predictions, on="prompt_id", maintain_order="left")
-        .join(relations, on="pair_id", how="left", maintain_order="left")
-        .join(
-            right.with_columns(correct=pl.lit(True)),
-            on=["pair_id", "token_id"],
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(
-            pl.col("correct").fill_null(False),
-            key=pl.concat_str(pl.lit(SEPARATOR), "token", pl.lit(SEPARATOR)),
-            n_lemmas=pl.lit(1),
-            confidence="probability",
-        )
+    rows = answerable.join(predictions, on="prompt_id", maintain_order="left")
+    rows = rows.join(relations, on="pair_id", how="left", maintain_order="left")
+    token, hits = ["pair_id", "token_id"], right.with_columns(correct=pl.lit(True))
+    rows = rows.join(hits, on=token, how="left", maintain_order="left").with_columns(
+        pl.col("correct").fill_null(False),
+        key=pl.concat_str(pl.lit(SEPARATOR), "token", pl.lit(SEPARATOR)),
+        n_lemmas=pl.lit(1),
+        confidence="probability",
     )
-    unanswerable = asked.join(right, on="pair_id", how="anti", maintain_order="left")
-    return Matched(
-        _as_table(rows, "answers"), _as_table(rows, "calibration"), _errors(unanswerable)
-    )
+    errors = _errors(asked.join(right, on="pair_id", how="anti", maintain_order="left"))
+    return Matched(_as_table(rows, "answers"), _as_table(rows, "calibration"), errors)
 
 
 def label_probabilities(
@@ -69,23 +60,14 @@ def label_probabilities(
     """
     place = pl.int_range(pl.len()).over("relation_id")
     places = candidates.select("relation_id", "token_id", place=place)
-    distinct = labels.drop_nulls("token_id").unique(
-        ["pair_id", "object_id", "token_id"], keep="first", maintain_order=True
-    )
+    token = ["pair_id", "object_id", "token_id"]
+    rows = labels.drop_nulls("token_id").unique(token, keep="first", maintain_order=True)
+    rows = rows.join(places, on=["relation_id", "token_id"], maintain_order="left")
     asked = prompts.select("prompt_id", "pair_id", "template_id", "subject_index")
-    return (
-        distinct.join(places, on=["relation_id", "token_id"], maintain_order="left")
-        .join(asked, on="pair_id", maintain_order="left_right")
-        .join(predictions, on="prompt_id", maintain_order="left")
-        .select(
-            "relation_id",
-            "pair_id",
-            "template_id",
-            "subject_index",
-            "object_id",
-            "label_index",
-            probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
-        )
+    rows = rows.join(asked, on="pair_id", maintain_order="left_right")
+    return rows.join(predictions, on="prompt_id", maintain_order="left").select(
+        *("relation_id", "pair_id", "template_id", "subject_index", "object_id", "label_index"),
+        probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
     )
 
 

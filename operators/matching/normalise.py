@@ -52,10 +52,7 @@ class Normaliser:
     pipeline: str = BLANK
 
     def normalise(self, texts: pl.Series) -> pl.Series:
-        """Give the lemmas of each text: String to List(String), null to null.
-
-        Each distinct lowercased text is tokenised once, also across calls: relations share answers.
-        """
+        """Give the lemmas of each text: String to List(String), null to null; each text once."""
         texts = texts.cast(pl.String)
         if self.pipeline.startswith(f"{BLANK}-"):
             texts = texts.str.normalize("NFKC")
@@ -64,12 +61,8 @@ class Normaliser:
         new = [text for text in distinct["text"] if text not in known]
         known.update(zip(new, self._joined_lemmas(new), strict=True))
         joined = pl.Series([known[text] for text in distinct["text"]], dtype=pl.String)
-        lists = (
-            pl.when(pl.col("lemmas").is_null())
-            .then(_NONE)
-            .otherwise(pl.col("lemmas").str.split(SEPARATOR))
-        )
-        lemmas = distinct.with_columns(lemmas=joined).with_columns(lemmas=lists)
+        lists = pl.coalesce(joined.str.split(SEPARATOR), _NONE)
+        lemmas = distinct.with_columns(lemmas=lists)
         for text in list(islice(known, max(0, len(known) - _REMEMBERED))):
             del known[text]
         rows = lowered.join(lemmas, on="text", how="left", maintain_order="left")
@@ -161,12 +154,8 @@ def _lookup_tables(language: str) -> list[Path]:
 
 def _bare(word: str) -> str:
     """A word without the punctuation at its ends, which not every language's rules part from it."""
-    first, last = 0, len(word)
-    while first < last and unicodedata.category(word[first])[0] == "P":
-        first += 1
-    while first < last and unicodedata.category(word[last - 1])[0] == "P":
-        last -= 1
-    return word[first:last] or word
+    ends = "".join(each for each in word if unicodedata.category(each)[0] == "P")
+    return word.strip(ends) or word
 
 
 def _characters(text: str) -> str | None:

@@ -21,11 +21,8 @@ def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
     logprobs = pl.col("distractors").list.eval(pl.element().struct.field("logprob"))
     # The difference of two unequal floats is never 0; of two that are -inf it is NaN, a tie.
     beaten = (pl.col("logprob") - logprobs).list.eval((pl.element() > 0) & ~pl.element().is_nan())
-    most_plausible = pl.element().sort_by(
-        pl.element().struct.field("logprob"),
-        pl.element().struct.field("entity_id"),
-        descending=[True, False],
-    )
+    order = [pl.element().struct.field(name) for name in ("logprob", "entity_id")]
+    most_plausible = pl.element().sort_by(order, descending=[True, False])
     return preferences.with_columns(
         n_distractors=pl.col("distractors").list.len(),
         n_beaten=beaten.list.eval(pl.element().cast(pl.UInt32).cum_sum()),

@@ -159,10 +159,11 @@ def diversity(
     relations = facts.templates.group_by("relation_id", maintain_order=True).agg("text")
     texts = [each.to_list() for each in relations["text"]]
     spelt = [[spell_slots(text) for text in each] for each in texts]
-    names = _names_of(facts.pairs)
-    measured = relations.join(
-        names, on="relation_id", how="left", maintain_order="left"
-    ).with_columns(
+    names = facts.pairs.group_by("relation_id").agg(
+        n_pairs=pl.len().cast(pl.Int64), n_names=pl.col("subjects").list.len().mean()
+    )
+    rows = relations.join(names, on="relation_id", how="left", maintain_order="left")
+    measured = rows.with_columns(
         pl.col("n_pairs").fill_null(0),
         n_templates=pl.col("text").list.len().cast(pl.Int64),
         lexicon=_float([lexicon(each) for each in texts]),
@@ -187,13 +188,6 @@ def spell_slots(text: str) -> str:
     'X died in Y.'
     """
     return text.replace("[X]", "X").replace("[Y]", "Y")
-
-
-def _names_of(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The pairs of each relation, and the mean number of their subjects' names."""
-    return pairs.group_by("relation_id").agg(
-        n_pairs=pl.len().cast(pl.Int64), n_names=pl.col("subjects").list.len().mean()
-    )
 
 
 def _float(values: list[float | None]) -> pl.Series:

@@ -1,9 +1,11 @@
 """How far answers and scores change when they are made again, and how many answers were cut."""
 
+from typing import Any
+
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import ROWS, Row, counted, plain_rows, table
+from factsweep.operators.metrics.shared.rows import Row, counted, plain_rows, table
 
 
 def cut_share(answers: pl.DataFrame) -> pl.DataFrame:
@@ -34,10 +36,8 @@ def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     """Give one row of the table BELIEF: the share of prompts whose text differs.
 
     In bfloat16 greedy decoding also depends on what else is in the batch: no difference between two
-    runs below this rate says anything about the models.
-
-    Needs the columns prompt_id and text in both; `n` is the number of prompts in both, `n_failed`
-    that of prompts in one alone. Null without a prompt in both.
+    runs below this rate says anything about the models. `n` is the number of prompts in both,
+    `n_failed` that of prompts in one alone. Null without a prompt in both.
 
     >>> first = pl.DataFrame({"prompt_id": ["a", "b", "c"], "text": ["Rome", "Oslo", "Kiev"]})
     >>> again = pl.DataFrame({"prompt_id": ["b", "a"], "text": ["Oslo.", "Rome"]})
@@ -45,10 +45,9 @@ def flip_rate(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     (0.5, 2, 1)
     """
     both = first.select("prompt_id", "text").join(again, on="prompt_id", suffix="_again")
-    value = (both["text"] != both["text_again"]).mean()
+    value: Any = (both["text"] != both["text_again"]).mean()
     n_failed = first.height + again.height - 2 * both.height
-    row = (None, None, "flip_rate", value, None, None, both.height, n_failed)
-    return pl.DataFrame([row], schema=ROWS, orient="row")
+    return table([Row(None, None, FLIP_RATE.name, value, None, None, both.height, n_failed)])
 
 
 FLIP_RATE = Metric(
@@ -62,18 +61,14 @@ def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.Data
     Both have item_id and logprob; `again` those that were scored twice. n counts the items that
     have a number in both, n_failed the other items of `again`. Null where n is 0.
 
-    Source: no paper. An engine batches texts as they come, and a batch moves the last digits.
-
     >>> scores = pl.DataFrame({"item_id": ["a", "b", "c"], "logprob": [-8.0, -9.0, -2.0]})
     >>> again = pl.DataFrame({"item_id": ["b", "a"], "logprob": [-9.25, -8.0]})
     >>> permutation_difference(scores, again).select("metric", "value", "n", "n_failed").row(0)
     ('permutation_difference', 0.25, 2, 0)
     """
-    first = scores.select("item_id", first=pl.col("logprob").cast(pl.Float64))
-    both = again.select("item_id", second=pl.col("logprob").cast(pl.Float64)).join(
-        first, on="item_id", how="left"
-    )
-    differences = both.select((pl.col("first") - pl.col("second")).abs()).to_series()
+    both = again.join(scores, on="item_id", how="left", suffix="_first")
+    second, first = (pl.col(name).cast(pl.Float64) for name in ("logprob", "logprob_first"))
+    differences = both.select((first - second).abs()).to_series()
     found = differences.filter(differences.is_finite())
     largest = float(found.to_numpy().max()) if found.len() else None
     n, n_failed = found.len(), again.height - found.len()

@@ -76,9 +76,8 @@ def _mean(numbers: pl.Series) -> str:
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """Table 2: one row per model and variant, with P, R and F1 of each setting.
 
-    Under each model's row stand the published one and the baseline's. F1 has its 95 % interval in a
-    column of its own. `queries` and `failed` count those of all settings with and without an
-    answer.
+    Under each model's row stand the published one and the baseline's. `queries` and `failed` count
+    those of all settings with and without an answer.
     """
     overall = metrics.filter(pl.col("slice").is_null())
     keys = ["model", "benchmark", "variant", "source"]
@@ -131,11 +130,8 @@ def extremes(
     table = by_relation(metrics, relation_labels).filter(pl.col("F1") != DASH)
     place, size = pl.int_range(pl.len()).over(SETTING), pl.len().over(SETTING)
     end = pl.when(place < n).then(pl.lit("best")).when(place >= size - n).then(pl.lit("worst"))
-    return (
-        table.with_columns(end=end)
-        .drop_nulls("end")
-        .select(*SETTING, "end", "ID", "Label", "F1", "baseline F1")
-    )
+    ends = table.with_columns(end=end).drop_nulls("end")
+    return ends.select(*SETTING, "end", "ID", "Label", "F1", "baseline F1")
 
 
 def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -177,19 +173,16 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
     """
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
-    keys = [*SETTING, "ID", "Label"]
-    found = rows.select(
-        *SETTING,
-        relation_id().fill_null("all").alias("ID"),
-        label_of(relation_id(), relation_labels or {}).fill_null("all").alias("Label"),
-        pl.col("metric").str.strip_prefix("year_error_"),
-        decimal(1).dashed(pl.col("value")).alias("text"),
-        pl.col("n").alias("with a year"),
-        pl.col("n_failed").alias("without"),
+    label = label_of(relation_id(), relation_labels or {})
+    cells = rows.rename({"n": "with a year", "n_failed": "without"}).with_columns(
+        ID=relation_id().fill_null("all"),
+        Label=label.fill_null("all"),
+        heading=pl.col("metric").str.strip_prefix("year_error_"),
+        text=decimal(1).dashed(pl.col("value")),
     )
-    counts = ["with a year", "without"]
-    table = found.pivot("metric", ["mean", "median"], index=[*keys, *counts], values="text")
-    return table.select(*keys, pl.col("mean", "median").fill_null(DASH), *counts)
+    keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
+    table = wide(cells, [*keys, *counts], ["mean", "median"])
+    return table.select(*keys, "mean", "median", *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
@@ -209,10 +202,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
-    """Figure 1a: one line per series, with its intervals, over the number of right answers.
-
-    `slices` has series, cardinality, f1, ci_low and ci_high (`tables.kamel.by_slice`).
-    """
+    """Figure 1a: one line per series (`by_slice`), with intervals, over the number of answers."""
     labels = {"xlabel": "right answers of the query", "ylabel": "F1 in %", "title": title}
     figure, axes = canvas.framed(4.6, 3.6, **labels)
     rows = slices.drop_nulls("f1").with_columns(
@@ -225,10 +215,7 @@ def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
 
 
 def kind_figure(slices: pl.DataFrame, title: str) -> "Figure":
-    """Figure 1b: for each series a bar of its entity queries and one of its literal queries.
-
-    `slices` has series, kind, f1, ci_low and ci_high (`tables.kamel.by_slice`).
-    """
+    """Figure 1b: for each series (`by_slice`) a bar of its entity queries and one of literals."""
     figure, axes = canvas.framed(4.6, 3.6, grid="y", ylabel="F1 in %", title=title)
     names = slices["series"].unique(maintain_order=True).to_list()
     for number, kind in enumerate(("entity", "literal")):

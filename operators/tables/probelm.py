@@ -68,25 +68,17 @@ def months(frame: str) -> str:
 def overview(
     metrics: pl.DataFrame, candidates: pl.DataFrame, cutoffs: Mapping[str, str]
 ) -> pl.DataFrame:
-    """Table 1: each model's training cut-off, and the frames it was measured on with their sizes.
-
-    `candidates` is that of `operators.datasets.probelm`.
-    """
-    sizes = candidates.group_by("frame").agg(
-        groups=pl.col("pair_id").n_unique(), scenarios=pl.len()
-    )
+    """Table 1: each model's training cut-off, and the frames it was measured on with sizes."""
+    sizes = candidates.group_by("frame").agg(groups=pl.n_unique("pair_id"), scenarios=pl.len())
     measured = metrics.select("model", frame=_FRAME).drop_nulls().unique()
     words = {frame: months(frame) for frame in sizes["frame"]}
-    return (
-        measured.join(sizes, on="frame")
-        .sort("model", "frame")
-        .select(
-            "model",
-            _cutoff(cutoffs).fill_null(DASH).alias("training data up to"),
-            pl.col("frame").replace(words).alias("time frame") + _mark(cutoffs),
-            "groups",
-            "scenarios",
-        )
+    rows = measured.join(sizes, on="frame").sort("model", "frame")
+    return rows.select(
+        "model",
+        _cutoff(cutoffs).fill_null(DASH).alias("training data up to"),
+        pl.col("frame").replace(words).alias("time frame") + _mark(cutoffs),
+        "groups",
+        "scenarios",
     )
 
 
@@ -97,9 +89,8 @@ def by_frame(
 ) -> pl.DataFrame:
     """Tables 4 to 7: one row per frame, model, variant and source; the numbers of each prompt type.
 
-    Under each measured row stand the published one and that of a random order. The interval is the
-    plausibility's. `without …` is the plausibility without that relation. `groups` and `failed`
-    count those of the first prompt type.
+    Under each measured row stand the published one and that of a random order. `without …` is the
+    plausibility without that relation. `groups` and `failed` count those of the first prompt type.
     """
     return _table(metrics, published, cutoffs or {}, published_in=("4", "5", "6", "7"))
 
@@ -124,7 +115,7 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     """Table 3, its column of PRobELM: models by plausibility, their place among those measured.
 
     `table` is that of `headline` or `by_frame`; places are counted within benchmark, frame, variant
-    and source. The other columns are other benchmarks, which are not measured here.
+    and source.
     """
     rows = table.filter(pl.col("source") != RANDOM)
     same = ["benchmark", "frame", "variant", "source"]
@@ -135,11 +126,8 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     text = pl.coalesce(pl.when(each != DASH).then(each) for each in known)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
     place = pl.col("number").rank("min", descending=True).over(same)
-    return (
-        rows.with_columns(place=place)
-        .sort(*same, "place", "model", nulls_last=False)
-        .select(*same, "model", Plausibility=pl.format("{} ({})", text, "place"))
-    )
+    rows = rows.with_columns(place=place).sort(*same, "place", "model", nulls_last=False)
+    return rows.select(*same, "model", Plausibility=pl.format("{} ({})", text, "place"))
 
 
 def by_relation(
@@ -216,11 +204,8 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     overall, metric = pl.col("setting") == ALL_TYPES, pl.col("metric")
     without = pl.col("slice").str.extract(r"(without=[^,]+)$").str.replace("=", " ")
     whole = overall & without.is_null()
-    of_type = pl.concat_str(
-        pl.col("setting").replace(_TYPES),
-        metric.replace_strict(_METRICS, default=None),
-        separator=" ",
-    )
+    of_metric = metric.replace_strict(_METRICS, default=None)
+    of_type = pl.concat_str(pl.col("setting").replace(_TYPES), of_metric, separator=" ")
     heading = (
         pl.when(whole)
         .then(metric.replace_strict(_OVERALL, default=None))
@@ -230,12 +215,9 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
         .then(of_type)
     )
     intervals = rows.filter(whole, metric == "plausibility").drop_nulls("ci_low")
-    return pl.concat(
-        [
-            rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value"))),
-            intervals.select(*keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval()),
-        ]
-    ).drop_nulls("heading")
+    values = rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value")))
+    ends = intervals.select(*keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval())
+    return pl.concat([values, ends]).drop_nulls("heading")
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -246,11 +228,10 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
 def frames_figure(
     frames: pl.DataFrame, title: str, cutoffs: Mapping[str, str] | None = None
 ) -> "Figure":
-    """One line per series over its time frames, with intervals; a dotted line at its cut-off.
+    """One line per series over its time frames (`over_frames`), with intervals.
 
-    `frames` has series, frame (2023-11), value, ci_low and ci_high (`tables.probelm.over_frames`);
-    `cutoffs` has the month in which a series' training data ends. A marker is hollow where the
-    frame begins before it.
+    `cutoffs` has the month in which a series' training data ends: a dotted line, before which
+    markers are hollow.
     """
     below = "time frame (hollow: begins before the cut-off, which is dotted)"
     labels = {"xlabel": below, "ylabel": "plausibility in %", "title": title}

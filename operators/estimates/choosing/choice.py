@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from factsweep.operators.estimates.choosing.laps import Square, square
+from factsweep.operators.estimates.crossed import IntArray
 from factsweep.operators.seeds import generator
 
 _HALVINGS = 3
@@ -29,8 +29,6 @@ def budgets(n: int) -> list[int]:
     return [*(each for each in found[:-1] if each > 1), n]
 
 
-IntArray = NDArray[np.int64]
-
 # Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
 # answers vary, and that Consist is defined for.
 LAPS_AT_ONCE = 2
@@ -41,14 +39,11 @@ def allotted(
 ) -> IntArray:
     """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
 
-    `n_prompts` has what each fact has in all, `relation` its relation's number,
-    `place_in_relation` its place there in random order. Facts of all relations get laps in the
-    same proportion, two at once, each fact its first two before any gets more. A larger budget
-    contains a smaller one, and a budget of all prompts is all of them.
+    `n_prompts` has what each fact has in all, `place_in_relation` its place there in random order.
+    Facts of all relations get laps in the same proportion, two at once, each fact its first two
+    before any gets more. A larger budget contains a smaller one.
     """
-    order = in_proportion(relation, place_in_relation, seed)
-    total = int(n_prompts.sum())
-    if budget >= total:
+    if budget >= n_prompts.sum():
         return n_prompts.copy()
     low, high = 0, int(n_prompts.max()) // LAPS_AT_ONCE + 1
     while high - low > 1:  # the most pairs of laps that all facts can have
@@ -56,6 +51,7 @@ def allotted(
         fits = np.minimum(LAPS_AT_ONCE * middle, n_prompts).sum() <= budget
         low, high = (middle, high) if fits else (low, middle)
     laps = np.minimum(LAPS_AT_ONCE * low, n_prompts)
+    order = in_proportion(relation, place_in_relation, seed)
     more = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
     fits_too = np.cumsum(more) <= budget - laps.sum()
     laps[order] += np.where(fits_too, more, 0)
@@ -105,6 +101,11 @@ def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
     )
 
 
+def _steps(total: int, share: float | None, n_prompts: int | None) -> list[int]:
+    budget = n_prompts if share is None else round(share * total)
+    return budgets(min(budget or 0, total))
+
+
 def chosen(
     relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:
@@ -122,14 +123,11 @@ def chosen(
     sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
-    budget = n_prompts if share is None else round(share * int(size.sum()))
-    steps = budgets(min(int(budget or 0), int(size.sum())))
+    steps = _steps(int(size.sum()), share, n_prompts)
     laps = np.stack([allotted(each, size, number, place, seed=seed) for each in steps])
     own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1], axis=1)
-    return {
-        name: _asked(relations[name], squares[name], n)
-        for name, n in zip(relations, own, strict=True)
-    }
+    each = zip(relations, own, strict=True)
+    return {name: _asked(relations[name], squares[name], n) for name, n in each}
 
 
 def whole_pairs(
@@ -138,7 +136,7 @@ def whole_pairs(
     """The (pair_id, block) of each relation within a budget, where pairs are asked as a whole.
 
     `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
-    in proportion, their pairs in random order. A larger budget contains a smaller one.
+    in proportion, their pairs in random order.
     """
     tables = list(prompts.values())
     size = np.concatenate([each["n"].to_numpy() for each in tables]).astype(np.int64)
@@ -147,8 +145,7 @@ def whole_pairs(
         generator(seed, "pairs", name).permutation(each.height) for name, each in prompts.items()
     ]
     order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
-    budget = n_prompts if share is None else round(share * int(size.sum()))
-    steps = budgets(min(int(budget or 0), int(size.sum())))
+    steps = _steps(int(size.sum()), share, n_prompts)
     block = np.zeros(len(size), np.int64)
     block[order] = np.searchsorted(steps, np.cumsum(size[order]))
     own = np.split(block, np.cumsum([each.height for each in tables])[:-1])

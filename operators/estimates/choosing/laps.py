@@ -20,11 +20,9 @@ Source: Latin squares as in Cochran and Cox 1957, chapter 4.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from factsweep.operators.estimates.crossed import IntArray
 from factsweep.operators.seeds import Keys, generator, mix
-
-IntArray = NDArray[np.int64]
 
 
 class Lap(NamedTuple):

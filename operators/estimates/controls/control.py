@@ -239,5 +239,4 @@ def _shrunk(x: FloatArray, y: FloatArray, degrees: float) -> FloatArray:
     if not rank or degrees <= rank or explained <= 0:
         return np.zeros(len(products))
     noise = max(0.0, float(y @ y) - explained) / (degrees - rank)
-    shrunk: FloatArray = fitted * max(0.0, 1 - rank * noise / explained)
-    return shrunk
+    return fitted * max(0.0, 1 - rank * noise / explained)

@@ -39,10 +39,9 @@ class Accuracies(NamedTuple):
         Student's, as the variance between the templates is known from as many as there are.
         """
         half = [half_width(each, len(self.n) - 1) for each in np.diag(self.covariance)]
-        ends: FloatArray = np.clip(
+        return np.clip(
             np.stack([self.shrunk - np.array(half), self.shrunk + np.array(half)], axis=1), 0.0, 1.0
         )
-        return ends
 
 
 def accuracies(sample: Crossed, values: FloatArray, found: Components) -> Iterator[Accuracies]:

@@ -109,17 +109,13 @@ def any_right(of: Shape, n_more: Number, n_wrong: Number) -> FloatArray:
 
 def _covariance(loss: Callable[[FloatArray], float], at: FloatArray) -> FloatArray:
     """The inverse of the curvature; a direction that the sample says nothing of is as wide as 1."""
+
+    def bent(a: FloatArray, b: FloatArray) -> float:
+        around = loss(at + a + b) - loss(at + a - b) - loss(at - a + b) + loss(at - a - b)
+        return around / (4 * _STEP**2)
+
     steps = _STEP * np.eye(2)
-    curvature = np.array(
-        [
-            [
-                (loss(at + a + b) - loss(at + a - b) - loss(at - a + b) + loss(at - a - b))
-                / (4 * _STEP**2)
-                for b in steps
-            ]
-            for a in steps
-        ]
-    )
+    curvature = np.array([[bent(a, b) for b in steps] for a in steps])
     values, vectors = np.linalg.eigh(curvature)
     inverse: FloatArray = (vectors / np.maximum(values, 1.0)) @ vectors.T
     return inverse

@@ -84,10 +84,7 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
 
 def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
     """The noise of the events that were not seen, as many in all as of a share (`intervals.py`)."""
-    more: FloatArray = found.fits.each[relation].inverse * (
-        UNSEEN * sample.left / max(1.0, found.degrees)
-    )
-    return more
+    return found.fits.each[relation].inverse * (UNSEEN * sample.left / max(1.0, found.degrees))
 
 
 def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:

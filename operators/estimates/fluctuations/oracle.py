@@ -72,5 +72,4 @@ def _extrapolated(n_prompts: IntArray, n_asked: IntArray, logits: FloatArray) ->
     counts, times = np.unique(np.stack([n_prompts, n_asked]), axis=1, return_counts=True)
     of = shape(logits[:, None, :])
     whole, wrong = counts.astype(np.float64)
-    found: FloatArray = any_right(of, whole - wrong, wrong) @ times
-    return found
+    return any_right(of, whole - wrong, wrong) @ times

@@ -1,6 +1,6 @@
 """BELIEF's analyses of a single run, by name: those that conf/metrics/ asks for."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import polars as pl
@@ -15,6 +15,8 @@ from factsweep.operators.metrics.belief.consist import (
 )
 from factsweep.operators.metrics.shared.rows import (
     ROWS,
+    Counts,
+    Row,
     counted,
     pair_terms,
     plain_rows,
@@ -28,8 +30,8 @@ _TEMPLATE = ("relation_id", "template_id")
 def template_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each template its Acc@1 (0 to 1): the mean over pairs of the mean over their names.
 
-    Needs the columns relation_id, template_id, pair_id and correct. The result has relation_id,
-    template_id, accuracy, n_pairs (with an answer under it) and n (answers); sorted by the ids.
+    Columns: relation_id, template_id, accuracy, n_pairs (with an answer under it) and n (answers);
+    sorted by the ids.
 
     Source: BELIEF, appendix C.2. The paper does not say how names weigh; here pairs count alike.
     """
@@ -40,20 +42,20 @@ def template_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
     sizes = cells.group_by(*_TEMPLATE, "n_names").agg(pl.sum("n_correct"), n_pairs=pl.len())
     shares = (pl.col("n_correct") / pl.col("n_names")).sum() / pl.sum("n_pairs")
     n = (pl.col("n_names") * pl.col("n_pairs")).sum().cast(pl.Int64)
-    templates = sizes.sort("n_names").group_by(_TEMPLATE, maintain_order=True)
-    return (
-        templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs").cast(pl.Int64), n=n)
-        .with_columns(pl.col(_TEMPLATE).cast(pl.String))
-        .sort(_TEMPLATE)
+    found = (
+        sizes.sort("n_names")
+        .group_by(_TEMPLATE, maintain_order=True)
+        .agg(accuracy=shares, n_pairs=pl.sum("n_pairs").cast(pl.Int64), n=n)
     )
+    return found.with_columns(pl.col(_TEMPLATE).cast(pl.String)).sort(_TEMPLATE)
 
 
 def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
     """Give min, mean and max over templates of their accuracy, as rows of the table ROWS.
 
     Metrics `template_spread_min`, `_mean` and `_max`: a relation's own, and micro-averaged over
-    relations, each weighted by its pairs that have any answer. The templates of the minimum and
-    the maximum are chosen on the answers that they are then measured on. `n_failed` as in `belief`.
+    relations, each weighted by its pairs that have any answer. The templates of the minimum and the
+    maximum are chosen on the answers that they are then measured on.
 
     Source: BELIEF, appendix C.2, Table 11 (2025: Table 12).
 
@@ -66,12 +68,18 @@ def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
     counts = counted(answers, n_failed)
-    spread = spread_sums(answers)
-    rows = []
-    for name in ("min", "mean", "max"):
-        sums = spread.select("relation_id", numerator=name, denominator="n_pairs")
-        rows += plain_rows(f"template_spread_{name}", sums, counts)
-    return table(rows)
+    return table(_spread_rows("template_spread", answers, counts, ("min", "mean", "max")))
+
+
+def _spread_rows(
+    metric: str, answers: pl.DataFrame, counts: Counts, ends: Sequence[str]
+) -> list[Row]:
+    """The rows of some of the ends between which the templates' accuracies lie."""
+    spread, rows = spread_sums(answers), []
+    for end in ends:
+        sums = spread.select("relation_id", numerator=end, denominator="n_pairs")
+        rows += plain_rows(f"{metric}_{end}", sums, counts)
+    return rows
 
 
 def spread_sums(answers: pl.DataFrame) -> pl.DataFrame:
@@ -128,14 +136,10 @@ def subject_template(
         terms = consist_terms(answers, by=by, within=[held])
         rows += ratio_rows(f"{factor}_consist", terms, counts, seed=seed, n_rounds=n_rounds)
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
-    templates = spread_sums(answers)
     for end, extreme in {"min": pl.min("accuracy"), "max": pl.max("accuracy")}.items():
         terms = pair_terms(names, extreme, pl.lit(1.0))
         rows += plain_rows(f"subject_acc_{end}", terms, counts)
-    for end in ("min", "max"):
-        sums = templates.select("relation_id", numerator=end, denominator="n_pairs")
-        rows += plain_rows(f"template_acc_{end}", sums, counts)
-    return table(rows)
+    return table(rows + _spread_rows("template_acc", answers, counts, ("min", "max")))
 
 
 def manual_paraphrase(
@@ -177,7 +181,8 @@ def manual_paraphrase(
     """
     counts = counted(answers, n_failed)
     rows = plain_rows("manual_rank", _manual_ranks(answers, templates), counts)
-    grouped = _with_groups(answers, templates)
+    groups = templates.select("template_id", "group").drop_nulls()
+    grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
     inner = match_counts(grouped, by=by, within=["subject_index", "group"])
     inter = _difference(match_counts(grouped, by=by, within=["subject_index"]), inner)
     for name, found in {"inner": inner, "inter": inter}.items():
@@ -194,12 +199,6 @@ def _manual_ranks(answers: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFram
     origin = templates.select(pl.col("template_id").cast(pl.String), "origin")
     ranked = accuracy.with_columns(numerator=rank, denominator=1.0).join(origin, on="template_id")
     return ranked.filter(pl.col("origin") == "manual")
-
-
-def _with_groups(answers: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
-    groups = templates.select("template_id", "group").drop_nulls()
-    rows = answers.select("relation_id", "pair_id", "template_id", "subject_index", "key")
-    return rows.join(groups, on="template_id")
 
 
 def _difference(all_pairs: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
@@ -228,22 +227,16 @@ def analyses(
 ) -> pl.DataFrame:
     """Make those analyses that are named, as rows of the table ROWS.
 
-    `answers` and `templates` are the canonical tables, `n_failed` has relation_id and n_failed,
-    `canary` the log-probabilities of greedy answers: null, and with it no row by length, where none
-    were asked for. `by` is how Consist compares answers.
+    `canary` are the log-probabilities of greedy answers; null, and with it no row by length, where
+    none were asked for. `by` is how Consist compares answers.
     """
-    drawn = {"seed": seed, "n_rounds": n_rounds}
-    made: Mapping[str, Callable[[], pl.DataFrame]] = {
-        "template_spread": lambda: template_spread(answers, n_failed),
-        "subject_template": lambda: subject_template(answers, n_failed, by=by, **drawn),
-        "manual_paraphrase": lambda: manual_paraphrase(
-            answers, templates, n_failed, by=by, **drawn
-        ),
-        "ovconf_by_length": lambda: (
-            pl.DataFrame(schema=ROWS)
-            if canary is None
-            else ovconf_by_length(answers, canary, **drawn)
-        ),
-    }
-    tables = [make() for name, make in made.items() if name in names]
-    return pl.concat([pl.DataFrame(schema=ROWS), *tables])
+    drawn, found = {"seed": seed, "n_rounds": n_rounds}, [ROWS.to_frame()]
+    if "template_spread" in names:
+        found.append(template_spread(answers, n_failed))
+    if "subject_template" in names:
+        found.append(subject_template(answers, n_failed, by=by, **drawn))
+    if "manual_paraphrase" in names:
+        found.append(manual_paraphrase(answers, templates, n_failed, by=by, **drawn))
+    if "ovconf_by_length" in names and canary is not None:
+        found.append(ovconf_by_length(answers, canary, **drawn))
+    return pl.concat(found)

@@ -32,7 +32,7 @@ from factsweep.operators.metrics.belief.fluctuation import (
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
-from factsweep.operators.metrics.shared.rows import ROWS, Counts, Row, counted, ratio_rows
+from factsweep.operators.metrics.shared.rows import Counts, Row, counted, ratio_rows, table
 from factsweep.operators.metrics.shared.slices import of_facts
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
@@ -67,12 +67,11 @@ def belief(
     by: By = "match",
     n_failed_samples: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    r"""Compute every BELIEF metric, over all and per relation: one row per number (table ROWS).
+    """Compute every BELIEF metric, over all and per relation: one row per number (table ROWS).
 
-    `answers` has one row per answered prompt: relation_id, pair_id, template_id, key, n_lemmas and
-    correct. `calibration` has one row per sampled prompt (module `calibration`). `n_failed` and
-    `n_failed_samples` (relation_id, n_failed) count the prompts without an answer, or without
-    samples; without the latter, none failed. `n` of a row is the number of prompts behind it.
+    `answers` has one row per answered prompt (relation_id, pair_id, template_id, key, n_lemmas,
+    correct), `calibration` one per sampled prompt (module `calibration`). `n_failed` and
+    `n_failed_samples` (null: none failed) count the prompts without an answer, or without samples.
     `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none, and
     neither have ECE and AUROC where a pair has several prompts in `calibration` (encoder models):
     their rounds would resample prompts.
@@ -88,7 +87,7 @@ def belief(
     if calibration is not None:
         sampled = counted(calibration, n_failed_samples)
         rows += _calibration_rows(calibration, sampled, seed, n_rounds, n_bins)
-    return pl.DataFrame(rows, schema=ROWS, orient="row")
+    return table(rows)
 
 
 def by_part(
@@ -105,7 +104,7 @@ def by_part(
         for name, terms in _terms(part.rows, by):
             found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
             rows.append(counts.row(name, found, part=part.name))
-    return pl.DataFrame(rows, schema=ROWS, orient="row")
+    return table(rows)
 
 
 def _terms(answers: pl.DataFrame, by: By) -> Iterator[tuple[str, pl.DataFrame]]:

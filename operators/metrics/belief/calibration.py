@@ -25,10 +25,11 @@ from factsweep.operators.schemas import SETTING, columns
 from factsweep.operators.seeds import generator
 
 BINS = columns("bins", *SETTING)
+_GAP = pl.col("confidence") - pl.col("correct").cast(pl.Float64)
 
 
 def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
-    """Sort the prompts by confidence, descending, and cut them into bins of equal size.
+    """Sort the prompts by confidence, descending, and cut them into bins of equal size (BINS).
 
     Bin 1 is the most confident one. Sizes differ by at most 1; with fewer prompts than bins, each
     prompt is a bin. Equal confidences are ordered by prompt_id.
@@ -94,9 +95,7 @@ def ovconf_terms(calibration: pl.DataFrame) -> pl.DataFrame:
     Source: BELIEF, section 2.4, equation 2, an average over bins, which is the same whatever the
     bins. The paper prints the weights |P(i)|/M, which are no weights; here they are |P(i)|/|P|.
     """
-    return pair_terms(
-        calibration, (pl.col("confidence") - pl.col("correct").cast(pl.Float64)).sum(), pl.len()
-    )
+    return pair_terms(calibration, _GAP.sum(), pl.len())
 
 
 def brier_terms(calibration: pl.DataFrame) -> pl.DataFrame:
@@ -104,8 +103,7 @@ def brier_terms(calibration: pl.DataFrame) -> pl.DataFrame:
 
     Source: Brier 1950; not in the paper.
     """
-    squared = (pl.col("confidence") - pl.col("correct").cast(pl.Float64)) ** 2
-    return pair_terms(calibration, squared.sum(), pl.len())
+    return pair_terms(calibration, (_GAP**2).sum(), pl.len())
 
 
 def by_confidence(calibration: pl.DataFrame) -> pl.DataFrame:
@@ -123,20 +121,14 @@ def bin_index(n: int, n_bins: int) -> IntArray:
 def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatArray:
     """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
 
-    The prompts of a round are written out, as often as they were taken, in the order of
-    `by_confidence`, and cut again into bins of equal size: a prompt that was taken several times
-    may stand in two bins. Every row of `weights` must sum to the number of prompts.
+    A prompt that was taken several times is there as often, and may stand in two bins of equal
+    size. Every row of `weights` must sum to the number of prompts.
     """
     n_rounds, n = weights.shape
-    gaps = (
-        ordered.select(pl.col("confidence") - pl.col("correct").cast(pl.Float64))
-        .to_series()
-        .to_numpy()
-    )
+    gaps = ordered.select(_GAP).to_series().to_numpy()
     taken = np.repeat(np.tile(gaps, n_rounds), weights.ravel()).reshape(n_rounds, n)
     starts = np.flatnonzero(np.diff(bin_index(n, n_bins), prepend=-1))
-    gap_sums: FloatArray = np.add.reduceat(taken, starts, axis=1)
-    mean_gaps: FloatArray = np.abs(gap_sums).sum(axis=1) / n
+    mean_gaps: FloatArray = np.abs(np.add.reduceat(taken, starts, axis=1)).sum(axis=1) / n
     return mean_gaps
 
 
@@ -157,10 +149,7 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
 def bootstrap_ece(
     calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
 ) -> Estimate:
-    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again.
-
-    The unit that is resampled is the prompt: there is one per pair.
-    """
+    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again."""
     rows = numbered(calibration)
     weights = drawn_prompts(rows, seed, n_rounds)
     return estimate(in_rounds(rows, weights, lambda each, of: ece_rounds(each, of, n_bins)))
@@ -221,9 +210,8 @@ AUROC = Metric(
 def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
 
-    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key. The
-    result (prompt_id, confidence; sorted) has the prompts that have both. An empty answer matches
-    nothing: an empty greedy answer has confidence 0, and an empty sample counts as a miss.
+    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key.
+    Columns: prompt_id (those in both), confidence. An empty answer matches nothing.
 
     Source: BELIEF-ICL, section 3.2, item 3.
 
@@ -254,8 +242,7 @@ def ovconf_by_length(
 
     The slice is `tokens=1` and so on. The confidence in an answer is the probability of its whole
     token sequence, exp(logprob). `canary` has prompt_id, n_tokens and logprob (natural logarithm,
-    summed); `answers` prompt_id, relation_id, pair_id and correct. A prompt that lacks either is
-    in no group, so n_failed is 0; a group without prompts has a null.
+    summed). A prompt that lacks either is in no group, so n_failed is 0.
 
     Source: BELIEF, section 6.2, item 1, and footnote 15.
 

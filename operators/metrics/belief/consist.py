@@ -22,10 +22,9 @@ def consist_terms(
 ) -> pl.DataFrame:
     r"""Give each pair the share (0 to 1) of its unordered prompt pairs whose answers match, over 1.
 
-    Pairs with fewer than two answered prompts are left out. `by` is "match" (one answer contains
-    the other) or "equality" (encoder models: the same token). An empty answer (null key) matches
-    nothing, not even another one. Needs the columns relation_id, pair_id and key. `within` names
-    columns: only prompts of a pair that agree in them are compared.
+    `by` is "match" (one answer contains the other) or "equality" (encoder models: the same token).
+    An empty answer (null key) matches nothing. Pairs with fewer than two answered prompts are left
+    out. Only prompts that agree in the columns of `within` are compared.
 
     Source: BELIEF, section 2.3, equation 1, and BELIEF-ICL, section 3.2, item 2. The equation
     sums over ordered pairs but divides by the number of unordered ones: this is the unordered
@@ -49,10 +48,10 @@ def share_of_matches(counts: pl.DataFrame) -> pl.DataFrame:
 def match_counts(
     answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
 ) -> pl.DataFrame:
-    r"""Count for each pair the unordered prompt pairs, and those whose answers match.
+    """Count for each pair the unordered prompt pairs, and those whose answers match.
 
-    Columns: relation_id, pair_id, n_matches, n_compared; sorted by the text of the ids. Only
-    prompts that agree in the columns of `within` are compared.
+    Columns: relation_id, pair_id, n_matches, n_compared; sorted by the ids; arguments of
+    `consist_terms`.
     """
     pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
     n_held = int(held.max(initial=0)) + 1

@@ -35,9 +35,8 @@ def coverage_maximum(answers: pl.DataFrame) -> float | None:
     """Give the share of pairs (0 to 1) that are known under their relation's best template.
 
     The best template of a relation is the one with the most correct pairs; a pair is correct under
-    a template if any of its subject names is answered correctly. Micro-averaged: the relations'
-    correct pairs, over all pairs with any answer. Needs the columns relation_id, pair_id,
-    template_id and correct.
+    a template if any of its subject names is answered correctly. Micro-averaged over all pairs with
+    any answer.
 
     Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
 
@@ -56,10 +55,7 @@ def coverage_maximum(answers: pl.DataFrame) -> float | None:
 
 
 def template_hits(answers: pl.DataFrame) -> pl.DataFrame:
-    """Say for each pair and template whether any subject name's answer is correct (`hit`).
-
-    One row per pair and template that has an answer; ids as text.
-    """
+    """Say for each pair and template with an answer whether any name's is correct (`hit`)."""
     cell = ("relation_id", "pair_id", "template_id")
     hits = answers.group_by(cell).agg(hit=pl.col("correct").any())
     return hits.with_columns(pl.col(cell).cast(pl.String))

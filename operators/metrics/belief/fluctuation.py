@@ -31,9 +31,8 @@ def fluctuation(
 ) -> Fluctuation:
     """Give range and SD (accuracy, 0 to 1) over random choices of one prompt per pair.
 
-    `draw="template"` draws one template per relation, then a subject name per pair;
-    `draw="pair"` draws a prompt for each pair by itself. Needs the columns relation_id, pair_id,
-    template_id and correct.
+    `draw="template"` draws one template per relation, then a subject name per pair; `draw="pair"`
+    draws a prompt for each pair by itself.
 
     Source: BELIEF, section 2.2, "Fluctuation of accuracy". Its text describes `pair`, but its
     figures (SD 0.0350 for 24,643 pairs) need `template`: independent draws give 0.003 at most.

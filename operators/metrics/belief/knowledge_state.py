@@ -12,6 +12,7 @@ the states are a partition, the first of STATES that holds:
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -72,11 +73,11 @@ class Thresholds:
 
 
 def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    r"""Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
+    """Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
 
     `samples` has one row per sampled answer (prompt_id, relation_id, pair_id, key), `labels` one
-    per object label (pair_id, key). Sorted by prompt_id. A sample is right as a greedy answer is
-    (BELIEF, section 3.2, item 1).
+    per object label (pair_id, key). A sample is right as a greedy answer is (BELIEF, section 3.2,
+    item 1).
     """
     counts = correct(samples, labels).group_by("prompt_id", *_FACT)
     found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
@@ -90,10 +91,9 @@ def evidence(
 ) -> pl.DataFrame:
     """Gather what a run says about each fact with an answer: one row per pair (columns: EVIDENCE).
 
-    `answers` has one row per prompt with an answer (relation_id, pair_id, correct), `sampled` the
-    columns SAMPLED, `calibration` relation_id, pair_id and confidence. `share` is the share of the
-    pair's prompts that are answered correctly, `confidence` the mean over its prompts in
-    `calibration`; what was not measured of a pair is null. Sorted by relation and pair.
+    `answers` has one row per prompt with an answer, `sampled` the columns SAMPLED. `share` is the
+    share of the pair's prompts that are answered correctly, `confidence` the mean over its prompts
+    in `calibration`; what was not measured of a pair is null.
     """
     none = pl.DataFrame(schema=EVIDENCE)
     further = (none if sampled is None else sampled, none if calibration is None else calibration)
@@ -109,9 +109,8 @@ def state_changes(
 ) -> pl.DataFrame:
     """Set each fact's states in two runs side by side (columns: CHANGES).
 
-    `first` and `second` have the columns EVIDENCE; facts that only one of them has are left out,
-    and evidence of a kind that only one of them has of a fact counts in neither. `change` is null,
-    or
+    Facts that only one of them (columns: EVIDENCE) has are left out, and evidence of a kind that
+    only one of them has of a fact counts in neither. `change` is null, or
 
     - gained, lost: right under some prompt in the second run alone, in the first alone;
     - firmer, looser: known robustly in the second run alone, in the first alone, and right under
@@ -121,8 +120,8 @@ def state_changes(
     both = next(runs).join(next(runs), on=_FACT, suffix="_second")
     measured = both.select(
         *_FACT,
-        before=_state(thresholds, shared=True),
-        after=_state(thresholds, "_second", shared=True),
+        before=_state(thresholds),
+        after=_state(thresholds, "_second"),
         share_before="share",
         share_after="share_second",
     )
@@ -132,8 +131,7 @@ def state_changes(
 def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
     """Count the facts by their states before and after, over all and by relation (columns: MOVES).
 
-    `changes` has the columns CHANGES. Moves that no fact made have no row; relation_id is null over
-    all; in the order of STATES.
+    Columns in: CHANGES. Moves that no fact made have no row; relation_id is null over all.
     """
     everything = changes.with_columns(relation_id=pl.lit(None, pl.String))
     moves = pl.concat([everything, changes]).group_by("relation_id", "before", "after")
@@ -149,43 +147,33 @@ def _by_fact(rows: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
     return rows.group_by(pl.col(_FACT).cast(pl.String)).agg(values)
 
 
-def _state(thresholds: Thresholds, run: str = "", *, shared: bool = False) -> pl.Expr:
-    """The state of a run's fact; `shared`: from evidence that both runs have."""
-    share, right, confidence = (
-        pl.col(f"{name}{run}") for name in ("share", "n_right_samples", "confidence")
+def _state(thresholds: Thresholds, run: str = "") -> pl.Expr:
+    """The state of a run's fact, from evidence that both runs have."""
+    share = pl.col(f"share{run}")
+    least = {
+        "n_right_samples": thresholds.min_right_samples,
+        "confidence": thresholds.confident,
+    }
+    sampled, confident = (
+        (pl.col(f"{name}{run}") >= bound)
+        & pl.all_horizontal(pl.col(name, f"{name}_second").is_not_null())
+        for name, bound in least.items()
     )
-    sampled, confident = right >= thresholds.min_right_samples, confidence >= thresholds.confident
-    if shared:
-        sampled &= pl.all_horizontal(
-            pl.col("n_right_samples", "n_right_samples_second").is_not_null()
-        )
-        confident &= pl.all_horizontal(pl.col("confidence", "confidence_second").is_not_null())
-    return (
-        pl.when(share >= thresholds.robust_share)
-        .then(pl.lit(STATES[0], STATE))
-        .when(share > 0)
-        .then(pl.lit(STATES[1], STATE))
-        .when(sampled)
-        .then(pl.lit(STATES[2], STATE))
-        .when(confident)
-        .then(pl.lit(STATES[3], STATE))
-        .otherwise(pl.lit(STATES[4], STATE))
-    )
+    holds = (share >= thresholds.robust_share, share > 0, sampled, confident, pl.lit(True))
+    states = (pl.lit(state, STATE) for state in STATES)
+    return pl.coalesce(pl.when(so).then(state) for so, state in zip(holds, states, strict=True))
 
 
 def _change() -> pl.Expr:
     before, after = pl.col("share_before") > 0, pl.col("share_after") > 0
     robust_before, robust_after = (pl.col(name) == STATES[0] for name in ("before", "after"))
-    return (
-        pl.when(after & ~before)
-        .then(pl.lit("gained"))
-        .when(before & ~after)
-        .then(pl.lit("lost"))
-        .when(robust_after & ~robust_before)
-        .then(pl.lit("firmer"))
-        .when(robust_before & ~robust_after)
-        .then(pl.lit("looser"))
-    )
+    holds = {
+        "gained": after & ~before,
+        "lost": before & ~after,
+        "firmer": robust_after & ~robust_before,
+        "looser": robust_before & ~robust_after,
+    }
+    return pl.coalesce(pl.when(so).then(pl.lit(change)) for change, so in holds.items())
 
 
 SHARING = schema("run text, other text, n_covered int, n_shared int, sharing float")
@@ -196,9 +184,8 @@ def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
 
     A run covers the prompts that it answers correctly; two runs are compared on the prompts that
     both have an answer to. `runs` gives a name and a table (prompt_id, correct) each, and is read
-    one at a time. The result is the matrix in long form: run, other, n_covered (by `run`), n_shared
-    (by both), sharing = n_shared / n_covered, null where the run covers nothing. Models and
-    settings of one benchmark have the same prompt ids and can stand side by side.
+    one at a time. Columns: run, other, n_covered (by `run`), n_shared (by both), sharing = n_shared
+    / n_covered, null where the run covers nothing.
 
     Source: BELIEF, section 6.3, Figure 2 (2025: section 6.4, Figure 4).
 
@@ -218,14 +205,8 @@ def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     answered = [column.is_not_null().to_numpy() for column in wide]
     covered = [column.fill_null(False).to_numpy() for column in wide]
     rows = [
-        (
-            names[i],
-            names[j],
-            int(np.count_nonzero(covered[i] & answered[j])),
-            int(np.count_nonzero(covered[i] & covered[j])),
-        )
-        for i in range(len(names))
-        for j in range(len(names))
+        (names[i], names[j], *(np.count_nonzero(covered[i] & of[j]) for of in (answered, covered)))
+        for i, j in product(range(len(names)), repeat=2)
     ]
     share = pl.when(pl.col("n_covered") > 0).then(pl.col("n_shared") / pl.col("n_covered"))
     counts = pl.DataFrame(rows, schema=list(SHARING)[:4], orient="row")

@@ -93,11 +93,10 @@ def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
     """Count for each pair how often an alias beats the label: one row per pair and metric.
 
     `label_probabilities` has a row for each prompt and each label of a right object that is a
-    single token: relation_id, pair_id, template_id, subject_index, object_id, label_index (0: the
-    label; others: aliases) and probability. It may be a part of the pairs. Columns: relation_id,
-    pair_id, metric, n_units (facts that have aliases), n_gaining (units where some alias gains),
-    n_aliases and n_gains. Where the original (index 0) is missing, there is nothing to compare
-    with. A tie is no gain.
+    single token (label_index 0: the label; others: aliases). Columns: relation_id, pair_id, metric,
+    n_units (facts that have aliases), n_gaining (units where some alias gains), n_aliases and
+    n_gains. Where the original (index 0) is missing, there is nothing to compare with. A tie is no
+    gain.
     """
     compared = {
         "extended_subject": _gains(

@@ -39,22 +39,25 @@ def entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
 def consist_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """For each fact of both languages the share of pairs of prompts that name the same entity.
 
-    One prompt of a pair is in each language. An answer without an entity agrees with none. Both
-    tables need relation_id, pair_id and entity_id; the result has the columns TERMS.
+    One prompt of a pair is in each language. An answer without an entity agrees with none.
 
     >>> row = {"relation_id": "P36", "pair_id": "P36.Q40"}
     >>> german = pl.DataFrame([{**row, "entity_id": "Q1741"}, {**row, "entity_id": None}])
     >>> consist_terms(german, german)["numerator"].to_list()
     [0.25]
     """
-    counts = [each.group_by(*FACT, "entity_id").len("n") for each in (first, second)]
-    same = counts[0].join(counts[1], on=[*FACT, "entity_id"])  # nulls join nothing
-    same = same.group_by(FACT).agg(n_same=(pl.col("n").cast(pl.Int64) * pl.col("n_right")).sum())
-    totals = [each.group_by(FACT).len("n") for each in (first, second)]
-    facts = totals[0].join(totals[1], on=FACT).join(same, on=FACT, how="left")
-    n_pairs = pl.col("n").cast(pl.Int64) * pl.col("n_right")
-    share = pl.col("n_same").fill_null(0) / n_pairs
+    same = _pairs_of(first, second, *FACT, "entity_id")  # nulls join nothing
+    same = same.group_by(FACT).agg(n_same=pl.sum("n_pairs"))
+    facts = _pairs_of(first, second, *FACT).join(same, on=FACT, how="left")
+    share = pl.col("n_same").fill_null(0) / pl.col("n_pairs")
     return pair_terms(facts, share.sum(), pl.lit(1.0))
+
+
+def _pairs_of(first: pl.DataFrame, second: pl.DataFrame, *same: str) -> pl.DataFrame:
+    """How many pairs of rows, one of each table, have the same in these columns: n_pairs."""
+    one, other = (each.group_by(same).len("n") for each in (first, second))
+    n_pairs = pl.col("n").cast(pl.Int64) * pl.col("n_right")
+    return one.join(other, on=same).select(*same, n_pairs=n_pairs)
 
 
 def known(answers: pl.DataFrame, known_share: float = 0.5) -> pl.DataFrame:
@@ -83,10 +86,10 @@ def across_languages(
 ) -> pl.DataFrame:
     """Every ordered pair of languages (columns: ACROSS), on the facts that both asked.
 
-    `languages` has the answers in each: relation_id, pair_id, entity_id, correct; a pair_id stands
-    for the same fact in all. `sharing` is the share of what is known in the language that is known
-    in the other, `consist` the mean over facts of `consist_terms`, both with 95 % intervals of
-    facts drawn within their relations. Null: nothing is known, or no fact is in both.
+    `languages` has the answers in each (relation_id, pair_id, entity_id, correct). `sharing` is the
+    share of what is known in the language that is known in the other, `consist` the mean over facts
+    of `consist_terms`, both with 95 % intervals of facts drawn within their relations. Null:
+    nothing is known, or no fact is in both.
 
     Source: BELIEF, section 6.3, for sharing, and section 2.3 for consistency, over languages in
     place of models and templates.

@@ -91,8 +91,7 @@ def _rounds(facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int
         matrix = pl.concat(sides, how="horizontal").to_numpy()
         sums = sums + resampled_sums(matrix, seed, relation, n_rounds)
     numerators, denominators = sums[:, 0::2], sums[:, 1::2]
-    found: FloatArray = numerators / denominators
-    return found
+    return numerators / denominators
 
 
 def _reach(rounds: FloatArray) -> FloatArray:

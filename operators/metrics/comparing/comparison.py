@@ -51,13 +51,12 @@ _UNTESTED = "coverage_maximum"
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
 
-    `paired` has the columns PAIRED (module `paired_terms`). difference = second − first, in the
-    metric's unit, with its 95 % interval (module `bootstrap`: every round draws the same pairs for
-    both runs). `p` is two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and
-    `sign_flip` over the pairs for the rest. `p_holm` is corrected within a family: the metrics over
-    all are one, and the relations of each metric another. `effect_size` is Cohen's h, of shares
-    alone; for `design_effect` see its module. `n_pairs` and `n_prompts` count what both runs have.
-    Null: undefined, `n_prompts` where facts are paired.
+    `paired` has the columns PAIRED (module `paired_terms`). difference = second − first, with its
+    95 % interval (module `bootstrap`: every round draws the same pairs for both runs). `p` is
+    two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and `sign_flip` over the
+    pairs for the rest. `p_holm` is corrected within a family (`corrected`). `effect_size` is
+    Cohen's h, of shares alone. `n_pairs` and `n_prompts` count what both runs have. Null:
+    undefined, `n_prompts` where facts are paired.
     """
     found = []
     for rows in paired.partition_by("metric", maintain_order=True):
@@ -82,9 +81,8 @@ def compare_ranked(
     """Compare `ece` and `auroc` over everything: two rows of COMPARISON.
 
     They order the prompts and are no sums over pairs, so they have an interval but neither test nor
-    design effect. Both tables need prompt_id, relation_id, pair_id, confidence and correct; prompts
-    with a confidence in both count, or all of the facts of both (`unit`). No interval where a pair
-    has several (encoder models): rounds would resample prompts.
+    design effect. Prompts with a confidence in both runs count, or all of the facts of both
+    (`unit`). No interval where a pair has several (encoder models): rounds would resample prompts.
     """
     runs = [numbered(each) for each in in_both(first, second, unit)]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
@@ -109,22 +107,21 @@ def compare_ranked(
 def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     """Count the facts that only one of two runs knows, over all and by relation: the table FACTS.
 
-    `paired` has the columns PAIRED. Known is a fact that is right under some prompt
-    (`coverage_oracle`), or under enough of them (`coverage_robust`). `p_exact` and `p_mid` are
-    those of `mcnemar`, uncorrected.
+    Columns in: PAIRED. Known is a fact that is right under some prompt (`coverage_oracle`), or
+    under enough of them (`coverage_robust`). The p-values are those of `mcnemar`, uncorrected.
     """
     facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
     everything = facts.with_columns(relation_id=pl.lit(None, pl.String))
     counts = (
-        pl.concat([everything, facts.sort("relation_id")])
-        .group_by("metric", "relation_id", maintain_order=True)
+        pl.concat([everything, facts])
+        .group_by("metric", "relation_id")
         .agg(
             n_pairs=pl.len(),
             n_gained=(pl.col("second") > pl.col("first")).sum(),
             n_lost=(pl.col("second") < pl.col("first")).sum(),
         )
-        .sort("metric", "relation_id")
     )
+    counts = counts.sort("metric", "relation_id")
     rows = [(*row, *mcnemar(*row[-2:])) for row in counts.iter_rows()]
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 

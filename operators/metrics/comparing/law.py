@@ -19,7 +19,7 @@ POWER, HALF_LIFE = "error falls as a power", "half-life"
 LAWS = schema("law text, value float, ci_low float, ci_high float, n_runs int, furthest float")
 _LEVEL = 0.95
 _FEWEST = 4  # runs; a line goes through any two
-_NONE = 1e-9  # a slope of this size is what rounding leaves, which differs from CPU to CPU
+_NONE = 1e-9  # what rounding, which differs from CPU to CPU, leaves of a difference of 0
 FloatArray = NDArray[np.float64]
 
 
@@ -51,11 +51,11 @@ def laws(terms: pl.DataFrame, at: dict[str, float]) -> pl.DataFrame:
         one = float(norm.isf((1 - _LEVEL) / 2))
         if (x > 0).all():
             line = _line(np.log(x), np.log(1 - values), covariance, -1 / (1 - values))
-            if line.furthest <= bound and line.slope + one * line.error < -_NONE:
+            if line.furthest <= bound and line.slope + one * line.error < 0:
                 low, high = (-line.slope + end * line.error for end in (-one, one))
                 found.append((POWER, -line.slope, low, high, len(labels), line.furthest))
         line = _line(x, np.log2(values), covariance, 1 / (values * np.log(2)))
-        if line.furthest <= bound and line.slope + one * line.error < -_NONE:
+        if line.furthest <= bound and line.slope + one * line.error < 0:
             ends = (-1 / (line.slope + end * line.error) for end in (-one, 0, one))
             low, value, high = ends
             found.append((HALF_LIFE, value, low, high, len(labels), line.furthest))
@@ -70,6 +70,6 @@ def _line(x: FloatArray, y: FloatArray, covariance: FloatArray, slopes: FloatArr
     rest = np.eye(len(x)) - design @ fit
     off, spread = np.abs(rest @ y), np.sqrt(np.diag(rest @ of_y @ rest.T).clip(0))
     far = np.divide(off, spread, out=np.where(off > _NONE, np.inf, 0.0), where=spread > 1e-12)
-    slope = fit[1]
-    error = np.sqrt(max(0.0, slope @ of_y @ slope))
-    return _Line(float(slope @ y), float(error), float(far.max()))
+    slope, error = float(fit[1] @ y), np.sqrt(max(0.0, fit[1] @ of_y @ fit[1]))
+    is_flat = abs(slope) * np.ptp(x) < _NONE
+    return _Line(0.0 if is_flat else slope, float(error), float(far.max()))

@@ -78,8 +78,7 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
         InputError: a metric has no better direction.
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
-    turns: tuple[Outcome, ...] = ("regression", "improvement")
-    for outcome in turns:
+    for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
         reasons = found.filter(verdict=outcome)["reason"].to_list()
         if reasons:
             more = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)

@@ -72,9 +72,8 @@ def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.D
 def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
     """Of each measure `kendall_tau` and `kendall_tau_sd`, over the folds (table ROWS).
 
-    `taus` has the columns AGREEMENT; of it the chosen configurations over all clozes count. The
-    slice is `measure=…`. The standard deviation divides by the number of folds; the paper does not
-    say. Null: some fold has no tau.
+    Of `taus` (columns: AGREEMENT) the chosen configurations over all clozes count. The standard
+    deviation divides by the number of folds; the paper does not say. Null: some fold has no tau.
 
     Source: the paper, Table 3.
     """
@@ -86,9 +85,9 @@ def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
         n=pl.col("n").sum(),
     )
     rows = [
-        Row(None, f"measure={measure}", metric, value, None, None, n, 0)
+        _row(measure, metric, value, n)
         for measure, mean, sd, n in found.iter_rows()
-        for metric, value in ((KENDALL_TAU.name, mean), (KENDALL_TAU_SD.name, sd))
+        for metric, value in ((KENDALL_TAU, mean), (KENDALL_TAU_SD, sd))
     ]
     return table(rows)
 
@@ -102,12 +101,11 @@ def robustness_rows(taus: pl.DataFrame) -> pl.DataFrame:
     Source: the paper, Table 4.
     """
     found = taus.group_by("measure", maintain_order=True).agg(pl.mean("tau"), pl.max("n"))
-    return table(
-        [
-            Row(None, f"measure={measure}", ROBUSTNESS_TAU.name, tau, None, None, n, 0)
-            for measure, tau, n in found.iter_rows()
-        ]
-    )
+    return table([_row(measure, ROBUSTNESS_TAU, *of) for measure, *of in found.iter_rows()])
+
+
+def _row(measure: str, metric: Metric, value: float | None, n: int) -> Row:
+    return Row(None, f"measure={measure}", metric.name, value, None, None, n, 0)
 
 
 KENDALL_TAU = Metric("kendall_tau", better="higher", range=(-1, 1))
@@ -149,17 +147,14 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
 def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     """How alike facts rank in flawed and in corrected sentences, for each configuration.
 
-    `clozes` has the columns `preference.VALUES`: of each fact, cloze 0 is the flawed sentence
-    and 1 its correction. Columns: ROBUSTNESS; `tau` is Kendall's tau-b over the facts that have
-    both, `n` counts them.
+    Columns in: `preference.VALUES`, cloze 0 being the flawed sentence of a fact and 1 its
+    correction. Columns out: ROBUSTNESS; `tau` is Kendall's tau-b over the `n` facts that have both.
 
     Source: the paper, section 4.3.
     """
-    names_of = ["measure", "hyperparameters"]
-    of_cloze = pl.col("value").filter
+    names_of, value = ["measure", "hyperparameters"], pl.col("value")
     wide = clozes.group_by(*names_of, "pair_id", maintain_order=True).agg(
-        flawed=of_cloze(pl.col("cloze") == 0).mean(),
-        corrected=of_cloze(pl.col("cloze") == 1).mean(),
+        flawed=value.filter(cloze=0).mean(), corrected=value.filter(cloze=1).mean()
     )
     found = [
         (*names, tau_b(facts["flawed"].to_list(), facts["corrected"].to_list()), facts.height)

@@ -49,8 +49,7 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
         [token.strip() in labels[pair_id] for token in tokens]
         for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
     ]
-    most = max(map(len, found), default=0)
-    return _best_of_first(continued, found, "precision", "n={}", up_to(N_GRID, most))
+    return _best_of_first(continued, found, "precision", "n={}", N_GRID)
 
 
 def of_texts(
@@ -61,18 +60,16 @@ def of_texts(
     Each pair of texts is compared once, however often it occurs.
     """
     rows = list(continued.select("pair_id", "texts").iter_rows())
-    pairs = list(
-        dict.fromkeys(
-            (label, text) for pair_id, texts in rows for text in texts for label in labels[pair_id]
-        )
+    all_pairs = (
+        (label, text) for pair_id, texts in rows for text in texts for label in labels[pair_id]
     )
+    pairs = list(dict.fromkeys(all_pairs))
     scores = dict(zip(pairs, alike(pairs), strict=True))
     found = [
         [max(scores[label, text] for label in labels[pair_id]) for text in texts]
         for pair_id, texts in rows
     ]
-    most = max(map(len, found), default=0)
-    return _best_of_first(continued, found, measure, "width={}", up_to(widths, most))
+    return _best_of_first(continued, found, measure, "width={}", widths)
 
 
 def of_judged(
@@ -80,11 +77,9 @@ def of_judged(
 ) -> pl.DataFrame:
     """Whether a judge finds one of the first continuations correct, for each width (VALUES).
 
-    `clozes` has the text of each prompt. A cloze is judged on the verdicts that could be read;
-    without any, its value is null.
+    `clozes` has the text of each prompt. A cloze without a verdict that could be read has no value.
     """
-    widest = JUDGE_WIDTHS[-1]
-    first = pl.col("texts").list.head(widest)
+    first = pl.col("texts").list.head(JUDGE_WIDTHS[-1])
     rows = list(continued.select("prompt_id", "pair_id", first).iter_rows())
     asked = [
         (clozes[prompt_id], labels[pair_id], text)
@@ -93,8 +88,7 @@ def of_judged(
     ]
     verdicts = iter(judge(asked))
     found = [[next(verdicts) for _ in texts] for _, _, texts in rows]
-    most = max(map(len, found), default=0)
-    return _best_of_first(continued, found, "judge", "width={}", up_to(JUDGE_WIDTHS, most))
+    return _best_of_first(continued, found, "judge", "width={}", JUDGE_WIDTHS)
 
 
 def _best_of_first(
@@ -102,24 +96,16 @@ def _best_of_first(
     found: Sequence[Sequence[float | None]],
     measure: str,
     name: str,
-    grid: Iterator[int],
+    grid: Sequence[int],
 ) -> pl.DataFrame:
     """The best of the first n of each row's values, for each n; null without any."""
     best = [list(accumulate(each, _better)) for each in found]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
-    last = pl.col("best").list.len().cast(pl.Int64) - 1
-    parts = [
-        values(
-            rows,
-            measure,
-            name.format(n),
-            pl.col("best").list.get(
-                pl.min_horizontal(pl.lit(n - 1, pl.Int64), last), null_on_oob=True
-            ),
-        )
-        for n in grid
-    ]
-    return pl.concat([VALUES.to_frame(), *parts])
+    parts = [VALUES.to_frame()]
+    for n in up_to(grid, max(map(len, found), default=0)):
+        best_of_n = pl.col("best").list.head(n).list.last()
+        parts.append(values(rows, measure, name.format(n), best_of_n))
+    return pl.concat(parts)
 
 
 def _better(one: float | None, other: float | None) -> float | None:
@@ -181,9 +167,8 @@ def baselines(
 ) -> pl.DataFrame:
     """The mean over facts of each measure of continuations (table ROWS).
 
-    `clozes` has the columns `preference.VALUES`. `precision_at_n` has a row for each n of
-    NUMBERS that is in the grid; the other measures have one for the largest width, which stands in
-    the variant (`width=5`). A cloze without a value, such as one that the judge gave no verdict on,
+    `precision_at_n` has a row for each n of NUMBERS that is in the grid; the other measures have
+    one for the largest width, which stands in the variant (`width=5`). A cloze without a value
     counts in `n_failed`. Slices: each relation.
     """
     rows: list[Row] = []

@@ -36,11 +36,7 @@ def knowledge(aggregation: Aggregation, n: int) -> pl.Expr:
 
 
 def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -> pl.DataFrame:
-    """K(f): the mean over a fact's clozes, as terms of a mean over facts.
-
-    `preferred` is the canonical table. Columns: TERMS, one row per fact that has
-    n distractors after each of its clozes.
-    """
+    """K(f): the mean over a fact's clozes, as terms (TERMS) of a mean over facts (`with_n`)."""
     return pair_terms(with_n(preferred, n), knowledge(aggregation, n).mean(), pl.lit(1))
 
 

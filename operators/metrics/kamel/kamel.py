@@ -1,6 +1,6 @@
 """All KAMEL metrics of one model in one setting, as rows of the metrics table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import NamedTuple, get_args
 
@@ -14,7 +14,6 @@ from factsweep.operators.metrics.kamel.macro import (
     PRECISION,
     RECALL,
     Labels,
-    Macro,
     macros,
     precision_recall,
 )
@@ -25,14 +24,14 @@ from factsweep.operators.metrics.kamel.year_error import (
     year_errors,
 )
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import ROWS, Row, counted_pairs
+from factsweep.operators.metrics.shared.rows import Row, counted_pairs, table
 
 
 def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Answer each query of `asked` with its relation's most frequent answer: pair_id, text.
 
-    Both are tables of pairs. An answer counts once per query; of equally frequent ones, the first
-    by its text is taken. A relation without training queries has no answers.
+    An answer counts once per query; of equally frequent ones, the first by its text is taken. A
+    relation without training queries has no answers.
 
     Source: KAMEL, section 4.2, "Detailed Analysis" (an F1 of 9.7 %).
 
@@ -113,17 +112,16 @@ def kamel(
     sources = {"": answers, "baseline_": most_frequent_answers(train, asked)}
     compared = list(product(get_args(Matching), get_args(Labels)))
     scores = {
-        prefix: [
-            precision_recall(given, asked, matching=m, labels=labels) for m, labels in compared
-        ]
+        prefix: {
+            _variant(how, of): precision_recall(given, asked, matching=how, labels=of)
+            for how, of in compared
+        }
         for prefix, given in sources.items()
     }
-    variants = [_variant(*each) for each in compared]
     rows: list[Row] = []
     for part, (prefix, tables) in product(_parts(asked), scores.items()):
-        rows += _rows(tables, variants, part, prefix, seed, n_rounds)
-    rows += _year_rows(answers, asked, seed, n_rounds)
-    return pl.DataFrame(rows, schema=ROWS, orient="row")
+        rows += _rows(tables, part, prefix, seed, n_rounds)
+    return table(rows + _year_rows(answers, asked, seed, n_rounds))
 
 
 def _variant(matching: Matching, labels: Labels) -> str | None:
@@ -150,38 +148,27 @@ def _parts(asked: pl.DataFrame) -> Iterator[_Part]:
 
 
 def _rows(
-    tables: list[pl.DataFrame],
-    variants: list[str | None],
-    part: _Part,
-    prefix: str,
-    seed: int,
-    n_rounds: int,
-) -> list[Row]:
-    """The rows of a slice in each variant; that of everything also gives those of the relations."""
+    tables: Mapping[str | None, pl.DataFrame], part: _Part, prefix: str, seed: int, n_rounds: int
+) -> Iterator[Row]:
+    """The rows of a slice by variant; that of everything also gives those of the relations."""
     mine = [
         scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
-        for scores in tables
+        for scores in tables.values()
     ]
     counts = counted_pairs(part.queries, mine[0])
-    rows = []
-    found = macros(mine, seed=seed, n_rounds=n_rounds)
+    found = pooled = macros(mine, seed=seed, n_rounds=n_rounds)
     if part.over_queries:
-        pooled = [scores.with_columns(relation_id=pl.lit("all")) for scores in mine]
-        over_queries = macros(pooled, seed=seed, n_rounds=n_rounds)
-        paper = [(variant or "").startswith("matching=paper") for variant in variants]
-        found = [
-            b if theirs else a for a, b, theirs in zip(found, over_queries, paper, strict=True)
-        ]
-    for (variant, numbers), metric in product(zip(variants, found, strict=True), Macro._fields):
-        if prefix and metric == "f1_relation_mean":
-            continue
-        bootstrapped = getattr(numbers, metric)
-        if part.name is None and metric != "f1_relation_mean":
-            rows += counts.rows(prefix + metric, bootstrapped, variant)
-        else:
-            overall = bootstrapped.overall
-            rows.append(counts.row(prefix + metric, overall, variant=variant, part=part.name))
-    return rows
+        together = [scores.with_columns(relation_id=pl.lit("all")) for scores in mine]
+        pooled = macros(together, seed=seed, n_rounds=n_rounds)
+    for variant, *both in zip(tables, found, pooled, strict=True):
+        numbers = both[(variant or "").startswith("matching=paper")]
+        for metric, each in numbers._asdict().items():
+            if metric == F1_RELATION_MEAN.name and prefix:
+                continue
+            if part.name is None and metric != F1_RELATION_MEAN.name:
+                yield from counts.rows(prefix + metric, each, variant)
+            else:
+                yield counts.row(prefix + metric, each.overall, variant=variant, part=part.name)
 
 
 def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: int) -> list[Row]:

@@ -50,8 +50,8 @@ def year(text: pl.Expr) -> pl.Expr:
 def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     """The error of each query for a date: relation_id, pair_id, error (years; null: no year given).
 
-    `answers` has pair_id and text. Of several right years the nearest counts. Queries without an
-    answer, and those that ask for no date, are left out.
+    Of several right years the nearest counts. Queries without an answer, and those that ask for no
+    date, are left out.
 
     Source: KAMEL, section 4.2, "Detailed Analysis", which does not say how a year is read.
 

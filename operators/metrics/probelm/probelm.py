@@ -142,9 +142,8 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
 
 def _parts(groups: pl.DataFrame, without: Collection[str]) -> Iterator[_Part]:
     """The slices that have groups; relations are cut out of the whole, not listed here."""
-    frames = groups["frame"].unique().sort()
-    whole = [_Part(None, pl.lit(True))]
-    for name, rows in [*whole, *(_Part(f"frame={x}", pl.col("frame") == x) for x in frames)]:
+    frames = (_Part(f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
+    for name, rows in (_Part(None, pl.lit(True)), *frames):
         yield _Part(name, rows)
         mine = groups.filter(rows)["relation_id"]
         for relation in without:

@@ -11,9 +11,8 @@ def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One row for each number of the metrics tables of several seeds.
 
     `value` is the mean over the seeds that have one, `sd` their standard deviation (over n − 1;
-    null of a single one), `n_seeds` how many they are, of `n_asked`. An interval is that of one
-    seed, and null where there are several. `n` is the smallest of the seeds', `n_failed` the
-    largest.
+    null of a single one), `n_seeds` how many they are, of `n_asked`. An interval is null where
+    there are several. `n` is the smallest of the seeds', `n_failed` the largest.
     """
     rows = pl.concat(metrics)
     alone = pl.len() == 1

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,9 +21,8 @@ _MOST_IN_A_ROW = 4
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     """One panel per model, and in it one line per setting; or whatever `panel` and `series` name.
 
-    `bins` has panel, series, mean_confidence and mean_accuracy, one row per bin. A series looks the
-    same in all panels. Below the dashed diagonal a model is overconfident. Of a single panel no
-    title but its own is there.
+    `bins` has panel, series, mean_confidence and mean_accuracy. A series looks the same in all
+    panels. Below the dashed diagonal a model is overconfident.
     """
     panels, names = (
         bins[name].unique(maintain_order=True).to_list() for name in ("panel", "series")
@@ -122,25 +122,17 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     axes = figure.add_subplot()
     axes.set_facecolor("0.85")
     axes.imshow(np.array(square, dtype=float), cmap="Blues", vmin=0, vmax=1)
-    for y, row in enumerate(square):
-        for x, value in enumerate(row):
-            axes.text(
-                x,
-                y,
-                SHORT_SHARE.text(value),
-                ha="center",
-                va="center",
-                fontsize="small",
-                color="white" if value is not None and value > _DARK else "black",
-            )
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
+    for (y, x), value in np.ndenumerate(np.array(square, dtype=object)):
+        colour = "white" if value is not None and value > _DARK else "black"
+        axes.text(x, y, SHORT_SHARE.text(value), color=colour, **look)
     places = range(len(runs))
     axes.set_xticks(places, runs, rotation=90)
     axes.set_yticks(places, runs)
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False, length=0)
     axes.spines[:].set_visible(False)
-    figure.supxlabel(
-        "of what the left one knows,\nthe share that the top one knows", fontsize="small"
-    )
+    said = "of what the left one knows,\nthe share that the top one knows"
+    figure.supxlabel(said, fontsize="small")
     figure.suptitle(title)
     return figure
 

@@ -63,9 +63,8 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     overall = metrics.filter(pl.col("slice").is_null())
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
-    interval = overall.filter(metric="min_at_1").select(
-        *SETTING, _PERCENT.interval().alias("Min@1, 95 %")
-    )
+    ends = _PERCENT.interval().alias("Min@1, 95 %")
+    interval = overall.filter(metric="min_at_1").select(*SETTING, ends)
     return joined(joined(_table(overall), interval, SETTING), counts, SETTING)
 
 
@@ -160,21 +159,18 @@ def _per_measure(
     """
     parts = [metrics.with_columns(source=pl.lit("measured"))]
     if published is not None:
-        theirs = published.filter(table=table).with_columns(source=pl.lit("published"))
-        parts.insert(0, theirs)
+        parts.insert(0, published.filter(table=table).with_columns(source=pl.lit("published")))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
-    keys = ["model", "benchmark", "variant", "measure", "source"]
-    order = pl.col("measure").cast(pl.Enum(list(MEASURES.values())))
-    return (
-        rows.with_columns(
-            measure=_named(pl.col("slice").str.strip_prefix(_MEASURE)),
-            text=_TAU.dashed(pl.col("value")),
-        )
-        .with_columns(pl.col("metric").replace_strict(names))
-        .unique([*keys, "metric"], keep="first", maintain_order=True)
-        .pivot("metric", index=keys, values="text", maintain_order=True)
-        .sort("model", "benchmark", "variant", order, "source", nulls_last=False)
+    cells = rows.with_columns(
+        pl.col("metric").replace_strict(names),
+        measure=_named(pl.col("slice").str.strip_prefix(_MEASURE)),
+        text=_TAU.dashed(pl.col("value")),
     )
+    keys = ["model", "benchmark", "variant", "measure", "source"]
+    order = [*keys[:3], pl.col("measure").cast(pl.Enum(list(MEASURES.values()))), "source"]
+    first = cells.unique([*keys, "metric"], keep="first", maintain_order=True)
+    table_ = first.pivot("metric", index=keys, values="text", maintain_order=True)
+    return table_.sort(order, nulls_last=False)
 
 
 def _named(measure: pl.Expr) -> pl.Expr:

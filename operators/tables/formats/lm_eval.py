@@ -38,11 +38,10 @@ def harness_results(
     """The content of `results_*.json`, in plain JSON values: one number per metric and filter.
 
     `metrics` is the canonical table of one run, `record` its run.json. A benchmark in a setting is
-    a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of
-    its own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
+    a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of its
+    own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
     `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
-    standard error is the width of the 95 % interval / 3.92, "N/A" without one. A metric that is not
-    in `higher_is_better` has no better direction.
+    standard error is the width of the 95 % interval / 3.92, "N/A" without one.
 
     Raises:
         InputError: `metrics` has no rows, or those of several models.
@@ -50,16 +49,16 @@ def harness_results(
     models = metrics["model"].unique().to_list()
     if len(models) != 1:
         raise InputError(f"metrics are of the models {sorted(models)}; give those of one run.")
-    ordered = metrics.sort("benchmark", "setting", "slice", nulls_last=False, maintain_order=True)
+    ordered = metrics.sort(_PLACE, nulls_last=False, maintain_order=True)
     tasks: dict[str, pl.DataFrame] = {}
-    subtasks: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for (benchmark, setting, part), rows in ordered.group_by(_PLACE, maintain_order=True):
-        group = f"{benchmark}_{setting}"
-        name = group if part is None else f"{group}_{str(part).removeprefix('relation=')}"
-        subtasks.setdefault(group, []).extend([name] * (part is not None))
+        name = group = f"{benchmark}_{setting}"
+        if part is not None:
+            name = f"{group}_{str(part).removeprefix('relation=')}"
+            groups.setdefault(group, []).append(name)
         tasks[name] = rows
     results = {name: _task(name, rows) for name, rows in tasks.items()}
-    groups = {group: parts for group, parts in subtasks.items() if parts}
     grouped = {name: results[name] for name in groups if name in results}
     version = record.get("versions", {}).get("factsweep", _UNKNOWN)
     return {

@@ -2,24 +2,16 @@
 
 import polars as pl
 
+from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import HOURS, percent
 
 # One row per span of an engine; `began` and `ended` are in seconds. An engine holds its GPUs of a
 # node between its spans, too; `there` are those of the whole cluster.
-SPANS = pl.Schema(
-    {
-        "run": pl.String(),
-        "engine": pl.String(),
-        "node": pl.String(),
-        "gpus": pl.List(pl.String()),
-        "doing": pl.String(),
-        "began": pl.Float64(),
-        "ended": pl.Float64(),
-        "there": pl.Int64(),
-    }
-)
+SPANS = schema("""
+    run text, engine text, node text, gpus text[], doing text, began float, ended float, there int
+""")
 ANSWERING, LOADING = "answering", "loading"
 _PERCENT = percent(1)
 _LANE = 0.8  # of a lane's height
@@ -63,10 +55,7 @@ def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
 
 def utilisation(spans: pl.DataFrame) -> float:
     """The share of the GPUs' time in which they answer, while there are engines at all."""
-    return _answering(together(spans))
-
-
-def _answering(spans: pl.DataFrame) -> float:
+    spans = together(spans)
     whole = spans.select(pl.max("there") * pl.max("ended")).item()
     return float(_by_run(spans)[ANSWERING].sum() / whole)
 
@@ -101,12 +90,8 @@ def _covered() -> pl.Expr:
     """How many seconds some spans cover together."""
     began, ended = (pl.col(name).sort_by("began") for name in ("began", "ended"))
     before = ended.cum_max().shift(1, fill_value=float("-inf"))
-    return (
-        (ended.cum_max() - pl.max_horizontal(began, before))
-        .clip(lower_bound=0)
-        .sum()
-        .alias("seconds")
-    )
+    more = ended.cum_max() - pl.max_horizontal(began, before)
+    return more.clip(lower_bound=0).sum().alias("seconds")
 
 
 def busy_figure(spans: pl.DataFrame) -> "Figure":
@@ -139,7 +124,7 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.set_ylabel("node: GPU" if len(nodes) > 1 else "GPU")
-    share = _PERCENT.text(_answering(spans))
+    share = _PERCENT.text(utilisation(spans))
     axes.set_title(f"{share} of the GPUs' time answers; hatched: a model loads")
     canvas.below(figure, 5, fontsize=7)
     return figure
@@ -155,10 +140,6 @@ def _colour(number: int) -> tuple[float, float, float]:
     """One of six colours, the next six lighter, and so on."""
     from matplotlib.colors import to_rgb
 
-    red, green, blue = to_rgb(SERIES[number % len(SERIES)][0])
     light = min(0.75, 0.25 * (number // len(SERIES)))
-    return (
-        red + (1 - red) * light,
-        green + (1 - green) * light,
-        blue + (1 - blue) * light,
-    )
+    red, green, blue = (c + (1 - c) * light for c in to_rgb(SERIES[number % len(SERIES)][0]))
+    return red, green, blue

@@ -47,8 +47,8 @@ def gained_and_lost(
 ) -> pl.DataFrame:
     """The facts that only one of two runs knows, over everything and by relation, as texts.
 
-    `facts` has the columns FACTS, `comparison` those of COMPARISON. The difference is the share of
-    facts gained less the share lost; its interval and p are those of the comparison.
+    `facts` has the columns FACTS. The difference is the share of facts gained less the share lost;
+    its interval and p are those of the comparison.
     """
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
@@ -71,9 +71,8 @@ def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
     found = {(before, after): n for _, before, after, n in rows.iter_rows()}
     columns = {after: [found.get((before, after), 0) for before in STATES] for after in STATES}
-    table = pl.DataFrame(
-        {"before": STATES, **columns}, schema_overrides=dict.fromkeys(STATES, pl.Int64)
-    )
+    types = dict.fromkeys(STATES, pl.Int64)
+    table = pl.DataFrame({"before": STATES, **columns}, schema_overrides=types)
     return table.with_columns(all=pl.sum_horizontal(STATES))
 
 
@@ -82,9 +81,9 @@ def changed_facts(
 ) -> pl.DataFrame:
     """The facts that were lost, gained, or got looser or firmer, the largest change first.
 
-    `changes` has the columns CHANGES, `pairs` is the canonical table. Columns: change, relation,
-    pair_id, subject (its first name), objects (the first label of each), before and after (states),
-    right before and right after (the share of the fact's prompts).
+    `changes` has the columns CHANGES, `pairs` is the canonical table. `subject` is its first name,
+    `objects` the first label of each; `right before` and `right after` are shares of the fact's
+    prompts.
     """
     first_labels = pl.element().struct.field("labels").list.first()
     names = pairs.select(
@@ -94,10 +93,8 @@ def changed_facts(
     )
     size = (pl.col("share_after") - pl.col("share_before")).abs()
     rows = changes.drop_nulls("change").join(names, on="pair_id", how="left")
-    ordered = rows.sort(
-        pl.col("change").cast(pl.Enum(_CHANGES)), size, "pair_id", descending=[False, True, False]
-    )
-    return ordered.select(
+    order = [pl.col("change").cast(pl.Enum(_CHANGES)), size, pl.col("pair_id")]
+    return rows.sort(order, descending=[False, True, False]).select(
         "change",
         _labelled(relation_labels),
         "pair_id",

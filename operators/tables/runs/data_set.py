@@ -134,30 +134,23 @@ def sizes(
 
 
 def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
-    """The first manual templates of each relation, each with its first paraphrases.
+    """The first manual templates of each relation, each with its first paraphrases, a row each.
 
-    One row per paraphrase: relation (id and label), manual template, paraphrased template. The
-    papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and a
-    manual template stands alone.
+    The papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and
+    a manual template stands alone.
     """
     manual = facts.templates.filter(pl.col("origin") == "manual")
     first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)
     others = facts.templates.filter(pl.col("origin") != "manual")
-    place = pl.int_range(pl.len()).over("relation_id", "group")
-    paraphrases = others.filter(place < n_paraphrases).drop_nulls("group")
-    return (
-        facts.relations.join(first, on="relation_id", maintain_order="left_right")
-        .join(
-            paraphrases.select("relation_id", "group", paraphrase="text"),
-            on=["relation_id", "group"],
-            how="left",
-            maintain_order="left_right",
-        )
-        .select(
-            named(pl.col("relation_id"), pl.col("label")).alias("relation"),
-            pl.col("text").alias("manual template"),
-            pl.col("paraphrase").alias("paraphrased template"),
-        )
+    place, group = pl.int_range(pl.len()), ["relation_id", "group"]
+    paraphrases = others.filter(place.over(group) < n_paraphrases).drop_nulls("group")
+    second = paraphrases.select(*group, paraphrase="text")
+    rows = facts.relations.join(first, on="relation_id", maintain_order="left_right")
+    rows = rows.join(second, on=group, how="left", maintain_order="left_right")
+    return rows.select(
+        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
+        pl.col("text").alias("manual template"),
+        pl.col("paraphrase").alias("paraphrased template"),
     )
 
 

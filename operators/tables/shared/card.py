@@ -64,9 +64,8 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
 def card(
     metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, own: Sequence[str]
 ) -> pl.DataFrame:
-    """The metrics named in `headings`, over everything, with their intervals.
+    """The metrics named in `headings`, over everything, with their intervals, or with their seeds.
 
-    Where a setting has several seeds, their standard deviation and number stand for the interval.
     `own` are the variants that say how a number was made (`draw`): they stand in its row's name.
     All others say how it was asked, and stand in its column's.
     """

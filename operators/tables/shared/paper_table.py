@@ -87,9 +87,8 @@ def fill(
     cells = joined(_measured(cells, metrics), theirs, PLACE)
     difference = pl.col("measured") - pl.col("published")
     wide = _wide(cells.with_columns(difference=difference), table.heads, names)
-    named = {
-        column: column.format(benchmark=names.get(benchmark, benchmark)) for column in wide.columns
-    }
+    name = names.get(benchmark, benchmark)
+    named = {column: column.format(benchmark=name) for column in wide.columns}
     missing = _missing(_asked(cells, table, set(metrics["model"].drop_nulls())))
     return Filled(wide.rename(named), missing, cells["measured"].count())
 
@@ -104,10 +103,7 @@ def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
     across = pl.DataFrame(places, schema={**texts, "heading": pl.String()}, orient="row")
     cells = down.join(across, how="cross", suffix=" of column", maintain_order="left_right")
     whole = cells.with_columns(pl.coalesce(f"{name} of column", name).alias(name) for name in PLACE)
-    without = [
-        pl.all_horizontal(pl.col(name) == value for name, value in part.items())
-        for part in table.without
-    ]
+    without = (pl.all_horizontal(pl.col(n) == x for n, x in each.items()) for each in table.without)
     return whole.select(
         *PLACE[:1],
         pl.col("benchmark").fill_null(benchmark),

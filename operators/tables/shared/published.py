@@ -30,8 +30,8 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
 
-    The papers draw for each prompt, which here is the variant `scope=prompt`; without it in the
-    variant, its numbers are compared with theirs. Runs without demonstrations belong to both.
+    The papers draw for each prompt, which here is the variant `scope=prompt`. Runs without
+    demonstrations belong to both.
 
     >>> runs = pl.DataFrame({
     ...     "setting": ["zero-shot", "4-random", "4-random"],

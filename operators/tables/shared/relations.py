@@ -55,20 +55,16 @@ def best_and_worst(
     """
     known = shares.join(templates.select("template_id", "relation_id", "text"), on="template_id")
     ranked = known.sort("share", "template_id", descending=[True, False])
-    ends = ranked.group_by("relation_id").agg(
-        best=pl.first("text"),
-        best_share=pl.first("share"),
-        worst=pl.last("text"),
-        worst_share=pl.last("share"),
-        gap=pl.first("share") - pl.last("share"),
-        n=pl.len(),
-    )
-    several = ends.filter(pl.col("n") > 1).join(relations, on="relation_id", how="left")
-    return several.sort("gap", "relation_id", descending=[True, False]).select(
-        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
-        pl.col("best").alias("best template"),
-        _WHOLE.column(pl.col("best_share")).alias("best right"),
-        pl.col("worst").alias("worst template"),
-        _WHOLE.column(pl.col("worst_share")).alias("worst right"),
-        _WHOLE.column(pl.col("gap")).alias("gap"),
-    )
+    first, last = pl.first("share"), pl.last("share")
+    ends = {
+        "best template": pl.first("text"),
+        "best right": first,
+        "worst template": pl.last("text"),
+        "worst right": last,
+        "gap": first - last,
+    }
+    several = ranked.group_by("relation_id").agg(**ends, n=pl.len()).filter(pl.col("n") > 1)
+    rows = several.join(relations, on="relation_id", how="left")
+    relation = named(pl.col("relation_id"), pl.col("label")).alias("relation")
+    rows = rows.sort("gap", "relation_id", descending=[True, False]).select(relation, *ends)
+    return rows.with_columns(_WHOLE.column(pl.col(each)) for each in ends if "template" not in each)
