@@ -146,17 +146,12 @@ def redacted(value: Any, known: Collection[str] = ()) -> Any:
     return _redacted(value, redactor(known))
 
 
-def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
+def _redacted(value: Any, clean: Callable[[str], str], name: Any = "") -> Any:
     if isinstance(value, str):
-        return clean(value)
+        hides = isinstance(name, str) and value and is_secret(name)
+        return HIDDEN if hides else clean(value)
     if isinstance(value, Mapping):
-        return {name: _field(name, each, clean) for name, each in value.items()}
+        return {name: _redacted(each, clean, name) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return type(value)([_redacted(each, clean) for each in value])
     return value
-
-
-def _field(name: Any, value: Any, clean: Callable[[str], str]) -> Any:
-    if isinstance(name, str) and isinstance(value, str) and value and is_secret(name):
-        return HIDDEN
-    return _redacted(value, clean)

@@ -96,26 +96,20 @@ def heat_map(
     >>> heat_map(table, "acc_at_1", {"P36": "capital"}).rows
     (('P36', 'capital', (Cell(text='25', step=5),)),)
     """
-    rows = metrics.filter(
-        pl.col("metric") == metric, pl.col("slice").str.contains(r"^relation=\w+$")
-    )
+    rows = metrics.filter(pl.col("slice").str.contains(r"^relation=\w+$"), metric=metric)
     if rows.is_empty():
         return None
     rows = rows.with_columns(relation=relation_id())
     wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
     asked = wide.columns[1:]
-    wide = wide.sort(
-        pl.mean_horizontal(asked), "relation", descending=[True, False], nulls_last=True
-    )
+    order = [pl.mean_horizontal(asked), pl.col("relation")]
+    wide = wide.sort(order, descending=[True, False], nulls_last=True)
     shown = asked[:most_columns]
-    return HeatMap(
-        tuple(shown),
-        tuple(
-            (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
-            for relation, *values in wide.select("relation", *shown).iter_rows()
-        ),
-        len(asked) - len(shown),
+    cells = tuple(
+        (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
+        for relation, *values in wide.select("relation", *shown).iter_rows()
     )
+    return HeatMap(tuple(shown), cells, len(asked) - len(shown))
 
 
 def _cell(value: float | None) -> Cell:

@@ -44,9 +44,8 @@ def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile
     if rows.height > most:
         return
     rows = rows.with_columns(spread=spread(rows, in_percent(1)))
-    for asked, seeds, *numbers in rows.select(
-        "asked", "spread", "value", "ci_low", "ci_high"
-    ).iter_rows():
+    columns = ("asked", "spread", "value", "ci_low", "ci_high")
+    for asked, seeds, *numbers in rows.select(columns).iter_rows():
         value, low, high = map(in_percent(1).text, numbers)
         yield Tile(asked, f"{value} %", seeds if DASH in (low, high) else f"{low} – {high}")
 

@@ -171,7 +171,7 @@ class Entry:
 
 def page(content: Page) -> str:
     """The page as HTML."""
-    return _render("page.html", page=content, heat_scale=_ours(scale()))
+    return _render("page.html", page=content, heat_scale=Markup(scale()))
 
 
 def estimates(content: EstimatesPage) -> str:
@@ -217,21 +217,10 @@ def _filled(partial: str, slot: str, text: str) -> str:
 def _render(template: str, **values: object) -> str:
     script = _own("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            script=_ours(script),
-            script_hash=f"sha256-{digest}",
-            style=_ours(_own("page.css")),
-            **values,
-        )
-    )
-
-
-def _ours(text: str) -> Markup:
-    """What was written here, and not by a model or a data set: it is not escaped."""
-    return Markup(text)
+    # What was written here, and not by a model or a data set, is not escaped.
+    own = {"script": Markup(script), "style": Markup(_own("page.css"))}
+    page = _environment().get_template(template)
+    return page.render(**own, script_hash=f"sha256-{digest}", **values)
 
 
 def _own(name: str) -> str:

@@ -73,10 +73,8 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
     by_prompt = metrics["variant"].str.contains("scope=prompt").any()
     rows = asked_with(metrics, "prompt" if by_prompt else "shared")
     costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
-    rows = pl.concat(
-        [rows, costs, sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)],
-        how="diagonal",
-    )
+    of_set = sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)
+    rows = pl.concat([rows, costs, of_set], how="diagonal")
     filled = {
         name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
         for name, table in TABLES.items()

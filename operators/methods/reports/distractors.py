@@ -65,17 +65,9 @@ def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
         rows.with_columns(right=pl.lit(right))
         for rows, right in ((answers.select(columns), True), (wrong, False))
     ]
-    replies = (
-        pl.concat(both)
-        .group_by("pair_id", "asked", "label", "right", maintain_order=True)
-        .agg(pl.max("logprob"))
-        .sort("pair_id", "logprob", "label", descending=[False, True, False])
-        .select(
-            "pair_id",
-            "asked",
-            "right",
-            answer="label",
-            note=pl.format("{} nats", pl.col("logprob").round(1)),
-        )
-    )
+    each = pl.concat(both).group_by("pair_id", "asked", "label", "right", maintain_order=True)
+    best = each.agg(pl.max("logprob"))
+    ordered = best.sort("pair_id", "logprob", "label", descending=[False, True, False])
+    nats = pl.format("{} nats", pl.col("logprob").round(1))
+    replies = ordered.select("pair_id", "asked", "right", answer="label", note=nats)
     return method.Digest(with_right_labels(found, facts.pairs), replies)
