@@ -115,7 +115,7 @@ def measured(
 def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], Any]:
     """The shards to answer, and what reads their prompts."""
     pairs = min(PAIRS, n_prompts)
-    # The last shards of a relation are smaller (stages/sharding.py): of eight there are six.
+    # The last shards of a relation are smaller (stages/expand.py): of eight there are six.
     templates = [f"[X] number {i} has [Y]." for i in range(8 * n_prompts // pairs)]
     rows = [
         {

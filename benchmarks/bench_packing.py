@@ -18,7 +18,7 @@ from _packed import Cluster, World
 
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.runs.busy import busy_figure, busy_table, together, utilisation
-from factsweep.pipeline.stages.sharding import ends
+from factsweep.pipeline.stages.expand import ends
 from factsweep.pipeline.studies.packing import Job, shares
 
 # Billions of parameters, and the GPUs of 80 GB that an engine needs.

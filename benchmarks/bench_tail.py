@@ -15,7 +15,7 @@ import numpy as np
 
 from factsweep.operators.seeds import generator
 from factsweep.pipeline.execution.pool import largest_first
-from factsweep.pipeline.stages.sharding import ends
+from factsweep.pipeline.stages.expand import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
 SPREAD = 0.05  # of the engines' speeds: one standard deviation

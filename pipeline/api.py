@@ -11,6 +11,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results import results
 from factsweep.pipeline.results.results import Results
 
@@ -45,8 +46,6 @@ def plan(*overrides: str, **fields: object) -> Planned:
     Raises:
         InputError: something that was given is wrong.
     """
-    from factsweep.pipeline.config.settings import load as settings
-
     return forecast_of(settings(written(*overrides, **fields)))
 
 
@@ -77,23 +76,11 @@ def run(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from factsweep.pipeline.config.settings import load as settings
+    from factsweep.pipeline.run import run as compute
 
     asked = settings(written(*overrides, **fields))
     if asked.budget is not None:
         raise InputError(f"budget={asked.budget}: this is what `estimate` takes; leave it out.")
-    return done(asked)
-
-
-def done(asked: Run) -> Results:
-    """Compute what is missing of a run whose settings are composed; write and give its results.
-
-    Raises:
-        InputError: something that was given is wrong.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
-    from factsweep.pipeline.run import run as compute
-
     compute(asked)
     return load(f"{asked.results}/{asked.name}")
 
@@ -109,7 +96,6 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     Raises:
         InputError: something that was given is wrong.
     """
-    from factsweep.pipeline.config.settings import load as settings
     from factsweep.pipeline.estimates.estimate import estimate as compute
 
     return compute(settings(written(*overrides, **fields))).estimates
@@ -123,7 +109,6 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
     Raises:
         InputError: something that was given is wrong, or there are several settings.
     """
-    from factsweep.pipeline.config.settings import load as settings
     from factsweep.pipeline.results.prompts import each
 
     return pl.concat(each(settings(written(*overrides, **fields))))
@@ -138,20 +123,9 @@ def score(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from factsweep.pipeline.config.settings import load as settings
-
-    return scored(settings(written(*overrides, **fields)))
-
-
-def scored(asked: Run) -> Results:
-    """Measure the answers that a run whose settings are composed is given, and give its results.
-
-    Raises:
-        InputError: something that was given is wrong, or an answer fits no prompt.
-        DecodingError: too many prompts have no answer; the results are written all the same.
-    """
     from factsweep.pipeline.score import score as measure
 
+    asked = settings(written(*overrides, **fields))
     measure(asked)
     return load(f"{asked.results}/{asked.name}")
 

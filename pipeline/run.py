@@ -150,7 +150,9 @@ def _completed(
     return known
 
 
-def compute(plan: Plan, measures: type[Measures] = Measuring, others: Iterable[Plan] = ()) -> None:
+def compute(
+    plan: Plan, measures: type[Measures[Any]] = Measuring, others: Iterable[Plan] = ()
+) -> None:
     """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
     plan = replace(plan, run=share.placed(plan.run))
     examination.refused(plan.run)

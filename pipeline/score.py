@@ -31,11 +31,7 @@ def make(plan: Plan) -> None:
 
 
 def check(run: Run) -> None:
-    """Refuse what cannot be measured of given answers.
-
-    Raises:
-        InputError: no file, several settings, or an encoder's.
-    """
+    """Refuse what cannot be measured of given answers."""
     if run.answers is None:
         raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
     if run.method.ask.ability == FILL:

@@ -193,11 +193,7 @@ def _unknown(parser: Parser, option: str) -> str:
 
 
 def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml.
-
-    Raises:
-        InputError: a value cannot be read.
-    """
+    """Where artifacts and results lie, by what was typed and conf/config.yaml."""
     from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]

@@ -22,19 +22,21 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verb and its sets to the command line."""
     build = verbs.add_parser("build", description="make a data set from a knowledge base")
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
-    for name, fill, of in (
-        ("facts", _add_facts, "a table of your own"),
-        ("kamel", _add_kamel, "triples, labels and questions"),
-        ("myriadlama", _add_myriadlama, "facts, names and templates"),
-        ("probelm", _add_probelm, "two snapshots"),
-        ("knowledge-base", _add_knowledge_base, "facts or a Wikidata dump"),
+    for name, fill, make, of in (
+        ("facts", _add_facts, _facts, "a table of your own"),
+        ("kamel", _add_kamel, _kamel, "triples, labels and questions"),
+        ("myriadlama", _add_myriadlama, _myriadlama, "facts, names and templates"),
+        ("probelm", _add_probelm, _probelm, "two snapshots"),
+        ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
     ):
-        fill(sets.add_parser(name, help=f"from {of} (docs/data.md)"))
+        command = sets.add_parser(name, help=f"from {of} (docs/data.md)")
+        command.set_defaults(make=make)
+        fill(command)
     build.set_defaults(run=_build)
 
 
 def _build(asked: argparse.Namespace) -> int:
-    for line in _BUILDERS[str(asked.set)](asked):
+    for line in asked.make(asked):
         print(line)
     return 0
 
@@ -234,12 +236,3 @@ def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
             option = name.replace("_", "-")
             raise InputError(f"--{option} {value}; it must be from 1 to {most:,}.")
     return _called(build_from_dump, asked)
-
-
-_BUILDERS = {
-    "facts": _facts,
-    "kamel": _kamel,
-    "knowledge-base": _knowledge_base,
-    "myriadlama": _myriadlama,
-    "probelm": _probelm,
-}

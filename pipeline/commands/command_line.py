@@ -164,8 +164,6 @@ class _Command(Parser):
 
 
 class _Version(argparse.Action):
-    """Prints the version, and the commit in a checkout."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         found = commit()
         print(f"factsweep {metadata.version('factsweep')}{f' (commit {found})' if found else ''}")

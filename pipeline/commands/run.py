@@ -79,14 +79,21 @@ def execute(asked: argparse.Namespace) -> int:
 
     settings = load(asked.overrides)
     if settings.budget is None:
-        from factsweep.pipeline import api
+        from factsweep.pipeline.run import run
 
-        print(shown(f"\n{api.done(settings)}"))
-        return 0
+        run(settings)
+        return _print_card(settings)
     from factsweep.pipeline.run import check_asks
 
     check_asks(settings)
     return _estimate(settings)
+
+
+def _print_card(settings: "Run") -> int:
+    from factsweep.pipeline import api
+
+    print(shown(f"\n{api.load(f'{settings.results}/{settings.name}')}"))
+    return 0
 
 
 def _estimate(settings: "Run") -> int:
@@ -108,14 +115,14 @@ def _prompts(asked: argparse.Namespace) -> int:
 
 
 def _score(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline import api
     from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.score import score
 
     settings = load(asked.overrides)
     if settings.budget is not None:
         return _estimate(settings)
-    print(shown(f"\n{api.scored(settings)}"))
-    return 0
+    score(settings)
+    return _print_card(settings)
 
 
 def _settings(asked: argparse.Namespace) -> "Run":

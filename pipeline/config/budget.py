@@ -32,9 +32,6 @@ class Budget:
 def budget(given: str | int) -> Budget:
     """Read a budget as it is given.
 
-    Raises:
-        InputError: it is none.
-
     >>> budget("1%").share, budget("100k").n_prompts, budget(5000).n_prompts
     (0.01, 100000, 5000)
     >>> budget("1.5 GPU-hours").hours, budget("1 core-hour").unit
@@ -64,9 +61,6 @@ class Target:
 
 def target(given: str, metrics: Sequence[str]) -> Target:
     """Read a target as it is given; `metrics` are those that can be one.
-
-    Raises:
-        InputError: it is none.
 
     >>> target("acc_at_1±0.003", ["acc_at_1"]) == target("acc_at_1 +- .003", ["acc_at_1"])
     True

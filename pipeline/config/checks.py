@@ -16,11 +16,7 @@ from factsweep.pipeline.config.run import Run
 
 
 def check_run(run: Run) -> None:
-    """Refuse values that do not go with each other.
-
-    Raises:
-        InputError: it names both fields.
-    """
+    """Refuse values that do not go with each other."""
     names.check(run.model.name, "model.name")
     names.check(run.benchmark.name, "benchmark.name")
     names.check_run(run.name)

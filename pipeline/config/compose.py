@@ -191,7 +191,6 @@ _ELSEWHERE = {
 
 
 def _meant(key: str) -> str:
-    """The key that was probably meant, as a sentence."""
     other = _ELSEWHERE.get(key)
     return f" Did you mean {other}?" if other else suggestion(key, keys())
 

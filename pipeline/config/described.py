@@ -120,7 +120,6 @@ def _last_part(place: str) -> str:
 
 
 def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
-    """Fill in what the model's files tell."""
     on_hub = found["source"] == "hub"
     source = _Source(
         found["id"], found["revision"] if on_hub else None, bool(found["trust_remote_code"])

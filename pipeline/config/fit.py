@@ -84,11 +84,7 @@ def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: 
 
 
 def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: float) -> None:
-    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine.
-
-    Raises:
-        InputError: it says how many fit.
-    """
+    """Refuse more engines on one GPU than it has room for; `weights`: bytes of one engine."""
     shared, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     on_gpu = shared > 1 and processor.device(cluster["device"]) == "cuda"
     each = gpu_bytes(cluster["hardware"]) if on_gpu else None

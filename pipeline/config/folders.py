@@ -56,11 +56,7 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds.
-
-    Raises:
-        InputError: it is no file, no text, or no YAML.
-    """
+    """What a YAML file holds."""
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 

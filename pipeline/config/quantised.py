@@ -79,9 +79,8 @@ def weights_gb(model: Model) -> float:
 def check(model: Model, device: str, engine: str) -> None:
     """Refuse what an engine on `cpu` or `cuda` does not compute, before anything is loaded.
 
-    Raises:
-        InputError: the kernels of the scheme are a package that is not installed, or vLLM has none
-            for this CPU or GPU, or for the type of the rest.
+    The kernels of a scheme may be a package that is not installed; or vLLM has none for this CPU or
+    GPU, or for the type of the rest.
     """
     said, why = _said(model), None
     if said and engine == "vllm":
@@ -148,11 +147,7 @@ def _said(model: Model) -> Mapping[str, Any]:
 
 
 def config_json(model: Model) -> Mapping[str, Any]:
-    """What it says, as the folder or the hub's cache has it; nothing where it is not here.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """What it says, as the folder or the hub's cache has it; nothing where it is not here."""
     from huggingface_hub import try_to_load_from_cache
 
     if model.source not in ("hub", "path"):
@@ -167,11 +162,7 @@ def config_json(model: Model) -> Mapping[str, Any]:
 
 
 def check_wrapper(model: Model) -> None:
-    """Refuse a model of images and text that vLLM cannot import, even for text alone.
-
-    Raises:
-        InputError: what its images would be read with is not installed, as on machines without GPU.
-    """
+    """Refuse a model of images and text that vLLM cannot import, even for text alone."""
     config = config_json(model)
     beside = any(each.startswith(_BESIDE) for each in config.get("architectures") or ())
     if ("vision_config" in config or beside) and find_spec("torchvision") is None:

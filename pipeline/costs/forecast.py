@@ -1,7 +1,6 @@
 """plan: what a run would compute, in figures, without computing it or writing anything."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.choose import Choose, Chosen
-from factsweep.pipeline.stages.sharding import ends
+from factsweep.pipeline.stages.expand import ends
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
 
@@ -166,18 +165,15 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
                 len(each) for each, fit in zip(ids, fits, strict=True) if fit
             )
             if question.table == plan.run.method.ask.ability.answers:
-                figures.first = figures.first or _read(plan, tokenizer, part["text"][0], ids[0])
+                if not figures.first:
+                    sent = plan.run.model.endpoint is not None  # to a server, which renders it
+                    figures.first = part["text"][0] if sent else visible(tokenizer, ids[0])
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
                 figures.name_tokens += _name_tokens(
                     part.filter(fits), expansion, question, tokenizer
                 )
-
-
-def _read(plan: Plan, tokenizer: Any, text: str, ids: Sequence[int]) -> str:
-    """A prompt as the model reads it; of a server, as it is sent."""
-    return text if plan.run.model.endpoint is not None else visible(tokenizer, ids)
 
 
 def _name_tokens(

@@ -38,11 +38,7 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
 
 
 def refused(run: Run) -> None:
-    """Refuse what no sweep can work with here; this costs nothing, so that every run looks.
-
-    Raises:
-        InputError: it says what was found and what to do.
-    """
+    """Refuse what no sweep can work with here; this costs nothing, so that every run looks."""
     looks: list[Look] = [("machine", partial(machine.checks, run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
         looks.append(("GPUs", partial(gpus.of_driver, run, *gpus.seen())))

@@ -111,11 +111,7 @@ def _texts(run: Run) -> Mapping[str, str]:
 
 
 def looked_at(run: Run) -> Looked:
-    """What is found of an engine that is loaded in this process.
-
-    Raises:
-        DecodingError: it answers nothing.
-    """
+    """What is found of an engine that is loaded in this process."""
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)

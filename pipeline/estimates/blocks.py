@@ -34,7 +34,7 @@ class UpTo(Artifact):
         return rows if columns is None else rows.select(columns)
 
 
-class Blocks(Measures):
+class Blocks(Measures[int]):
     """Estimates from the blocks of a plan that are answered; the first are to come soon."""
 
     said = "Estimates are from the first blocks of the budget, each a sample by itself."
@@ -43,20 +43,10 @@ class Blocks(Measures):
     rest = 5
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._named = named(plan)
-        self._last: tuple[int | None, ...] | None = None
-        self._made = SoFar(None, ())
 
-    def so_far(self) -> SoFar:
-        """What is estimated by now; the same as before where no block was added."""
-        answered = tuple(map(self._answered, self._plan.branches))
-        if answered != self._last:
-            self._made = self._estimated(answered)
-            self._last = answered
-        return self._made
-
-    def _answered(self, branch: Branch) -> int | None:
+    def _there(self, branch: Branch) -> int | None:
         """The last block of a setting up to which all are answered; null: there is none."""
         chosen = branch.chosen
         assert chosen is not None
@@ -69,8 +59,8 @@ class Blocks(Measures):
         last = min(lacking, default=max(needed, default=-1) + 1) - 1
         return last if (needed <= last).any() else None
 
-    def _estimated(self, answered: tuple[int | None, ...]) -> SoFar:
-        both = list(zip(self._plan.branches, answered, strict=True))
+    def _measured(self, there: Sequence[int | None]) -> SoFar:
+        both = list(zip(self._plan.branches, there, strict=True))
         notes = tuple(_note(branch, block) for branch, block in both)
         known = [self._setting(each, block) for each, block in both if block is not None]
         if not known:

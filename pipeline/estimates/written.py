@@ -117,32 +117,19 @@ def is_estimate(results: str, name: str) -> bool:
 
 
 def settings(results: str, name: str) -> Mapping[str, PastBranch]:
-    """The settings of a run by title, whether it asked all of its prompts or a part.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
+    """The settings of a run by title, whether it asked all of its prompts or a part."""
     if is_estimate(results, name):
         return read(results, name).branches
     return past.by_title(results, name)
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run with a budget estimated."""
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run of that name estimated, from its folder."""
     content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
     shaped(content, store, ESTIMATE)
     rows = []

@@ -16,11 +16,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 
 
 def sampled(plan: Plan) -> Plan:
-    """The plan of a run with a budget: no answer but to the prompts that are chosen.
-
-    Raises:
-        InputError: the benchmark is none of which parts are asked.
-    """
+    """The plan of a run with a budget: no answer but to the prompts that are chosen."""
     run = plan.run
     check(run)
     of = budget(str(run.budget))
@@ -29,11 +25,7 @@ def sampled(plan: Plan) -> Plan:
 
 
 def check(run: Run) -> None:
-    """Refuse a budget of what is not asked in part.
-
-    Raises:
-        InputError: the benchmark is none of which parts are asked.
-    """
+    """Refuse a budget of what is not asked in part."""
     if run.budget is None or run.method.measure.sampling is None:
         raise InputError(
             f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "

@@ -167,11 +167,7 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
 
 
 def _connect(run: Run, variables: dict[str, str]) -> None:
-    """Start a Ray here, or join the one at cluster.address; a machine that is slow gets two tries.
-
-    Raises:
-        InputError: no Ray answers or starts.
-    """
+    """Start a Ray here, or join the one at cluster.address; a slow machine gets two tries."""
     import ray
 
     folder = None if run.cluster.address else _own_folder()
@@ -212,9 +208,6 @@ def _own_folder() -> str:
     """Ray's folder of sockets and logs, in one that is the user's alone: Ray opens its own to all.
 
     Its path is short: those of sockets end at 107 characters.
-
-    Raises:
-        InputError: it is somebody else's, or open to others.
     """
     above = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     folder = Path(above, f"factsweep-ray-{os.getuid()}")
@@ -242,22 +235,14 @@ def _check_engine(run: Run) -> None:
 
 
 def check_weights(run: Run, model: Model) -> None:
-    """Refuse weights that the engine cannot load or compute with here; `model` has its type.
-
-    Raises:
-        InputError: it says what they lack.
-    """
+    """Refuse weights that the engine cannot load or compute with here; `model` has its type."""
     quantised.check(model, device(run.cluster), run.engine.name)
     if run.engine.name == "vllm":
         quantised.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:
-    """Refuse to do on CPUs what was meant for GPUs, and is paid as such.
-
-    Raises:
-        InputError: the engine that is installed here computes on CPUs alone.
-    """
+    """Refuse to do on CPUs what was meant for GPUs, and is paid as such."""
     if device(run.cluster) == "cuda" and (built := run.engine.cpu_build()) is not None:
         raise InputError(
             f"cluster.device=cuda, and {built} is installed here, which computes on CPUs alone; "

@@ -139,9 +139,6 @@ class Plan:
 
         Facts and metrics are enough: what these were made of may have been removed to save room.
         But an artifact that is open, since a damaged shard of it was set aside, is made whole.
-
-        Raises:
-            DamagedFileError: a manifest is not what was written.
         """
         needed = (each for branch in self.branches for each in (branch.facts, branch.metrics))
         return not any(step.artifact.is_open() for step in self.steps) and all(
@@ -288,7 +285,6 @@ class _Said:
     further: tuple[Step, ...] = ()
 
     def steps(self) -> Iterator[Step]:
-        """All of them, inputs before outputs."""
         yield from (self.admitted, self.answers)
         yield from (*filter(None, [self.again]), *self.further)
 
@@ -296,7 +292,6 @@ class _Said:
 def _asked(
     run: Run, setting: Asked, sources: Sequence[Step], prompts: Step, weights: Weights
 ) -> _Said:
-    """What an engine of ours is asked."""
     made_of = [each.artifact for each in sources]
     found = questions(run, setting, made_of, prompts.artifact)
     ability = run.method.ask.ability
@@ -317,7 +312,6 @@ def _asked(
 
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
-    """What another system said."""
     given = GivenAnswers(Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact)
     return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
 

@@ -214,7 +214,6 @@ class Decoder:
     def _answered(
         self, item: Work, rows: pl.DataFrame, n_left: int
     ) -> Future[FactsweepError | None]:
-        """Answer a shard; the engine is loaded for the first one."""
         run = self._run
         here = software(run.method.ask.ability, run.decoding)
         check_planned({"software": here}, item.artifact)
@@ -299,7 +298,6 @@ class Decoder:
 
     @cached_property
     def _loaded(self) -> tuple[Clocked, Any]:
-        """The engine and its tokenizer."""
         with self._watchdog.on_guard(self._run.cluster.start_s):
             loaded = engine.load(self._run, *self._weights)
             tokenizer = models.tokenizer(self._weights[0])
@@ -316,11 +314,7 @@ class Decoder:
             self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
     def _begun(self, item: Work, n_left: int) -> Work:
-        """Tell that the shard is begun; returns it with what is answered again of it.
-
-        Raises:
-            StoppedError: somebody asked to stop.
-        """
+        """Tell that the shard is begun; returns it with what is answered again of it."""
         self._watchdog.beat()
         work = (self._name, _shard(item), _answers(item, n_left))
         begun: Begun = ray.get(self._tally.begin.remote(*work))

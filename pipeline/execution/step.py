@@ -37,9 +37,6 @@ class Step:
         """Make the artifact, unless it is complete, and note what it took.
 
         `sharing` is how its parts are shared out, if it has any; null: this process makes all.
-
-        Raises:
-            InputError: this machine would make it of something else than was planned.
         """
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():
@@ -54,11 +51,7 @@ class Step:
                     self.stage.make(artifact)
 
     def check(self) -> None:
-        """Refuse to make the artifact of something else than was planned.
-
-        Raises:
-            InputError: it names what differs on this machine.
-        """
+        """Refuse to make the artifact of something else than was planned."""
         assert self.stage is not None, "engines are asked"
         check_planned(self.stage.recipe.fields, self.artifact)
 
@@ -66,8 +59,7 @@ class Step:
 def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
     """Refuse to make an artifact of what it is not named after: another machine may have others.
 
-    Raises:
-        InputError: it names what differs; `here` are fields of its recipe as they are here.
+    `here` are fields of its recipe as they are here.
     """
     planned = {name: artifact.recipe.fields.get(name) for name in here}
     for line in differences(planned, here):

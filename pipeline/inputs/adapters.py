@@ -61,11 +61,7 @@ def _check_kind(adapter: str, place: Path) -> None:
 
 
 def check(model: Model, base: str, revision: str | None) -> None:
-    """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision.
-
-    Raises:
-        InputError: it adapts a module that the model does not have, or has in another shape.
-    """
+    """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision."""
     adapter = str(model.adapter)
     with refusing(f"the safetensors of {model.id}, beside which model.adapter is", "check them"):
         files = headers(base, revision).files_metadata.values()

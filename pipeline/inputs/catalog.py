@@ -217,11 +217,7 @@ def checksum(paths: Sequence[Path]) -> str:
 
 
 def check_unchanged(paths: Sequence[Path], expected: str) -> None:
-    """Refuse files that changed after an artifact was named after them, before they were read.
-
-    Raises:
-        InputError: they are others now.
-    """
+    """Refuse files that changed after an artifact was named after them, before they were read."""
     if checksum(paths) != expected:
         where = paths[0] if len(paths) == 1 else _common(paths)
         raise InputError(f"{where} changed while it was read; run again when it is complete.")

@@ -65,11 +65,7 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def text(path: Path) -> str:
-    """A file's text.
-
-    Raises:
-        DamagedFileError: it is none.
-    """
+    """A file's text."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -21,17 +21,14 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
     """
     runs = [load(each.overrides) for each in expanded(overrides)]
     settled = [models.settled(run.model, run.cluster.device) for run in runs]
-    for model in {_source(model): model for model in settled}.values():
+    sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
+    for model in sources.values():
         yield _model(model, say)
     for benchmark in {
         (run.benchmark.data, run.benchmark.path): run.benchmark for run in runs
     }.values():
         yield _data(benchmark, say)
     yield f"workers run offline with: {_environment()}"
-
-
-def _source(model: Model) -> Model:
-    return replace(model, name="", billions_of_parameters=0.0)
 
 
 def _model(model: Model, say: Say) -> str:

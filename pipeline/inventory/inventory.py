@@ -1,4 +1,4 @@
-"""The inventory of a store: its artifacts, how large they are, what for, and what of it can go.
+"""The inventory of a store: its artifacts, how large, what for, what is outdated, what can go.
 
 A run may begin at any moment. So what goes is leased first, as a run leases what it writes; then
 the notes of uses are read once more; then the manifests go, so that a run finds the artifacts
@@ -11,19 +11,45 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 
+from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import ABILITIES
 from factsweep.pipeline.execution.step import took
 from factsweep.pipeline.inventory.needs import UNFINISHED, Need, is_seen, needs
-from factsweep.pipeline.inventory.outdated import outdated
+from factsweep.pipeline.stages import (
+    admit,
+    aggregate,
+    choose,
+    expand,
+    facts,
+    given,
+    knowledge_base,
+    match,
+)
+from factsweep.pipeline.stages.asking import answer
 from factsweep.pipeline.storage import lease, manifest, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, folders
+from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.stores.remote import File
 from factsweep.pipeline.storage.stores.store import Store
 
 _LEASES = "leases/"
+_STAGES = {
+    "facts": facts.VERSION,
+    "knowledge-base": knowledge_base.VERSION,
+    "prompts": expand.VERSION,
+    "admitted": admit.VERSION,
+    "chosen": choose.VERSION,
+    **dict.fromkeys((table for each in ABILITIES for table in each.tables), answer.VERSION),
+    "matched": match.VERSION,
+    "metrics": aggregate.VERSION,
+}
+_GIVEN = "answers"  # the field of what was made of another system's answers
 
 
 @dataclass(frozen=True)
@@ -101,11 +127,7 @@ def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
 def removed(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
-    """Remove artifacts, by their folders; yields those that went: what is needed by now stays.
-
-    Raises:
-        ArtifactHeldError: the store is being written.
-    """
+    """Remove artifacts, by their folders; yields those that went: what is needed by now stays."""
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
         needed = needs(store, list(folders(store)), results)
@@ -152,3 +174,45 @@ def _check_quiet(store: Store) -> None:
         raise ArtifactHeldError(
             f"{store.where()} is being written by {writer}; prune it when that is done."
         )
+
+
+def outdated(recipe: Recipe, recipes: Recipes) -> list[str]:
+    """What was of another version when an artifact, or what it was made of, was made.
+
+    Software that is not installed here is none of another version: the artifact is for elsewhere.
+    """
+    found = dict.fromkeys(_own(recipe))
+    for each in recipe.inputs.values():
+        if (source := recipes.get(each)) is not None:
+            found |= dict.fromkeys(outdated(source, recipes))
+    return list(found)
+
+
+def _own(recipe: Recipe) -> Iterator[str]:
+    fields = recipe.fields
+    now = given.VERSION if _GIVEN in fields else _STAGES.get(recipe.stage, recipe.version)
+    if recipe.version != now:
+        yield f"stage {recipe.stage} {recipe.version} → {now}"
+    method = METHODS.get(str(fields.get("method")))
+    if method and fields.get("version", method.measure.version) != method.measure.version:
+        yield f"method {fields['method']} {fields['version']} → {method.measure.version}"
+    for name, version in {**fields.get("software", {}), **fields.get("versions", {})}.items():
+        yield from _software(name, str(version))
+
+
+def _software(name: str, version: str) -> Iterator[str]:
+    if name == "engine":
+        name, _, version = version.partition(" ")
+    now = _installed(name)
+    if now is not None and now != version:
+        yield f"{name} {version} → {now}"
+
+
+def _installed(name: str) -> str | None:
+    """The version of an engine or a distribution that is here; null if it is not."""
+    engines = (kind.version().partition(" ") for kind in ENGINES.values())
+    found = {engine: version for engine, _, version in engines}
+    try:
+        return found[name] if name in found else metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

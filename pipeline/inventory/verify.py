@@ -65,7 +65,7 @@ def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
         needed = chosen.read_all("needed")
         left = n_unanswered(run, branch, needed)
     except DamagedFileError as error:
-        yield _sentence(Finding(branch.answers, str(error), error.name), repair=repair)
+        yield _sentence(Finding.of(branch.answers, error), repair=repair)
         return
     if left:
         where = branch.answers.store.where(branch.answers.folder)
@@ -94,11 +94,7 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
     store = Store(root)
     artifacts = [located(store, folder) for folder in folders(store)]
     if not artifacts:

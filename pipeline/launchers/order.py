@@ -101,11 +101,7 @@ def leave(within_s: int) -> str:
 
 
 def check_no_own_folder() -> None:
-    """Refuse a folder of configuration that only this machine could see.
-
-    Raises:
-        InputError: it names the folder.
-    """
+    """Refuse a folder of configuration that only this machine could see."""
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give what it says as "
@@ -114,11 +110,7 @@ def check_no_own_folder() -> None:
 
 
 def check_no_credentials(run: Run) -> None:
-    """Refuse a secret in a URL: what is rendered can be read by many.
-
-    Raises:
-        InputError: it names the override.
-    """
+    """Refuse a secret in a URL: what is rendered can be read by many."""
     for name in ("artifacts", "results"):
         if "@" in urlsplit(getattr(run, name)).netloc:
             raise InputError(
@@ -128,11 +120,7 @@ def check_no_credentials(run: Run) -> None:
 
 
 def check_reachable(run: Run, *, shared_folders: bool) -> None:
-    """Refuse artifacts or results that only this machine could see.
-
-    Raises:
-        InputError: it names the override and what it may be.
-    """
+    """Refuse artifacts or results that only this machine could see."""
     for name in ("artifacts", "results"):
         place = getattr(run, name)
         if "://" in place and not place.startswith("file:"):

@@ -23,11 +23,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(launch: RayJob, text: str) -> str:
-    """Submit the job; returns what the user can do next.
-
-    Raises:
-        InputError: no job server answers, or it refuses.
-    """
+    """Submit the job; returns what the user can do next."""
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 

@@ -16,11 +16,7 @@ BODY = Path(__file__).with_name("slurm.sh").read_text()
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The batch script.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica of the model holds.
-    """
+    """The batch script."""
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
     # Of the installation that launches: what the login node has, the nodes see too.
@@ -46,11 +42,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: Slurm, text: str) -> str:
-    """Put the script into the queue; returns what sbatch says.
-
-    Raises:
-        InputError: there is no sbatch here, or it refuses.
-    """
+    """Put the script into the queue; returns what sbatch says."""
     return order.handed(["sbatch"], text)
 
 

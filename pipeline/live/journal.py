@@ -31,6 +31,7 @@ from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.tables import parquet
 
 _FOLDER = "logs"
 _SPANS = f"{_FOLDER}/gpus.parquet"
@@ -145,9 +146,7 @@ def keep_spans(run: Run, spans: Sequence[Mapping[str, Any]], n_gpus: int) -> Non
     if not spans:
         return
     new = pl.DataFrame([{**each, "run": run.name, "there": n_gpus} for each in spans], SPANS)
-    content = io.BytesIO()
-    pl.concat([spans_of(run), new]).write_parquet(content)
-    report.folder(run).put(_SPANS, content.getvalue())
+    report.folder(run).put(_SPANS, parquet(pl.concat([spans_of(run), new])))
 
 
 def spans_of(run: Run) -> pl.DataFrame:

@@ -6,10 +6,11 @@ run. It is matched once; everything is kept in memory, and nothing of it is publ
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Generic, TypeVar
 from uuid import uuid4
 
 import polars as pl
@@ -34,6 +35,8 @@ from factsweep.pipeline.storage.manifest import Manifest
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Counts
 from factsweep.pipeline.storage.stores.store import Store
+
+There = TypeVar("There")  # what of a setting can be measured
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class _Ready:
         return None if n == self.of else f"relations={n}/{self.of}"
 
 
-class Measures(Protocol):
+class Measures(ABC, Generic[There]):
     """Measures a plan that is being answered, again and again; the page says how in these words.
 
     `said` is what is measured, of shards that are asked whole (`whole_shards`) or in parts. It is
@@ -75,13 +78,28 @@ class Measures(Protocol):
     every_s: ClassVar[float]
     rest: ClassVar[int]
 
-    def __init__(self, plan: Plan) -> None: ...
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._last: Sequence[There | None] | None = None
+        self._made = SoFar(None, ())
 
     def so_far(self) -> SoFar:
         """What is measured by now; the same as before where nothing was added."""
+        there = [self._there(branch) for branch in self._plan.branches]
+        if there != self._last:
+            self._made, self._last = self._measured(there), there
+        return self._made
+
+    @abstractmethod
+    def _there(self, branch: Branch) -> There | None:
+        """What of a setting can be measured; null: nothing."""
+
+    @abstractmethod
+    def _measured(self, there: Sequence[There | None]) -> SoFar:
+        """What is measured of that, setting by setting."""
 
 
-class Measuring(Measures):
+class Measuring(Measures[_Ready]):
     """Measures the relations that are whole; keeps what it has matched."""
 
     said = "Measured are the relations all of whose prompts are answered."
@@ -90,22 +108,12 @@ class Measuring(Measures):
     rest = 20
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._store = Store(f"fsspec+memory://{uuid4().hex}")
         self._originals: dict[tuple[str, str], frozenset[str]] = {}
-        self._last: tuple[_Ready | None, ...] | None = None
-        self._made = SoFar(None, ())
 
-    def so_far(self) -> SoFar:
-        """What is measured by now; the same as before where nothing was added."""
-        ready = tuple(self._ready(branch) for branch in self._plan.branches)
-        if ready != self._last:
-            self._made = self._measured(ready)
-            self._last = ready
-        return self._made
-
-    def _measured(self, ready: Sequence[_Ready | None]) -> SoFar:
-        both = list(zip(self._plan.branches, ready, strict=True))
+    def _measured(self, there: Sequence[_Ready | None]) -> SoFar:
+        both = list(zip(self._plan.branches, there, strict=True))
         notes = tuple(_note(branch, each) for branch, each in both)
         asked = [(branch, each) for branch, each in both if each and each.relations]
         if not asked:
@@ -125,7 +133,7 @@ class Measuring(Measures):
         report = shown(found[0], result)
         return SoFar(results_page(found, result, report, partial=True).decode(), notes)
 
-    def _ready(self, branch: Branch) -> _Ready | None:
+    def _there(self, branch: Branch) -> _Ready | None:
         """What of a setting is whole; null where its prompts are not."""
         if not all(each.is_complete() for each in (branch.facts, branch.prompts, branch.admitted)):
             return None

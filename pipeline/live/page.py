@@ -38,7 +38,7 @@ Counts = Mapping[str, float]
 class _Measurer:
     """The process that measures: an actor."""
 
-    def __init__(self, plan: Plan, measures: type[Measures]) -> None:
+    def __init__(self, plan: Plan, measures: type[Measures[Any]]) -> None:
         os.nice(_NICE)
         self._measures = measures(plan)
 
@@ -50,7 +50,7 @@ class LivePage:
     """The page of a run of this process, with what `measures` finds measured by now."""
 
     def __init__(
-        self, plan: Plan, measures: type[Measures] = Measuring, clock: Clock = time
+        self, plan: Plan, measures: type[Measures[Any]] = Measuring, clock: Clock = time
     ) -> None:
         self._plan = plan
         self._measures = measures

@@ -18,6 +18,7 @@ _HEAD = re.compile(
     rf"(?:\([^)]*\) )*(?:(?P<time>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d) (?P<level>{_LEVEL})"
     rf"|(?P<its_level>{_LEVEL}) (?P<its_time>\d\d-\d\d \d\d:\d\d:\d\d)) "
 )
+_UNKNOWN = dict.fromkeys(("time", "level", "run", "engine", "shard", "message"))
 _AT = re.compile(r" engine \w+ (begins|has published) shard (\S+)$")
 
 
@@ -33,27 +34,12 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        return _object(time, record.levelname, self._run, hidden(record.getMessage()))
+        message = hidden(record.getMessage())
+        return _object(time=time, level=record.levelname, run=self._run, message=message)
 
 
-def _object(
-    time: str | None,
-    level: str,
-    run: str | None,
-    message: str,
-    *,
-    engine: int | None = None,
-    shard: str | None = None,
-) -> str:
-    content = {
-        "time": time,
-        "level": level,
-        "run": run,
-        "engine": engine,
-        "shard": shard,
-        "message": message,
-    }
-    return json.dumps(content, ensure_ascii=False)
+def _object(**known: str | int | None) -> str:
+    return json.dumps({**_UNKNOWN, **known}, ensure_ascii=False)
 
 
 def formatter(form: Form, run: str | None = None) -> logging.Formatter:
@@ -81,7 +67,8 @@ def structured(text: str, run: str, engine: int) -> str:
             time = _moment(head["time"] or f"{datetime.now().year}-{head['its_time']}")
         if (at := _AT.search(line)) and at[1] == "begins":
             shard = at[2]
-        found.append(_object(time, level, run, line, engine=engine, shard=shard))
+        known = {"time": time, "level": level, "run": run, "engine": engine, "shard": shard}
+        found.append(_object(**known, message=line))
     return "".join(f"{line}\n" for line in found)
 
 

@@ -52,11 +52,7 @@ def hidden(text: str) -> str:
 
 
 def refuse(text: str, what: str) -> None:
-    """Refuse to hand a secret to where others can read it.
-
-    Raises:
-        InputError: the text holds one.
-    """
+    """Refuse to hand a secret to where others can read it."""
     if hidden(text) != text:
         raise InputError(
             f"{what} holds a secret, such as a key in a URL, which others could read; put it into "

@@ -38,7 +38,11 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     Raises:
         InputError: there is no such run, it is not whole, or its artifacts are gone.
     """
-    _check_whole(results, run)
+    if parts := past.estimated(results, run):
+        raise InputError(
+            f"{parts[0]} in {results} has estimates from a part of the prompts, and a baseline is "
+            "of all of them; run it with budget=null, then accept that."
+        )
     verdict = _verdict(results, run)
     names = past.runs(results, run)
     branches = past.branches(results, names)
@@ -59,11 +63,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
 
 
 def history(nightly: str, results: str) -> list[Baseline]:
-    """All that were ever accepted, the last one last.
-
-    Raises:
-        DamagedFileError: the list is not what was written.
-    """
+    """All that were ever accepted, the last one last."""
     store, name = Store(results), _name(nightly)
     where = store.where(name)
     try:
@@ -116,15 +116,6 @@ def _verdict(results: str, run: str) -> str | None:
             "run it again, then accept it."
         )
     return None
-
-
-def _check_whole(results: str, run: str) -> None:
-    """Refuse what asked a part of its prompts."""
-    if parts := past.estimated(results, run):
-        raise InputError(
-            f"{parts[0]} in {results} has estimates from a part of the prompts, and a baseline is "
-            "of all of them; run it with budget=null, then accept that."
-        )
 
 
 def _check(branch: PastBranch) -> None:

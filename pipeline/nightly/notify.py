@@ -20,11 +20,7 @@ _OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
 
 
 def check(url: str) -> None:
-    """Refuse what is no address of the web, without a word of it: it may be a secret.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Refuse what is no address of the web, without a word of it: it may be a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(

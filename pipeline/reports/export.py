@@ -1,6 +1,5 @@
 """export: the numbers of a past run in the formats that other tools read."""
 
-import io
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.results.metrics import metrics as measured
 from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.tables import parquet
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 
@@ -77,12 +77,6 @@ def _rounded(metrics: pl.DataFrame) -> str:
     return csv(metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS)))
 
 
-def _parquet(rows: pl.DataFrame) -> bytes:
-    sink = io.BytesIO()
-    rows.write_parquet(sink)
-    return sink.getvalue()
-
-
 def _forms(
     name: str, numbers: Callable[[pl.DataFrame], str], texts: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]]:
@@ -91,7 +85,7 @@ def _forms(
         "csv": (f"{name}.csv", lambda rows: numbers(rows).encode()),
         "markdown": (f"{name}.md", lambda rows: markdown(texts(rows)).encode()),
         "latex": (f"{name}.tex", lambda rows: latex(texts(rows)).encode()),
-        "parquet": (f"{name}.parquet", _parquet),
+        "parquet": (f"{name}.parquet", parquet),
     }
 
 

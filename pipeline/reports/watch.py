@@ -88,7 +88,6 @@ class _News:
         self._left = _SHOWN  # answers
 
     def answers(self, plan: Plan) -> Iterator[str]:
-        """A few answers that were not there before, as sentences."""
         for branch in plan.branches:
             for folder, name in _parts(branch):
                 if self._left <= 0:

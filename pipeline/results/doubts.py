@@ -28,12 +28,8 @@ def doubts(branches: Sequence[PastBranch]) -> list[str]:
     return [
         f"{branch}: {what}"
         for branch in branches
-        for what in (*unanswered(_reasons(branch)), *(_of(branch) if _is_asked(branch) else ()))
+        for what in (*unanswered(_reasons(branch)), *_of(branch))
     ]
-
-
-def _is_asked(branch: PastBranch) -> bool:
-    return branch.how.ask.ability == GENERATE and branch.answers.is_complete()
 
 
 def _reasons(branch: PastBranch) -> pl.Series:
@@ -59,6 +55,8 @@ def unanswered(reasons: pl.Series) -> Iterator[str]:
 
 def _of(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
+    if branch.how.ask.ability != GENERATE or not said.is_complete():
+        return
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
         yield from found(pl.concat(answers))

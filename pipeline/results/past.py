@@ -96,11 +96,7 @@ class PastBranch:
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The settings of the named runs, or of all, each once: runs may share artifacts."""
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
@@ -111,11 +107,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
 
 
 def by_title(results: str, name: str) -> dict[str, PastBranch]:
-    """The settings of a run that was asked all of its prompts, by title.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """The settings of a run that was asked all of its prompts, by title."""
     return {each.setting: each for each in branches(results, [name])}
 
 
@@ -126,11 +118,7 @@ def known(results: str, file: str = NAME) -> list[str]:
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """The runs that a name stands for: the run itself, or those of a night, which are below it."""
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if NAME in store.names(each)]
@@ -147,12 +135,7 @@ def estimated(results: str, name: str) -> list[str]:
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
+    """What a run wrote down: its run.json."""
     try:
         found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
@@ -169,12 +152,7 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: what it wrote down is not what was written.
-    """
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`."""
     check_run(name)
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)
@@ -184,11 +162,7 @@ def run_of(results: str, name: str) -> Run:
 
 
 def check_free(results: str, name: str) -> None:
-    """Refuse the name of a run that some file systems take for that of another.
-
-    Raises:
-        InputError: it names the other.
-    """
+    """Refuse the name of a run that some file systems take for that of another."""
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
         there = store.folders("/".join(parts[:depth]))

@@ -9,7 +9,7 @@ texts are scored, there are candidate_id and setting in addition, and where enti
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -85,11 +85,7 @@ def _write_batch(run: Run, path: Path) -> int:
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
-    """The prompts of a run's setting, a shard after the other.
-
-    Raises:
-        InputError: several settings, or an encoder's.
-    """
+    """The prompts of a run's setting, a shard after the other."""
     if run.method.ask.ability == FILL:
         raise InputError(
             f"prompts of encoders have their own masks; model={run.model.name} is one."
@@ -140,11 +136,20 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
 @contextmanager
 def _sink(path: Path) -> Iterator[Sink]:
     """What takes rows for a file, which is there when all are written."""
-    with (
-        _opened(path) as aside,
-        _jsonl(aside) if path.suffix == ".jsonl" else _parquet(aside) as sink,
-    ):
-        yield sink
+    with _opened(path) as aside, ExitStack() as files:
+        writers = list[pq.ParquetWriter]()
+
+        def sink(rows: pl.DataFrame) -> None:
+            table = rows.to_arrow()
+            if not writers:
+                writers.append(files.enter_context(pq.ParquetWriter(aside, table.schema)))
+            writers[0].write_table(table)
+
+        if path.suffix == ".jsonl":
+            file = files.enter_context(aside.open("wb"))
+            yield lambda rows: rows.write_ndjson(file)
+        else:
+            yield sink
 
 
 @contextmanager
@@ -159,26 +164,3 @@ def _opened(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from error
     finally:
         aside.unlink(missing_ok=True)
-
-
-@contextmanager
-def _jsonl(path: Path) -> Iterator[Sink]:
-    with path.open("wb") as file:
-        yield lambda rows: rows.write_ndjson(file)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Sink]:
-    writers = list[pq.ParquetWriter]()
-
-    def sink(rows: pl.DataFrame) -> None:
-        table = rows.to_arrow()
-        if not writers:
-            writers.append(pq.ParquetWriter(path, table.schema))
-        writers[0].write_table(table)
-
-    try:
-        yield sink
-    finally:
-        for writer in writers:
-            writer.close()

@@ -5,14 +5,19 @@ ranked/<relation>             the prompts that may be sampled: one a pair
 content_free/<relation>       the prompts that name no subject, where the method has any
 contexts/<any of these>       the contexts that the shards of that name use
 candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
+
+Engines take the largest shards first. When there are none left to take, one may still be at its
+last shard while the others wait for it; the smaller the last ones are, the shorter they wait.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from factsweep.operators.errors import InputError
@@ -21,12 +26,13 @@ from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import ENGLISH
-from factsweep.pipeline.stages import knowledge_base, sharding
+from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
+FEWEST = 1024  # prompts of a shard, unless shards are to be smaller: half a minute of a slow model
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Expand:
         # An artifact that was left half made keeps the sizes of shards that it was begun with: all
         # the same, if that was before shards grew smaller towards the end.
         size = artifact.settled("rows_per_shard", self.rows_per_shard)
-        fewest = size if artifact.published("prompts") else sharding.FEWEST
+        fewest = size if artifact.published("prompts") else FEWEST
         fewest = artifact.settled("fewest_rows", fewest)
         # While shards are packed and the store is waited for, the next relation is written.
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
@@ -101,7 +107,7 @@ def _shards(
 ) -> Iterator[Callable[[], None]]:
     """What publishes the shards of a relation, each with the contexts that it uses."""
     relation_id, prompts = found.relation_id, found.prompts
-    cut = sharding.shards(prompts, found.together, size, fewest)
+    cut = shards(prompts, found.together, size, fewest)
     for number, rows in enumerate(cut):
         yield partial(_publish, artifact, found, f"{relation_id}.{number:04d}", rows)
     yield partial(_publish_further, artifact, found)
@@ -163,3 +169,34 @@ def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame
     for name in wanted.filter(~wanted.is_in(list(found))):
         raise InputError(f"candidate set {name} is missing; run again to expand its prompts.")
     return found
+
+
+def ends(n: int, size: int, fewest: int = FEWEST) -> list[int]:
+    """Where the shards of a relation's `n` prompts end.
+
+    Each has at most `size`, an eighth of all, and a third of what is left; but none has less than
+    `fewest` (or `size`, where that is smaller), except for the last.
+
+    >>> ends(16000, size=5000, fewest=500)
+    [2000, 4000, 6000, 8000, 10000, 12000, 13333, 14222, 14814, 15314, 15814, 16000]
+    >>> ends(16000, size=5000, fewest=5000)
+    [5000, 10000, 15000, 16000]
+    """
+    found: list[int] = []
+    end = 0
+    while end < n:
+        end = min(n, end + min(size, max(fewest, min(n // 8, (n - end) // 3))))
+        found.append(end)
+    return found
+
+
+def shards(
+    prompts: pl.DataFrame, together: str, size: int, fewest: int = FEWEST
+) -> Iterator[pl.DataFrame]:
+    """The prompts in shards, none of which ends between two with the same value in `together`."""
+    kinds = pl.DataFrame({"kind": prompts[together].rle_id()}).with_row_index("place")
+    firsts = kinds.select(pl.first("place").over("kind")).to_series()
+    numbers = np.searchsorted(ends(prompts.height, size, fewest), firsts, side="right")
+    begins = np.unique(numbers, return_index=True)[1].tolist()
+    for begin, end in pairwise([*begins, prompts.height]):
+        yield prompts[begin:end]

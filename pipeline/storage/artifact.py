@@ -54,12 +54,7 @@ class Artifact(Contents):
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
-        """Publish a shard, or read the one that is published; `counts` are kept in its footer.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-            DamagedFileError: what is published is not whole.
-        """
+        """Publish a shard, or read the one that is published; `counts` are kept in its footer."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content = None if self.has(table, shard) else shards.encode(frame, place, counts)
         if content is None or not self.put_new(f"{place.shard}.parquet", content):
@@ -67,20 +62,12 @@ class Artifact(Contents):
         self._written[table].add(shard)
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file of the artifact, or replace it, if it is ours to write.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish a file of the artifact, or replace it, if it is ours to write."""
         self.check_lease()
         self.store.put(f"{self.folder}/{name}", content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file of the artifact unless it is there; whether it now is `content`.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish a file of the artifact unless it is there; whether it now is `content`."""
         self.check_lease()
         return self.store.put_new(f"{self.folder}/{name}", content)
 
@@ -89,20 +76,12 @@ class Artifact(Contents):
         self.put(file, seal(content, f"{self.folder}/{file}"))
 
     def drop(self, name: str) -> None:
-        """Remove a file of the artifact that is no longer needed.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Remove a file of the artifact that is no longer needed."""
         self.check_lease()
         self.store.drop(f"{self.folder}/{name}")
 
     def drop_all(self, names: Collection[str]) -> None:
-        """Remove files of the artifact that are no longer needed.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Remove files of the artifact that are no longer needed."""
         if names and self.store.drops_at_once:
             self.check_lease()
             self.store.drop_all([f"{self.folder}/{name}" for name in names])
@@ -111,11 +90,7 @@ class Artifact(Contents):
             self.drop(name)
 
     def check_lease(self) -> None:
-        """Look whether the artifact is still ours to write.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Look whether the artifact is still ours to write."""
         if self.lease is not None:
             self.lease.check()
 
@@ -137,11 +112,7 @@ class Artifact(Contents):
         self._written.clear()
 
     def settled(self, name: str, value: T) -> T:
-        """The value that was settled when the artifact was begun: `value`, if it is begun now.
-
-        Raises:
-            DamagedFileError: it was settled, and cannot be read.
-        """
+        """The value that was settled when the artifact was begun: `value`, if it is begun now."""
         path = f"{self.folder}/{name}.json"
         self.put_new(f"{name}.json", seal({name: value}, path))
         return type(value)(self.note(f"{name}.json")[name])

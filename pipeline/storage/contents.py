@@ -54,11 +54,7 @@ class Contents:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is published, and with it every shard; looks each time.
-
-        Raises:
-            DamagedFileError: there is one, and it is not what was written.
-        """
+        """Whether the manifest is published, and with it every shard; looks each time."""
         self._manifests.clear()
         name = f"{self.folder}/{manifests.NAME}"
         try:
@@ -82,11 +78,7 @@ class Contents:
         self._manifests.clear()
 
     def manifest(self) -> Manifest:
-        """All shards of a complete artifact, with rows, sizes, checksums and counts.
-
-        Raises:
-            DamagedFileError: it is not complete, or its manifest is damaged.
-        """
+        """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
             name = f"{self.folder}/{manifests.NAME}"
             raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
@@ -139,11 +131,7 @@ class Contents:
         return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
 
     def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """A published shard; all of it is checked, and of `columns` no others are unpacked.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+        """A published shard; all of it is checked, and of `columns` no others are unpacked."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, name, where = self._content(place)
         if not self._manifests and not self.is_complete():
@@ -163,11 +151,7 @@ class Contents:
         return unseal(self.store.get(name), name, self.store.where(name))
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
-        """A finished part of an open shard, and what it took.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+        """A finished part of an open shard, and what it took."""
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file, where = self._content(place)
         frame = shards.decode(content, place, where, file)
@@ -213,11 +197,7 @@ class Contents:
         return (self.read(table, shard, columns) for shard in self.shards(table))
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
-        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, or no file.
-        """
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it."""
         place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
         name = f"{self.folder}/{place.shard}.parquet"
         where = self.store.where(name)

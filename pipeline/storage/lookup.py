@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 
 from factsweep.operators.errors import DamagedFileError, InputError
@@ -56,12 +57,7 @@ def recipe(store: Store, folder: str) -> Recipe:
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
-    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
-
-    Raises:
-        InputError: none or several do.
-        DamagedFileError: its recipe is not what was written.
-    """
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
     prefix = prefix.rstrip("/").rpartition("/")[2]
     found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:
@@ -91,14 +87,10 @@ class Recipes:
     def get(self, fingerprint: str) -> Recipe | None:
         """The recipe of that fingerprint; null if it is lost."""
         if fingerprint not in self._read:
-            self._read[fingerprint] = self._of(self._folders.get(fingerprint))
+            self._read[fingerprint] = None
+            with suppress(KeyError, FileNotFoundError, DamagedFileError):
+                self._read[fingerprint] = recipe(self._store, self._folders[fingerprint])
         return self._read[fingerprint]
-
-    def _of(self, folder: str | None) -> Recipe | None:
-        try:
-            return recipe(self._store, folder) if folder is not None else None
-        except (FileNotFoundError, DamagedFileError):
-            return None
 
     @cached_property
     def _folders(self) -> dict[str, str]:

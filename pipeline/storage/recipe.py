@@ -22,21 +22,14 @@ class Recipe:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 of the recipe.
-
-        Raises:
-            InputError: the recipe holds a secret.
-        """
+        """16 hex digits of the SHA-256 of the recipe."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The recipe word for word, with sorted keys: the same text for the same content.
 
         A recipe is published, and a name is made of it, by which a short secret could be guessed:
-        so none may stand in it.
-
-        Raises:
-            InputError: one does.
+        so one that holds a secret is an InputError.
         """
         content = {
             "stage": self.stage,

@@ -1,4 +1,7 @@
-"""A shard: a canonical table as Parquet; its footer says what it is, and has a checksum of it."""
+"""A shard: a canonical table as Parquet; its footer says what it is, and has a checksum of it.
+
+One that is not whole, has no such footer or belongs elsewhere is a DamagedFileError.
+"""
 
 import hashlib
 import io
@@ -74,21 +77,13 @@ def decode(
     name: str | None,
     columns: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says; null: all columns.
-
-    Raises:
-        DamagedFileError: it is not.
-    """
+    """The rows of a shard, if it is whole and is what its place says; null: all columns."""
     check(content, place, where, name)
     return rows(content, place.table, where, name, columns=columns, validate=True)
 
 
 def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
-    """The footer of a shard whose data are those that were written.
-
-    Raises:
-        DamagedFileError: they are not, or it belongs elsewhere.
-    """
+    """The footer of a shard whose data are those that were written."""
     footer = read_footer(pa.BufferReader(content), place, where, name)
     if digests(content)[0] != footer.content:
         raise DamagedFileError(f"{where} holds other data than were written{REPAIR}", name)
@@ -107,9 +102,6 @@ def rows(
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
 
     `columns` are those that are unpacked, in their order; null: all.
-
-    Raises:
-        DamagedFileError: it is not whole, or has another schema than the table has today.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -126,11 +118,7 @@ def rows(
 
 
 def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None) -> Footer:
-    """What the footer of a shard says, without reading the rest of it.
-
-    Raises:
-        DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
-    """
+    """What the footer of a shard says, without reading the rest of it."""
     try:
         found = pq.read_metadata(file)
         text = (found.metadata or {}).get(_FOOTER)
@@ -151,13 +139,8 @@ def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None)
 
 
 def footer_of(store: Store, name: str, place: Place, where: str) -> Footer:
-    """What the footer of a shard says, from the end of its file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it has no footer, or one that says that the shard belongs elsewhere.
-    """
-    end = store.end(name, _END_BYTES)
+    """What the footer of a shard says, from the end of its file; FileNotFoundError: it is gone."""
+    end = store.get(name, _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
         end = store.get(name)
     return read_footer(pa.BufferReader(end), place, where, name)

@@ -58,11 +58,16 @@ def report_files(report: Report) -> Iterator[tuple[str, bytes]]:
     """The files of a report's tables and figures, each with its name."""
     yield from _table_files({f"tables/{name}": table for name, table in report.tables.items()})
     for name, table in report.raw.items():
-        content = io.BytesIO()
-        table.write_parquet(content)
-        yield f"{name}.parquet", content.getvalue()
+        yield f"{name}.parquet", parquet(table)
     for name, figure in report.figures.items():
         yield from _figure_files(f"figures/{name}", figure)
+
+
+def parquet(rows: pl.DataFrame) -> bytes:
+    """The rows as a Parquet file."""
+    content = io.BytesIO()
+    rows.write_parquet(content)
+    return content.getvalue()
 
 
 def write_tables(store: Store, tables: Mapping[str, pl.DataFrame]) -> None:

@@ -190,7 +190,6 @@ def _weights(study: Study, member: Member) -> Model | None:
 
 
 def _whole(run: Run) -> Run:
-    """The run without a budget."""
     return replace(run, budget=None, control=None, target=None)
 
 

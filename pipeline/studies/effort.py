@@ -17,7 +17,6 @@ from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.studies.packing import Job
 
 _ANSWERS = {"stage": pl.String, "setting": pl.String, "answers": pl.Int64}
@@ -83,8 +82,8 @@ def _job(name: str, lacking: Sequence[_Work], scale: float) -> Job:
 
 def _work(plan: Plan, counted: dict[tuple[object, ...], _Left]) -> _Work:
     """What a run lacks; of prompts that no model was asked yet it is counted once for all."""
-    ready = (each for branch in plan.branches for each in (branch.prompts, branch.admitted))
-    if all(each.is_complete() for each in (*ready, *_chosen(plan))):
+    ready = (e for b in plan.branches for e in (b.prompts, b.admitted, b.chosen) if e is not None)
+    if all(each.is_complete() for each in ready):
         found = _listed(plan)
     else:
         key = (
@@ -99,10 +98,6 @@ def _work(plan: Plan, counted: dict[tuple[object, ...], _Left]) -> _Work:
     seconds = rates.predicted(plan, rows)["seconds"]
     known = None if seconds.null_count() else float(seconds.sum())
     return _Work(plan.run, int(rows["answers"].sum()), found.shards, known)
-
-
-def _chosen(plan: Plan) -> list[Artifact]:
-    return [branch.chosen for branch in plan.branches if branch.chosen is not None]
 
 
 def _listed(plan: Plan) -> _Left:

@@ -136,7 +136,6 @@ class _Search:
         self._left = _SIMULATED // max(1, len(jobs))
 
     def takes(self, engines: Mapping[str, int]) -> float:
-        """When the last job ends."""
         self._left -= 1
         return makespan(simulated(self._jobs, engines, self._free))
 

@@ -19,11 +19,7 @@ RANKS = ("rank_low", "rank_high")
 
 
 def check(study: Study) -> None:
-    """Refuse a study with `until` whose runs cannot be told apart prompt by prompt.
-
-    Raises:
-        InputError: it says why.
-    """
+    """Refuse a study with `until` whose runs cannot be told apart prompt by prompt."""
     if study.plan.until is None:
         return
     run, named = study.members[0].run, f"until={study.plan.until}"

@@ -23,8 +23,7 @@ from factsweep.operators.tables.runs.study import PLACE, POINTS
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.live.journal import spans_of
-from factsweep.pipeline.reports.report import report
-from factsweep.pipeline.reports.together import Together
+from factsweep.pipeline.reports.report import Together, report
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.stores.store import Store

@@ -151,11 +151,7 @@ class _Driver:
         return n
 
     def errors(self) -> Errors:
-        """What failed, when the process has said so or has ended.
-
-        Raises:
-            StoppedError: somebody asked it to stop.
-        """
+        """What failed, when the process has said so or has ended."""
         try:
             said: _Said = self.says.recv()
         except EOFError:

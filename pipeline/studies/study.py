@@ -174,11 +174,7 @@ def _plain(value: str) -> str:
 
 
 def _places(runs: Sequence[tuple[str, Run]], axis: str | None) -> list[float]:
-    """Where each run stands along the axis; names and dates that are no numbers, in their order.
-
-    Raises:
-        InputError: a run has no such value, or the runs have no such field.
-    """
+    """Where each run stands along the axis; names and dates that are no numbers, in their order."""
     if axis is None:
         order = list(dict.fromkeys(label for label, _ in runs))
         return [float(order.index(label)) for label, _ in runs]
@@ -216,11 +212,6 @@ def _year(cutoff: str | None) -> float | None:
 
 
 def _field(run: Run, path: str) -> Any:
-    """A field of a run by its dotted name.
-
-    Raises:
-        InputError: there is none.
-    """
     found: Any = run
     for part in path.split("."):
         inside = found if isinstance(found, Mapping) else vars(found) if found else {}

@@ -40,7 +40,7 @@ def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
     """
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
-            _set_aside(Finding(step.artifact, str(damage), damage.name), renewed)
+            _set_aside(Finding.of(step.artifact, damage), renewed)
             return
     raise damage
 

@@ -26,6 +26,7 @@ from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.builders import fact_table, folder
 from factsweep.pipeline.inputs.builders.asking import Model, asked, proposed
 from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.tables import parquet
 
 _READER = READERS["myriadlama"]
 _TEMPLATES_HEAD = """\
@@ -212,7 +213,7 @@ def _publish(
 ) -> str:
     """Write one set, its catalog entry and its benchmark; says what is in it."""
     twins, out = f"{name}-twins", own / "data_catalog" / name
-    data = folder.parquet(made)
+    data = parquet(made)
     rows_file = f"rows.{digests.of_contents({'rows': data})[:12]}.parquet"
     more = {"builder": "facts", "licence": licence}
     text = folder.entry_of_rows(out, {rows_file: data}, made, facts, **more)

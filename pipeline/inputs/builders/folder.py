@@ -1,6 +1,5 @@
 """The folder of a new set: there whole or not at all."""
 
-import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -24,11 +23,7 @@ _HEAD = """\
 
 
 def check_new(out: Path) -> None:
-    """Refuse a folder that exists.
-
-    Raises:
-        InputError: it is.
-    """
+    """Refuse a folder that exists."""
     if out.exists():
         raise InputError(f"--out {out} exists already; name a new folder.")
 
@@ -40,11 +35,7 @@ def left_out(dropped: pl.DataFrame) -> Iterator[str]:
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a folder: its files, by their names in it.
-
-    Raises:
-        InputError: it cannot be written; nothing is then left of it.
-    """
+    """Write a folder: its files, by their names in it."""
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         for name, content in files.items():
@@ -95,13 +86,6 @@ def entry(
     return _HEAD.format(name=out.name) + yaml.safe_dump(
         fields, sort_keys=False, allow_unicode=True, width=1000
     )
-
-
-def parquet(rows: pl.DataFrame) -> bytes:
-    """The rows as a Parquet file."""
-    data = io.BytesIO()
-    rows.write_parquet(data)
-    return data.getvalue()
 
 
 def entry_of_rows(

@@ -16,14 +16,9 @@ from factsweep.operators.construction.wikidata import Filter
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.inputs.builders.asking import Model, asked
-from factsweep.pipeline.inputs.builders.folder import (
-    check_new,
-    entry_of_rows,
-    left_out,
-    parquet,
-    publish,
-)
+from factsweep.pipeline.inputs.builders.folder import check_new, entry_of_rows, left_out, publish
 from factsweep.pipeline.inputs.builders.sources import dump, labels, rows, table, texts_by_relation
+from factsweep.pipeline.storage.tables import parquet
 
 _SHEET = "review.csv"
 

@@ -143,10 +143,6 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Iterable[bytes]]]:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that is none.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Refuse a file that is none."""
     if not path.is_file():
         raise InputError(f"{path} is no file; give one.")

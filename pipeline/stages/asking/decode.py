@@ -39,12 +39,7 @@ Report = Callable[[dict[str, float]], bool]
 def decode(
     work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
 ) -> None:
-    """Answer the prompts of a shard that have no answer yet, and publish it.
-
-    Raises:
-        ArtifactHeldError: another driver has taken the artifact over.
-        FactsweepError: what `answer` raises.
-    """
+    """Answer the prompts of a shard that have no answer yet, and publish it."""
     answer(work, todo(work), Clocked(engine), tokenizer, report, purse)()
 
 
@@ -222,7 +217,6 @@ class _OpenShard:
         return left.filter(pl.col("prompt_id").is_in(ids))
 
     def survived(self) -> None:
-        """The attempt is over, and the engine lives."""
         self._trial = self._trial.survived()
 
     def keep(self, answered: Answered) -> None:

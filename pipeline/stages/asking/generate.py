@@ -43,32 +43,28 @@ def questions(run: Run, setting: Asked) -> Questions:
 
     thinking = _thinking(run)
     thinks = {} if thinking is None else {"thinking": asdict(thinking)}
-
-    def task(sampling: Sampling, number: int | None = None) -> Generate:
-        as_turns = getattr(setting, "as_", None) == "turns"
-        told = run.model.template_told or {}
-        return Generate(
-            sampling,
-            run.model.chat_template,
-            number,
-            run.seed,
-            as_turns,
-            told,
-            thinking,
-            run.model.prefill,
-        )
-
+    task = Generate(
+        greedy,
+        run.model.chat_template,
+        seed=run.seed,
+        as_turns=getattr(setting, "as_", None) == "turns",
+        template_kwargs=run.model.template_told or {},
+        thinking=thinking,
+        prefill=run.model.prefill,
+    )
     once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
     again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
     again |= decoding.fresh(canary=True)
     drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts, **thinks}
     return Questions(
-        Question("generations", task(greedy), fields=once),
-        Question("canary", task(canary), "ranked", n_canary, again) if n_canary else None,
+        Question("generations", task, fields=once),
+        Question("canary", replace(task, sampling=canary), "ranked", n_canary, again)
+        if n_canary
+        else None,
         tuple(
             Question(
                 "samples",
-                task(block, number),
+                replace(task, sampling=block, block=number),
                 "ranked",
                 samples.n_prompts,
                 {**drawn, "block": number, **decoding.fresh()},
@@ -79,7 +75,6 @@ def questions(run: Run, setting: Asked) -> Questions:
 
 
 def _thinking(run: Run) -> Thinking | None:
-    """That the model thinks first, if it is to."""
     if not run.model.thinking:
         return None
     return Thinking(run.decoding.thinking_tokens, run.model.reasoning_parser)

@@ -56,11 +56,7 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """The trial of an open shard; a new one if it was never begun."""
     try:
         content = artifact.note(_name(name))
     except FileNotFoundError:

@@ -78,33 +78,23 @@ class Store:
         except (OSError, InputError):
             return False  # it is gone again, or no file
 
-    def get(self, name: str) -> bytes:
-        """The content of a file.
+    def get(self, name: str, last_bytes: int | None = None) -> bytes:
+        """The content of a file, or its end.
 
         Raises:
             FileNotFoundError: there is none of that name.
             DamagedFileError: what is there is no file, or a link out of the store.
             InputError: it cannot be read.
         """
-        return self._read(name)
-
-    def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of a file, or all of it if it has no more.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-            DamagedFileError: what is there is no file, or a link out of the store.
-            InputError: it cannot be read.
-        """
-        return self._read(name, n_bytes)
-
-    def _read(self, name: str, last_bytes: int | None = None) -> bytes:
         try:
             return self._files.get(name, last_bytes)
         except FileNotFoundError as error:
             raise FileNotFoundError(self.where(name)) from error
         except OSError as error:
-            raise _unreadable(self.where(name), error) from error
+            raise InputError(
+                f"{self.where(name)} cannot be read ({error.strerror or error}); check that it is "
+                "there, the network, and the credentials in the environment."
+            ) from error
 
     def each(self, ask: Callable[[T], R], items: Collection[T]) -> list[R]:
         """What a function that asks the store says of each item; of an object store many at once.
@@ -215,10 +205,3 @@ class Store:
                 "bucket, the network and the credentials in the environment; what is published is "
                 "untouched."
             ) from error
-
-
-def _unreadable(where: str, error: OSError) -> InputError:
-    return InputError(
-        f"{where} cannot be read ({error.strerror or error}); check that it is there, the network, "
-        "and the credentials in the environment."
-    )

@@ -17,7 +17,7 @@ from factsweep.operators.seeds import key
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate, written
-from factsweep.pipeline.estimates.repeats import others
+from factsweep.pipeline.estimates.control import others
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages import facts

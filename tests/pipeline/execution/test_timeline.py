@@ -2,8 +2,8 @@
 
 import pytest
 
-from factsweep.pipeline.execution import timeline
-from factsweep.pipeline.execution.timeline import Timeline
+from factsweep.pipeline.execution import tally
+from factsweep.pipeline.execution.tally import Timeline
 
 Span = tuple[str, str, float, float]
 
@@ -11,7 +11,7 @@ Span = tuple[str, str, float, float]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(timeline.time, "time", lambda: now[0])
+    monkeypatch.setattr(tally.time, "time", lambda: now[0])
     return now
 
 

@@ -16,10 +16,9 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.inventory import outdated as versions
-from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
+from factsweep.pipeline.inventory import inventory as inventories
+from factsweep.pipeline.inventory.inventory import forget, inventory, outdated, removed, unneeded
 from factsweep.pipeline.inventory.needs import needs
-from factsweep.pipeline.inventory.outdated import outdated
 from factsweep.pipeline.inventory.verify import verify_store
 from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
@@ -384,7 +383,7 @@ def test_artifacts_says_what_another_version_made(
     done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = done()
-    monkeypatch.setitem(versions._STAGES, "generations", 99)
+    monkeypatch.setitem(inventories._STAGES, "generations", 99)
     assert main(["artifacts", f"artifacts={plan.run.artifacts}"]) == 0
     out = capsys.readouterr().out
     assert "stage generations 3 → 99" in out

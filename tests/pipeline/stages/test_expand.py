@@ -10,7 +10,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import expand as expanded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
-from factsweep.pipeline.stages import expand, facts, sharding
+from factsweep.pipeline.stages import expand, facts
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 
@@ -104,11 +104,11 @@ def test_make_after_a_kill_with_another_shard_size_is_still_the_expansion(
 def test_make_that_was_begun_before_shards_grew_smaller_goes_on_with_one_size(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharding, "FEWEST", 20)
+    monkeypatch.setattr(expand, "FEWEST", 20)
     artifact = made(small_settings("cluster.rows_per_shard=20")).prompts  # all of one size
     artifact.store.drop(f"{artifact.folder}/manifest.json")
     artifact.store.drop(f"{artifact.folder}/fewest_rows.json")
-    monkeypatch.setattr(sharding, "FEWEST", 5)
+    monkeypatch.setattr(expand, "FEWEST", 5)
     run = small_settings("cluster.rows_per_shard=100")
     branch = made(run)
     prompts = branch.prompts.read_all("prompts")
@@ -119,7 +119,7 @@ def test_make_that_was_begun_before_shards_grew_smaller_goes_on_with_one_size(
 def test_make_shards_grow_smaller_towards_the_end_of_a_relation(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharding, "FEWEST", 1)
+    monkeypatch.setattr(expand, "FEWEST", 1)
     run = small_settings("cluster.rows_per_shard=20")
     branch = made(run)
     rows = branch.prompts.rows("prompts")

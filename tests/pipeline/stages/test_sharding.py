@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from factsweep.pipeline.stages.sharding import ends, shards
+from factsweep.pipeline.stages.expand import ends, shards
 
 sizes = st.integers(1, 300)
 

@@ -46,7 +46,7 @@ def test_store_on_gcs_does_what_a_folder_does(server: str) -> None:
     assert [each.written > 1.7e9 for each in store.files("stage/f00").values()] == [True] * 3
     assert (store.get("stage/f00/empty"), store.exists("stage/f00/empty")) == (b"", True)
     shard = "stage/f00/generations/P36.parquet"
-    assert (store.end(shard, 2), store.end(shard, 9)) == (b"ws", b"rows")
+    assert (store.get(shard, 2), store.get(shard, 9)) == (b"ws", b"rows")
     assert store.set_aside(shard).endswith("damaged/P36.parquet.1")
     assert store.names("stage/f00/generations") == store.names("nowhere") == []
     store.drop("stage/f00/empty")
