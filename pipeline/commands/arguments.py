@@ -16,6 +16,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.wording import listed, suggestion
 
 PLACES = ("artifacts", "results")
+ENCODED = "the overrides are percent-encoded, as launch writes them where shells read"
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=|~\w")
 _WIDTH = 80
 _SHOWN = 24  # choices of a group in a help text
@@ -98,17 +99,22 @@ class Parser(argparse.ArgumentParser):
         keys: Keys = PLACES,
         group: str = "",
         about: str = "",
+        run: Callable[[argparse.Namespace], int],
     ) -> None:
-        """Take words of these names, any number of `rest`, and overrides, in any order."""
+        """Take words of these names, any of `rest`, and overrides, in any order; then `run`."""
         self.takes = Takes(words, rest, keys, group)
         action = self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         action.completer = self._completed  # type: ignore[attr-defined]
-        self.set_defaults(command=self)
+        self.set_defaults(command=self, run=run)
         shown = [*(each.upper() for each in words), *([f"[{rest.upper()}…]"] if rest else [])]
         self.usage = " ".join(["%(prog)s", *shown, "[key=value…]", "[options]"])
         self.description = "\n\n".join(
             textwrap.fill(each, _WIDTH - 2) for each in (self.description or "", about) if each
         )
+
+    def flag(self, name: str, text: str) -> None:
+        """Take an option that is on or off."""
+        self.add_argument(name, action="store_true", help=text)
 
     def _completed(self, prefix: str, **_: object) -> list[str]:
         """What may stand for the word that is being typed, for a shell."""

@@ -23,8 +23,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         description="list what a store holds: how large, for which runs, when last used",
         examples=["factsweep artifacts", "factsweep artifacts artifacts=s3://bucket/sweeps"],
     )
-    artifacts.take(about="The runs are those in results=, and all others that the store has noted.")
-    artifacts.set_defaults(run=_artifacts)
+    noted = "The runs are those in results=, and all others that the store has noted."
+    artifacts.take(about=noted, run=_artifacts)
     prune = verbs.add_parser(
         "prune",
         description="remove the artifacts that nothing needs; without --yes, only list them",
@@ -32,14 +32,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     prune.take(
         about="What a run with results, a run that is not done or a baseline needs is never "
-        "removed, and nothing while the store is being written."
+        "removed, and nothing while the store is being written.",
+        run=_prune,
     )
-    prune.add_argument("--yes", action="store_true", help="remove them")
-    text = "those too that were begun by no run that is known"
-    prune.add_argument("--unfinished", action="store_true", help=text)
+    prune.flag("--yes", "remove them")
+    prune.flag("--unfinished", "those too that were begun by no run that is known")
     text = "first forget a run that will not be finished, or whose results are lost"
     prune.add_argument("--forget", metavar="RUN", help=text)
-    prune.set_defaults(run=_prune)
     why = verbs.add_parser(
         "why",
         description="name the fields in which two artifacts differ, or what they were made of",
@@ -48,8 +47,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
         ],
     )
-    why.take("first", "second", about="FIRST and SECOND are fingerprints, or their beginnings.")
-    why.set_defaults(run=_why)
+    told = "FIRST and SECOND are fingerprints, or their beginnings."
+    why.take("first", "second", about=told, run=_why)
 
 
 def _artifacts(asked: argparse.Namespace) -> int:

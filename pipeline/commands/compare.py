@@ -31,6 +31,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         keys=_keys,
         group="comparison.",
         about="FIRST and SECOND are runs, or settings of runs, as demo:4-template.",
+        run=_compare,
     )
     compare.add_argument(
         "--out", help="where to write; default results/compare/<first>/to/<second>"
@@ -38,10 +39,10 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     paired = "pair prompts or facts; default: prompts, as far as both have any"
     compare.add_argument("--by", choices=["prompt", "fact"], help=paired)
     differ = "compare even if they differ in more than model, setting and seed; tables are marked"
-    compare.add_argument("--anyway", action="store_true", help=differ)
-    gate = "exit with 3 after a regression, with 4 where the evidence is not enough"
-    compare.add_argument("--gate", action="store_true", help=gate)
-    compare.set_defaults(run=_compare)
+    compare.flag("--anyway", differ)
+    compare.flag(
+        "--gate", "exit with 3 after a regression, with 4 where the evidence is not enough"
+    )
 
 
 def _compare(asked: argparse.Namespace) -> int:

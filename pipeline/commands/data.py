@@ -44,8 +44,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         description="fetch models and data into a shared cache, once, and check their checksums",
         examples=["factsweep prefetch model=llama3-8b,llama3-70b benchmark=myriadlama"],
     )
-    prefetch.take(keys=None, about="A list of values stands for one run each.")
-    prefetch.set_defaults(run=_prefetch)
+    prefetch.take(keys=None, about="A list of values stands for one run each.", run=_prefetch)
     _add_model(verbs)
 
 
@@ -58,10 +57,8 @@ def _add_model(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     show = actions.add_parser("show", help=text, description=text)
-    show.take(
-        "model", keys=None, about="MODEL is an id of the hub, a folder, or one of conf/model/."
-    )
-    show.set_defaults(run=_show)
+    told = "MODEL is an id of the hub, a folder, or one of conf/model/."
+    show.take("model", keys=None, about=told, run=_show)
 
 
 def _catalog(asked: argparse.Namespace) -> int:

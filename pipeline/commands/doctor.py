@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.arguments import ENCODED, Parser
 
 if TYPE_CHECKING:
     from factsweep.pipeline.doctor.finding import Finding
@@ -29,16 +29,15 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         keys=None,
         about="The overrides are those of the run. With cluster.address, every node of that Ray "
         "is looked at too. Exit code 1 where something fails.",
+        run=execute,
     )
     engine = "start the engine as the sweep would, ask 200 of its prompts, and ask them again"
-    doctor.add_argument("--load", action="store_true", help=engine)
-    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.flag("--load", engine)
+    doctor.flag("--json", "print the findings as JSON")
     doctor.add_argument(
         "--report", metavar="FILE", help="write them there too, to attach to an issue: no secrets"
     )
-    encoded = "the overrides are percent-encoded, as launch writes them where shells read"
-    doctor.add_argument("--percent-encoded", action="store_true", help=encoded)
-    doctor.set_defaults(run=execute)
+    doctor.flag("--percent-encoded", ENCODED)
 
 
 def execute(asked: argparse.Namespace) -> int:

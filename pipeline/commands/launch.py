@@ -17,14 +17,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep launch model=llama3-70b cluster=slurm --doctor",
         ],
     )
-    launch.take(keys=None)
-    dry = "print the job, script or manifest, and submit nothing"
-    launch.add_argument("--dry-run", action="store_true", help=dry)
+    launch.take(keys=None, run=_launch)
+    launch.flag("--dry-run", "print the job, script or manifest, and submit nothing")
     look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
-    launch.add_argument("--doctor", action="store_true", help=look)
+    launch.flag("--doctor", look)
     engine = "with --doctor: start the engine there, ask 200 of its prompts, and ask them again"
-    launch.add_argument("--load", action="store_true", help=engine)
-    launch.set_defaults(run=_launch, json=False, report=None)
+    launch.flag("--load", engine)
+    launch.set_defaults(json=False, report=None)
 
 
 def _launch(asked: argparse.Namespace) -> int:

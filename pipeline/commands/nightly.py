@@ -26,13 +26,13 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         keys=None,
         about="NIGHTLY is one of conf/nightly/, or a YAML file; overrides are for each of its "
         "runs. Exit codes: 0 no change or better, 3 regression, 4 not enough evidence.",
+        run=_nightly,
     )
     command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
     unit = "print a scheduler's unit for it, and run nothing"
     command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
     text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
     command.add_argument("--notify", metavar="URL", help=text)
-    command.set_defaults(run=_nightly)
     _add_baseline(verbs)
 
 
@@ -49,12 +49,11 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
         *("nightly", "accepted"),
         about="NIGHTLY is one of conf/nightly/, or a YAML file; ACCEPTED a night "
         "(demo-2026-11-21), or a run.",
+        run=_accept,
     )
     text = "list the accepted runs, the last one first"
     show = actions.add_parser("show", help=text, description=text)
-    show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.")
-    accept.set_defaults(run=_accept)
-    show.set_defaults(run=_show)
+    show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.", run=_show)
 
 
 def _nightly(asked: argparse.Namespace) -> int:

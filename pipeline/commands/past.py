@@ -14,22 +14,20 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         description="combine the tables and figures of past runs",
         examples=["factsweep report", "factsweep report demo other results=/srv/results"],
     )
-    report.take(rest="runs", about="RUNS are names of runs; default all.")
+    report.take(rest="runs", about="RUNS are names of runs; default all.", run=_report)
     report.add_argument("--out", help="where to write; default results/report")
     report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
     report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
-    report.set_defaults(run=_report)
     export = verbs.add_parser(
         "export",
         description="write the metrics of a past run for other tools",
         examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
     )
-    export.take("run_name", about="RUN_NAME is the name of a folder of results.")
+    export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
     export.add_argument("--format", choices=_FORMATS, default="csv", help="default csv")
     export.add_argument(
         "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
     )
-    export.set_defaults(run=_export)
 
 
 def _report(asked: argparse.Namespace) -> int:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError, StoppedError, printable
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import Parser, others, places
+from factsweep.pipeline.commands.arguments import ENCODED, Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
+_SCORE = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
 _EXAMPLES = {
     "run": [
         "factsweep run sweep=demo",
@@ -35,7 +36,7 @@ _EXAMPLES = {
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verbs to the command line."""
-    score = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
+    commands = {}
     for verb, run, text in (
         ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
@@ -46,31 +47,25 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "read every byte of a run, or of a whole store: is it what was written",
         ),
         ("prompts", _prompts, "write the prompts of a setting to a file, for any system to answer"),
-        ("score", _score, score),
+        ("score", _score, _SCORE),
     ):
-        command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
+        command = commands[verb] = verbs.add_parser(
+            verb, description=text, examples=_EXAMPLES[verb]
+        )
         past = "RUN is one that is done: what was asked then." if verb in _OF_PAST else ""
-        command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past)
-        command.set_defaults(run=run)
-        if verb == "run":
-            encoded = "the overrides are percent-encoded, as launch writes them where shells read"
-            command.add_argument("--percent-encoded", action="store_true", help=encoded)
-        if verb == "verify":
-            fix = "set aside what is damaged, so that the next run computes it anew"
-            command.add_argument("--repair", action="store_true", help=fix)
-            whole = "check all that artifacts= holds, in place of one run"
-            command.add_argument("--all", action="store_true", help=whole)
-        if verb == "prompts":
-            file = "a .jsonl or .parquet file; default prompts.jsonl"
-            command.add_argument("--out", type=Path, default=Path("prompts.jsonl"), help=file)
-            batch = "write requests of OpenAI's batch API, whose output score takes"
-            command.add_argument("--batch", action="store_true", help=batch)
-        if verb == "status":
-            live = "show how the run gets on until it ends: rates, engines, shards, first answers"
-            command.add_argument("--watch", action="store_true", help=live)
-        if verb == "plan":
-            minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
-            command.add_argument("--calibrate", action="store_true", help=minute)
+        command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past, run=run)
+    commands["run"].flag("--percent-encoded", ENCODED)
+    fix = "set aside what is damaged, so that the next run computes it anew"
+    commands["verify"].flag("--repair", fix)
+    commands["verify"].flag("--all", "check all that artifacts= holds, in place of one run")
+    file = "a .jsonl or .parquet file; default prompts.jsonl"
+    commands["prompts"].add_argument("--out", type=Path, default=Path("prompts.jsonl"), help=file)
+    batch = "write requests of OpenAI's batch API, whose output score takes"
+    commands["prompts"].flag("--batch", batch)
+    live = "show how the run gets on until it ends: rates, engines, shards, first answers"
+    commands["status"].flag("--watch", live)
+    minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
+    commands["plan"].flag("--calibrate", minute)
 
 
 def execute(asked: argparse.Namespace) -> int:

@@ -41,6 +41,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         "may give several values in Hydra's grammar (a,b,c, range(0,3), glob(steps/*)). ACTION "
         f"is what is done with each: run (default), {', '.join(_VERBS)}, or report, which asks "
         "nothing. A run that fails ends nothing but itself; then the exit code is its own.",
+        run=_study,
     )
     axis = (
         "what runs stand along: size, date, step, language or a field of a run; default: as given"
@@ -53,7 +54,6 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     study.add_argument("--until", help=until)
     error = "with --until: the chance that any place is wrong; default: 0.05"
     study.add_argument("--error", type=float, help=error)
-    study.set_defaults(run=_study)
 
 
 def _study(asked: argparse.Namespace) -> int:

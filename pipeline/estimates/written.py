@@ -27,19 +27,10 @@ from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.past import PastBranch, Record, setting
-from factsweep.pipeline.results.record import (
-    ESTIMATE,
-    ESTIMATED,
-    ESTIMATES_PAGE,
-    ESTIMATES_TEXT,
-    record,
-    shaped,
-)
-from factsweep.pipeline.results.record import file as listed
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
+from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -91,14 +82,16 @@ def files(
     content = _content(plan)
     made = {
         file: encode(rows, Place(name, "", name))
-        for (name, file), rows in zip(ESTIMATED.items(), found, strict=True)
+        for (name, file), rows in zip(record.ESTIMATED.items(), found, strict=True)
     }
     text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
-    made[ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
+    made[record.ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
     if not partial:
-        made[ESTIMATES_PAGE] = page_of([PastEstimate(plan.run.name, found, content)]).encode()
+        made[record.ESTIMATES_PAGE] = page_of(
+            [PastEstimate(plan.run.name, found, content)]
+        ).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
-    return {**made, ESTIMATE: seal({**content, "files": checksums}, ESTIMATE)}
+    return {**made, record.ESTIMATE: seal({**content, "files": checksums}, record.ESTIMATE)}
 
 
 def partial_page(plan: Plan, found: Estimates) -> str:
@@ -107,13 +100,13 @@ def partial_page(plan: Plan, found: Estimates) -> str:
 
 
 def _content(plan: Plan) -> Record:
-    content: Record = json.loads(json.dumps(record(plan, {}, {})))
+    content: Record = json.loads(json.dumps(record.record(plan, {}, {})))
     return content
 
 
 def is_estimate(results: str, name: str) -> bool:
     """Whether a run of that name has estimates, and no full results."""
-    return Store(f"{results.rstrip('/')}/{name}").exists(ESTIMATE)
+    return Store(f"{results.rstrip('/')}/{name}").exists(record.ESTIMATE)
 
 
 def settings(results: str, name: str) -> Mapping[str, PastBranch]:
@@ -130,23 +123,27 @@ def read(results: str, name: str) -> PastEstimate:
 
 def read_from(store: Store, name: str) -> PastEstimate:
     """What a run of that name estimated, from its folder."""
-    content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
-    shaped(content, store, ESTIMATE)
+    content = _read(store)
     rows = []
-    for table, file in ESTIMATED.items():
-        found = listed(store, content, file, ESTIMATE)
-        rows.append(decode(found, Place(table, "", table), store.where(file), None))
+    for table, file in record.ESTIMATED.items():
+        found = record.file(store, content, file, record.ESTIMATE)
+        rows.append(decode(found, Place(table, "", table), Stored(store.where(file))))
     estimates = Estimates(*rows)
-    _check(estimates.estimates, content, store.where(ESTIMATED["estimates"]))
+    _check(estimates.estimates, content, store.where(record.ESTIMATED["estimates"]))
     return PastEstimate(name, estimates, content)
+
+
+def _read(store: Store) -> Record:
+    name = record.ESTIMATE
+    return record.shaped(unseal(store.get(name), name, store.where(name), RERUN), store, name)
 
 
 def changed(store: Store) -> Iterator[str]:
     """Which files of the results, texts and pages too, are not what estimate.json says."""
-    content = unseal(store.get(ESTIMATE), ESTIMATE, store.where(ESTIMATE), RERUN)
+    content = _read(store)
     for name in content["files"]:
         try:
-            listed(store, content, name, ESTIMATE)
+            record.file(store, content, name, record.ESTIMATE)
         except DamagedFileError as error:
             yield str(error)
 

@@ -16,16 +16,7 @@ from factsweep.operators.engines.measuring.sentence_encoder import SentenceEncod
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.runs.data_set import (
-    by_relation,
-    distractors_by_relation,
-    diversity_beside,
-    labels_told_apart,
-    missing,
-    sizes_beside,
-    splits,
-    template_examples,
-)
+from factsweep.operators.tables.runs import data_set
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
 from factsweep.pipeline.machine.meter import Meter
@@ -36,9 +27,9 @@ _Result = TypeVar("_Result")
 
 # Tables that sets of one reader alone have.
 _FURTHER: Mapping[str, Mapping[str, Callable[[Facts], pl.DataFrame]]] = {
-    "kamel": {"splits": splits, "labels-told-apart": labels_told_apart},
+    "kamel": {"splits": data_set.splits, "labels-told-apart": data_set.labels_told_apart},
     **{
-        reader: {"distractors": distractors_by_relation}
+        reader: {"distractors": data_set.distractors_by_relation}
         for reader in ("distractors", "probing", "verbalisations")
     },
 }
@@ -83,11 +74,11 @@ def describe(
         if not given
     }
     tables = {
-        "counts": sizes_beside(facts, entry.name, published),
-        "diversity": diversity_beside(measured, entry.name, published),
-        "by-relation": by_relation(facts, measured),
-        "template-examples": template_examples(facts),
-        "missing": missing(measured, not_asked),
+        "counts": data_set.sizes_beside(facts, entry.name, published),
+        "diversity": data_set.diversity_beside(measured, entry.name, published),
+        "by-relation": data_set.by_relation(facts, measured),
+        "template-examples": data_set.template_examples(facts),
+        "missing": data_set.missing(measured, not_asked),
         **{name: table(facts) for name, table in _FURTHER.get(entry.reader, {}).items()},
     }
     how = {

@@ -12,7 +12,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.record import METRICS, file
-from factsweep.pipeline.storage.sealed import RERUN
+from factsweep.pipeline.storage.sealed import RERUN, Stored
 from factsweep.pipeline.storage.shard import rows
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -30,7 +30,7 @@ def metrics(store: Store, found: Record) -> pl.DataFrame:
         DamagedFileError: they are not what was written, or not what was measured.
     """
     where = store.where(METRICS)
-    shown = rows(file(store, found, METRICS), "metrics", where, None)
+    shown = rows(file(store, found, METRICS), "metrics", Stored(where))
     _check_ranges(shown, found["run"]["benchmark"]["method"], where)
     try:
         branches = list(past.settings(found["run"]["name"], found))

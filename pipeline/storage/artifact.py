@@ -21,13 +21,12 @@ from uuid import uuid4
 
 import polars as pl
 
-from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.contents import Contents
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.sealed import REPAIR, seal
+from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Counts, Place
 
 T = TypeVar("T", int, str)
@@ -145,15 +144,14 @@ class Artifact(Contents):
         found = self.published(table)
         wanted = found if wanted is None else wanted
         for shard in sorted(set(wanted).symmetric_difference(found)):
-            name = f"{self.folder}/{table}/{shard}.parquet"
             what = "is gone" if shard in wanted else "is no shard of this artifact"
-            raise DamagedFileError(f"{self.store.where(name)} {what}{REPAIR}", name)
+            raise self._file(f"{table}/{shard}.parquet").damaged(what)
         entries = self.store.each(partial(self._entry, table), found)
         return dict(zip(found, entries, strict=True))
 
     def _entry(self, table: str, shard: str) -> Entry:
         place = Place(table, self.fingerprint, f"{table}/{shard}")
-        content, name, where = self._content(place)
-        footer = shards.check(content, place, where, name)
+        content, file = self._content(place)
+        footer = shards.check(content, place, file)
         sha256 = hashlib.sha256(content).hexdigest()
         return Entry(footer.rows, len(content), sha256, footer.content, dict(footer.counts))

@@ -13,13 +13,13 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.manifest import Entry, Manifest
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.sealed import REPAIR, unseal
+from factsweep.pipeline.storage.sealed import Stored, unseal
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -80,8 +80,7 @@ class Contents:
     def manifest(self) -> Manifest:
         """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
-            name = f"{self.folder}/{manifests.NAME}"
-            raise DamagedFileError(f"{self.store.where(name)} is gone{REPAIR}", name)
+            raise self._file(manifests.NAME).damaged("is gone")
         return self._manifests[0]
 
     def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
@@ -133,16 +132,15 @@ class Contents:
     def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """A published shard; all of it is checked, and of `columns` no others are unpacked."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
-        content, name, where = self._content(place)
+        content, file = self._content(place)
         if not self._manifests and not self.is_complete():
-            return shards.decode(content, place, where, name, columns)
+            return shards.decode(content, place, file, columns)
         if not self._is_listed(content, table, shard):
-            shards.decode(content, place, where, name)  # may know better what is wrong with it
-            raise DamagedFileError(f"{where} is not what the manifest says (SHA-256){REPAIR}", name)
-        found = shards.rows(content, table, where, name, columns=columns)
+            shards.decode(content, place, file)  # may know better what is wrong with it
+            raise file.damaged("is not what the manifest says (SHA-256)")
+        found = shards.rows(content, table, file, columns=columns)
         if found.height != (said := self._entries(table)[shard].rows):
-            what = f"has {found.height:,} rows, not {said:,} as the manifest says"
-            raise DamagedFileError(f"{where} {what}{REPAIR}", name)
+            raise file.damaged(f"has {found.height:,} rows, not {said:,} as the manifest says")
         return found
 
     def note(self, file: str) -> dict[str, Any]:
@@ -153,18 +151,21 @@ class Contents:
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and what it took."""
         place = Place(table, self.fingerprint, f"{folder}/{name}")
-        content, file, where = self._content(place)
-        frame = shards.decode(content, place, where, file)
-        return frame, shards.read_footer(pa.BufferReader(content), place, where, file).counts
+        content, file = self._content(place)
+        frame = shards.decode(content, place, file)
+        return frame, shards.read_footer(pa.BufferReader(content), place, file).counts
 
-    def _content(self, place: Place) -> tuple[bytes, str, str]:
-        """The content of a shard's file, its name in the store, and what messages call it."""
-        name = f"{self.folder}/{place.shard}.parquet"
-        where = self.store.where(name)
+    def _file(self, name: str) -> Stored:
+        name = f"{self.folder}/{name}"
+        return Stored(self.store.where(name), name)
+
+    def _content(self, place: Place) -> tuple[bytes, Stored]:
+        """The content of a shard's file."""
+        file = self._file(f"{place.shard}.parquet")
         try:
-            return self.store.get(name), name, where
+            return self.store.get(str(file.name)), file
         except FileNotFoundError as error:
-            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error
+            raise file.damaged("is gone") from error
 
     def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
         """Whether a shard's file is the one that the manifest lists."""
@@ -199,9 +200,8 @@ class Contents:
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it."""
         place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
-        name = f"{self.folder}/{place.shard}.parquet"
-        where = self.store.where(name)
+        file = self._file(f"{place.shard}.parquet")
         try:
-            return shards.footer_of(self.store, name, place, where)
+            return shards.footer_of(self.store, place, file)
         except FileNotFoundError as error:
-            raise DamagedFileError(f"{where} is gone{REPAIR}", name) from error
+            raise file.damaged("is gone") from error

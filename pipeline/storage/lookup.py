@@ -10,7 +10,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe, differences
-from factsweep.pipeline.storage.sealed import REPAIR, unseal
+from factsweep.pipeline.storage.sealed import Stored, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -46,13 +46,14 @@ def recipe(store: Store, folder: str) -> Recipe:
         DamagedFileError: it is not what was written for this artifact.
     """
     name = f"{folder}/recipe.json"
-    content = unseal(store.get(name), name, store.where(name))
+    file = Stored(store.where(name), name)
+    content = unseal(store.get(name), name, file.where)
     try:
         found = build(Recipe, content, "")
     except InputError as error:
-        raise DamagedFileError(f"{store.where(name)} is no recipe{REPAIR}", name) from error
+        raise file.damaged("is no recipe") from error
     if f"{found.stage}/{found.fingerprint}" != folder:
-        raise DamagedFileError(f"{store.where(name)} is not what its name says{REPAIR}", name)
+        raise file.damaged("is not what its name says")
     return found
 
 

@@ -7,7 +7,7 @@ The checksum is no signature: whoever writes a file on purpose can write its che
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from factsweep.operators.errors import DamagedFileError
 
@@ -16,6 +16,17 @@ REPAIR = "; `factsweep verify --all --repair` sets it aside, and the next run co
 RERUN = "; run again: it is written anew."
 
 _NAME, _SEAL = "file", "sha256"
+
+
+class Stored(NamedTuple):
+    """A file as messages call it (`where`), and its name in its store; null: it is in none."""
+
+    where: str
+    name: str | None = None
+
+    def damaged(self, what: str) -> DamagedFileError:
+        """The error that says what is wrong with it."""
+        return DamagedFileError(f"{self.where} {what}{REPAIR}", self.name)
 
 
 def digest(content: Any) -> str:

@@ -5,8 +5,9 @@ One that is not whole, has no such footer or belongs elsewhere is a DamagedFileE
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, cast
 
 import polars as pl
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from factsweep.operators.errors import DamagedFileError, reason
 from factsweep.operators.schemas import SCHEMAS, conform
-from factsweep.pipeline.storage.sealed import REPAIR, seal, unseal
+from factsweep.pipeline.storage.sealed import Stored, seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
 Counts = Mapping[str, int | float | str]
@@ -71,30 +72,25 @@ def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> b
 
 
 def decode(
-    content: bytes,
-    place: Place,
-    where: str,
-    name: str | None,
-    columns: Sequence[str] | None = None,
+    content: bytes, place: Place, file: Stored, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:
     """The rows of a shard, if it is whole and is what its place says; null: all columns."""
-    check(content, place, where, name)
-    return rows(content, place.table, where, name, columns=columns, validate=True)
+    check(content, place, file)
+    return rows(content, place.table, file, columns=columns, validate=True)
 
 
-def check(content: bytes, place: Place, where: str, name: str | None) -> Footer:
+def check(content: bytes, place: Place, file: Stored) -> Footer:
     """The footer of a shard whose data are those that were written."""
-    footer = read_footer(pa.BufferReader(content), place, where, name)
+    footer = read_footer(pa.BufferReader(content), place, file)
     if digests(content)[0] != footer.content:
-        raise DamagedFileError(f"{where} holds other data than were written{REPAIR}", name)
+        raise file.damaged("holds other data than were written")
     return footer
 
 
 def rows(
     content: bytes,
     table: str,
-    where: str,
-    name: str | None,
+    file: Stored,
     *,
     columns: Sequence[str] | None = None,
     validate: bool = False,
@@ -103,58 +99,49 @@ def rows(
 
     `columns` are those that are unpacked, in their order; null: all.
     """
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        schema, arrow = file.schema_arrow, file.read(columns)
+    with _whole(file):
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        schema, arrow = parquet.schema_arrow, parquet.read(columns)
         if validate:
             arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise _not_whole(error, where, name) from error
     if not schema.equals(SCHEMAS[table]):
-        raise DamagedFileError(f"{where} has another schema than table {table}{REPAIR}", name)
+        raise file.damaged(f"has another schema than table {table}")
     frame = pl.from_arrow(arrow.replace_schema_metadata(None))
     assert isinstance(frame, pl.DataFrame)
     return frame if columns is None else frame.select(columns)
 
 
-def read_footer(file: pa.NativeFile, place: Place, where: str, name: str | None) -> Footer:
+def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
     """What the footer of a shard says, without reading the rest of it."""
-    try:
-        found = pq.read_metadata(file)
+    with _whole(file):
+        found = pq.read_metadata(content)
         text = (found.metadata or {}).get(_FOOTER)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise _not_whole(error, where, name) from error
     if text is None:
-        raise DamagedFileError(f"{where} is Parquet of something else{REPAIR}", name)
-    said = _said(text, where, name)
-    expected = {**place._asdict(), "rows": found.num_rows}
-    for field, value in expected.items():
-        if said.get(field) != value:
-            raise DamagedFileError(
-                f"{where} belongs elsewhere: its footer says {field} {said.get(field)}, "
-                f"not {value}{REPAIR}",
-                name,
-            )
+        raise file.damaged("is Parquet of something else")
+    try:
+        said = unseal(text, "footer", f"the footer of {file.where}")
+    except DamagedFileError as error:
+        raise DamagedFileError(str(error), file.name) from error
+    for field, value in {**place._asdict(), "rows": found.num_rows}.items():
+        if (other := said.get(field)) != value:
+            raise file.damaged(f"belongs elsewhere: its footer says {field} {other}, not {value}")
     return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
 
 
-def footer_of(store: Store, name: str, place: Place, where: str) -> Footer:
+def footer_of(store: Store, place: Place, file: Stored) -> Footer:
     """What the footer of a shard says, from the end of its file; FileNotFoundError: it is gone."""
-    end = store.get(name, _END_BYTES)
+    end = store.get(str(file.name), _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
-        end = store.get(name)
-    return read_footer(pa.BufferReader(end), place, where, name)
+        end = store.get(str(file.name))
+    return read_footer(pa.BufferReader(end), place, file)
 
 
-def _said(text: bytes, where: str, name: str | None) -> dict[str, Any]:
+@contextmanager
+def _whole(file: Stored) -> Iterator[None]:
     try:
-        return unseal(text, "footer", f"the footer of {where}")
-    except DamagedFileError as error:
-        raise DamagedFileError(str(error), name) from error
-
-
-def _not_whole(error: Exception, where: str, name: str | None) -> DamagedFileError:
-    return DamagedFileError(f"{where} is not a whole Parquet file ({reason(error)}){REPAIR}", name)
+        yield
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise file.damaged(f"is not a whole Parquet file ({reason(error)})") from error
 
 
 def digests(content: bytes) -> tuple[str, str]:

@@ -8,12 +8,16 @@ import polars as pl
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
+from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import block_by_block
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking.decode import decode
+from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.stages.asking.decode import Report, answer
+from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.sealed import seal, unseal
@@ -31,8 +35,15 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
             continue
         begin(next(each for each in plan.branches if step in each.steps), step.artifact)
         for item in block_by_block([e for e in work(plan) if e.artifact == step.artifact]):
-            decode(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
+            decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
+
+
+def decode_here(
+    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None
+) -> None:
+    """Answer the prompts of a shard that have no answer yet, and publish it."""
+    answer(work, remaining.todo(work), Clocked(engine), reads, report, purse)()
 
 
 def complete(plan: Plan, artifact: Artifact) -> None:

@@ -24,7 +24,7 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Answered
-from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, refused, todo
+from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, refused
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.shard import Counts, numbers
 
@@ -34,13 +34,6 @@ _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have 
 BROKE = "the next request might exceed max_cost"
 # Told what was done since the last time; says whether to stop.
 Report = Callable[[dict[str, float]], bool]
-
-
-def decode(
-    work: Work, engine: Any, tokenizer: Any, report: Report, purse: Purse | None = None
-) -> None:
-    """Answer the prompts of a shard that have no answer yet, and publish it."""
-    answer(work, todo(work), Clocked(engine), tokenizer, report, purse)()
 
 
 def answer(

@@ -22,8 +22,9 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking import decode, remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage import lease
+from tests.pipeline.here import decode_here
 from tests.s3_server import bucket, serving
 
 pytestmark = pytest.mark.slow
@@ -108,7 +109,7 @@ def answer_half(plan: Plan) -> None:
     items = [each for each in work(plan) if each.table == "generations"]
     assert len(items) >= N_SHARDS
     for item in items[::2]:
-        decode.decode(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
+        decode_here(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
 
 
 def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None:
@@ -137,7 +138,7 @@ def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Req
             held.put(f"{item.chunks}/0-{n:032x}.parquet", b"old")
             held.drop(f"{item.chunks}/0-{n:032x}.parquet")
         requests.new()
-        decode.decode(
+        decode_here(
             replace(item, artifact=held), FakeEngine(), tokenizer(plan.weights), lambda _: False
         )
     assert len([each for each in requests.new() if each.startswith(("DELETE", "POST"))]) <= 3

@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage import shard
+from factsweep.pipeline.storage.sealed import Stored
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from tests.messages import naming
 
@@ -22,7 +23,7 @@ Damage = Callable[[bytes], bytes]
 
 
 def read(content: bytes) -> pl.DataFrame:
-    return decode(content, PLACE, "here", "relations/f1/relations/all.parquet")
+    return decode(content, PLACE, Stored("here", "relations/f1/relations/all.parquet"))
 
 
 def flipped(content: bytes) -> bytes:

@@ -26,7 +26,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer, me
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import decode_here, make_here
 from tests.pipeline.stages.parts import without
 
 Settings = Callable[..., Run]
@@ -59,7 +59,7 @@ class Backwards(FakeEngine):
 
 
 def answer(plan: Plan, item: Work, engine: FakeEngine) -> None:
-    decode.decode(item, engine, tokenizer(plan.weights), lambda _: False)
+    decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
 
 
 def first(plan: Plan, table: str = "generations") -> Work:
@@ -235,7 +235,7 @@ class Far:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.ticks = 0
-        for name in ("put", "put_new", "get", "end", "exists", "names", "drop"):
+        for name in ("put", "put_new", "get", "exists", "names", "drop"):
             patch.setattr(Store, name, self._far(getattr(Store, name)))
         patch.setattr(Store, "each", lambda _, ask, items: self._each(ask, items))
 
@@ -305,7 +305,7 @@ def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: 
             published.append(item.artifact.store.get(path))
         return False
 
-    decode.decode(item, FakeEngine(), tokenizer(prepared.weights), overtaken)
+    decode_here(item, FakeEngine(), tokenizer(prepared.weights), overtaken)
     assert item.artifact.store.get(path) == published[1]
     assert item.artifact.shards(item.chunks) == []
 
@@ -441,7 +441,7 @@ def test_decode_each_block_has_a_seed_of_its_own(recorded: tuple[Plan, Recording
 def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
     item, told = first(prepared), list[dict[str, float]]()
     engine = FakeEngine()
-    decode.decode(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
+    decode_here(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
     n = remaining.todo(item).height
     assert sum(counts.get("prompts", 0) for counts in told) == n
     assert sum(counts.get("answers", 0) for counts in told) == n

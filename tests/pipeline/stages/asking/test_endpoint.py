@@ -26,12 +26,12 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.served import served
 from factsweep.pipeline.run import say_served
-from factsweep.pipeline.stages.asking import decode, remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import with_text
 from tests.chat_server import ChatServer, Said, serving
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import decode_here, make_here
 from tests.pipeline.stages.parts import without
 
 SERVED = "prompts answered by some-model"
@@ -178,12 +178,12 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     plan = planned(run)
     item = ready(plan)
     with pytest.raises(StoppedError):
-        decode.decode(item, engine, models.tokenizer(plan.weights), bool)
+        decode_here(item, engine, models.tokenizer(plan.weights), bool)
     told = len(says.told)
     n = remaining.todo(item).height
     assert 0 < told < n
     assert remaining.n_left(item) == n - told
-    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False)
+    decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
     assert len(says.told) == n
     assert max(says.told.values()) == 1
 
@@ -199,14 +199,14 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match=naming("max_cost")):
-        decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
+        decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     told = len(says.told)
     assert 0 < told < n
     assert purse.spent == paid(plan) == 27 * told
     assert purse.spent <= purse.limit
     assert purse.reserved == 0
     more = Purse(limit=1e6, spent=paid(plan))
-    decode.decode(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
+    decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
     assert more.spent == paid(plan) == 27 * n
     assert max(says.told.values()) == 1
 

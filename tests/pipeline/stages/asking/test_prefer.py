@@ -23,7 +23,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.admit import Admit
-from factsweep.pipeline.stages.asking.decode import decode
 from factsweep.pipeline.stages.asking.prefer import Continue, Prefer
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Hardware, Work
@@ -31,6 +30,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
+from tests.pipeline.here import decode_here
 
 SHARD = "P1.0000"
 LABELS = {"Q1": ["Paris"], "Q2": ["Rome", "Roma"], "Q3": ["Oslo", "Oslo"], "Q4": ["Bern"]}
@@ -139,7 +139,7 @@ def work(prompts: Artifact, task: Any, table: str = "preferences", name: str = "
 
 
 def decoded(item: Work, engine: Any, reads: Any) -> pl.DataFrame:
-    decode(item, engine, reads, lambda _: False)
+    decode_here(item, engine, reads, lambda _: False)
     return item.artifact.read(item.table, item.shard)
 
 

@@ -15,11 +15,12 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking import decode, remaining
+from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
+from tests.pipeline.here import decode_here
 from tests.pipeline.storage.explorer import (
     Choice,
     Explorer,
@@ -61,7 +62,7 @@ def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
             branch.answers.drop(f"generations/{shard}.parquet")
     item = next(each for each in work(finished) if each.table == "generations")
     rows = remaining.todo(item)
-    monkeypatch.setattr(decode, "todo", lambda _: rows)  # read once for all orders
+    monkeypatch.setattr(remaining, "todo", lambda _: rows)  # read once for all orders
     return item
 
 
@@ -76,7 +77,7 @@ def driven(item: Work, asked: object, store: Memory, number: int) -> None:
         return
     ours = replace(item, artifact=replace(free, lease=held), rows_per_chunk=7)
     ours.artifact.begin()
-    decode.decode(ours, Signing(f"engine {number}"), asked, lambda _: False)
+    decode_here(ours, Signing(f"engine {number}"), asked, lambda _: False)
     ours.artifact.finish(["generations", "errors"])
     writer.end()
 
