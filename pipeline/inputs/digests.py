@@ -11,11 +11,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ _TICK_NS = 2_000_000_000
 _SUFFIX = ".sha256"
 _IN_MEMORY = ("tmpfs", "ramfs")
 
-Count = Callable[[int], None]
+Count = Callable[[int], object]
 
 
 class _State(NamedTuple):
@@ -107,33 +105,20 @@ def _read_all(files: Mapping[str, Path]) -> dict[str, str]:
     total = sum(_stat(path).size for path in files.values())
     if total < _KEPT_FROM:
         return {name: _read(path, lambda _: None) for name, path in files.items()}
-    done = Counter[str]()  # of each file by its own thread
+    done = list[int]()  # bytes, of all threads
     threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
     try:
-        jobs = {
-            name: threads.submit(_read, path, partial(_add, done, name))
-            for name, path in files.items()
-        }
+        jobs = {name: threads.submit(_read, path, done.append) for name, path in files.items()}
         with Meter("checksums") as meter:
-            for _ in _waiting(jobs):
-                read = sum(done.values())
+            left, failed = {*jobs.values()}, False
+            while left and not failed:
+                read = sum(done)
                 meter.show(f"{read / 1e9:.1f} of {total / 1e9:.1f} GB ({read / total:.0%})")
+                ended, left = wait(left, timeout=_EVERY_S, return_when="FIRST_EXCEPTION")
+                failed = any(job.exception() for job in ended)
         return {name: job.result() for name, job in jobs.items()}
     finally:
         threads.shutdown(cancel_futures=True)
-
-
-def _add(done: Counter[str], name: str, n_bytes: int) -> None:
-    done[name] += n_bytes
-
-
-def _waiting(jobs: Mapping[str, Future[str]]) -> Iterator[None]:
-    """Now and then, until all jobs are done or one has failed."""
-    while any(not job.done() for job in jobs.values()):
-        yield
-        finished, _ = wait(jobs.values(), timeout=_EVERY_S, return_when="FIRST_EXCEPTION")
-        if any(job.exception() for job in finished):
-            return
 
 
 def _read(path: Path, count: Count) -> str:

@@ -107,23 +107,12 @@ def begin(plan: Plan) -> None:
     """Log what begins, where, and how much of it is missing."""
     run = plan.run
     settings = ", ".join(branch.title for branch in plan.branches)
+    what = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
+    logs.LOG.info("run %s begins: %s", run.name, what)
     version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
-    logs.LOG.info(
-        "run %s begins: %s on %s (%s), seed %s",
-        run.name,
-        run.model.name,
-        run.benchmark.name,
-        settings,
-        run.seed,
-    )
-    logs.LOG.info(
-        "factsweep %s, process %s on %s; artifacts in %s, %s missing",
-        version,
-        os.getpid(),
-        socket.gethostname(),
-        plan.store.where(),
-        count(len(plan.missing()), "artifact"),
-    )
+    where = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
+    missing = count(len(plan.missing()), "artifact")
+    logs.LOG.info("factsweep %s, %s, %s missing", version, where, missing)
 
 
 def keep(run: Run, number: int, text: str) -> None:

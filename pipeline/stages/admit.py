@@ -19,7 +19,7 @@ from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages.asking.question import Task
 from factsweep.pipeline.stages.expand import candidate_sets, with_text
-from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -35,7 +35,7 @@ def _tokenizer(weights: Weights) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Admit:
+class Admit(Shared):
     """Finds the prompts of more than `limit` tokens, as `task` puts them to the model.
 
     A cloze must fit together with the longest label of its candidates.
@@ -67,12 +67,8 @@ class Admit:
         }
         return Recipe("admitted", VERSION, fields, {"prompts": self.prompts.fingerprint})
 
-    def make(self, artifact: Artifact) -> None:
-        """Publish an error row for each prompt that leaves no room for an answer."""
-        self.make_shared(artifact, Alone())
-
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
-        """The same, the shards being shared out."""
+        """Publish an error row for each prompt that leaves no room for an answer."""
         artifact.begin()
         shards, there = self.prompts.rows("prompts"), set(artifact.published("errors"))
         missing = {shard: rows for shard, rows in shards.items() if shard not in there}

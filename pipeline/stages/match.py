@@ -17,7 +17,7 @@ from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -26,7 +26,7 @@ _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
 @dataclass(frozen=True)
-class Match:
+class Match(Shared):
     """Compares answers with facts; `further` is what was asked in addition to the answers."""
 
     method: str
@@ -53,12 +53,8 @@ class Match:
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)
 
-    def make(self, artifact: Artifact) -> None:
-        """Publish the matched tables of each relation."""
-        self.make_shared(artifact, Alone())
-
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
-        """The same, the relations being shared out."""
+        """Publish the matched tables of each relation."""
         artifact.begin()
         tables, relations = METHODS[self.method].measure.matched, self.prompts.shards("ranked")
         there = set[str].intersection(*(set(artifact.published(table)) for table in tables))

@@ -1,7 +1,8 @@
 """A stage: how an artifact is made, and everything that determines its content."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -44,9 +45,13 @@ class Alone:
             work(list(parts))
 
 
-@runtime_checkable
-class Shared(Stage, Protocol):
+class Shared(ABC):
     """A stage whose artifact has parts that are made without one another."""
 
+    def make(self, artifact: Artifact) -> None:
+        """Compute all parts in this process, and publish them."""
+        self.make_shared(artifact, Alone())
+
+    @abstractmethod
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
         """Compute the parts that are not published yet, as they are shared out, and publish all."""

@@ -159,7 +159,8 @@ def test_digest_file_just_written_is_not_kept(tmp_path: Path) -> None:
 def test_digest_file_changed_while_it_is_read_is_refused(
     weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "_add", lambda *_: weights.touch())
+    read = digests._read
+    monkeypatch.setattr(digests, "_read", lambda path, _: read(path, lambda _: weights.touch()))
     with pytest.raises(InputError, match=naming("weights.bin", "run again")):
         digest(weights)
     assert not record(weights).exists()
