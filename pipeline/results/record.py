@@ -207,6 +207,7 @@ class _Shape(BaseModel):
     artifacts: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
     manifests: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
+    warnings: list[str] = []
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
     seconds: dict[str, float] = {}

@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.cost import PREDICTED, SPENT, predict
-from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
@@ -86,8 +86,8 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in files.items()}
     earlier = _written(store)
     _drop_stale(store, exports=earlier.get(METRICS) != checksums[METRICS])
-    for name, each in files.items():
-        _freely(store, store.put, name, each)
+    for name, made in files.items():
+        _freely(store, store.put, name, made)
     for name in earlier.keys() - files.keys():  # what an earlier run of the same name had
         _freely(store, store.drop, name)
     content |= {"warnings": notes, "files": checksums}
@@ -104,7 +104,7 @@ def _standing(store: Store, content: Mapping[str, Any]) -> pl.DataFrame | None:
         for name in found["files"]:
             file(store, found, name)
         for each in found["warnings"]:
-            LOG.warning("%s", each)
+            LOG.warning("%s", printable(each))
         return written_metrics(store, found)
     except (FileNotFoundError, DamagedFileError, KeyError):
         return None
