@@ -199,7 +199,11 @@ def _unknown(parser: Parser, option: str) -> str:
 
 
 def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml."""
+    """Where artifacts and results lie, by what was typed and conf/config.yaml.
+
+    Raises:
+        InputError: a value cannot be read.
+    """
     from factsweep.pipeline.config.compose import composed
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]

@@ -36,6 +36,9 @@ def budget(given: str | int) -> Budget:
     (0.01, 100000, 5000)
     >>> budget("1.5 GPU-hours").hours, budget("1 core-hour").unit
     (1.5, 'core')
+
+    Raises:
+        InputError: it is none.
     """
     found = _TEXT.fullmatch(str(given))
     number = float(found["number"]) if found else 0.0
@@ -64,6 +67,9 @@ def target(given: str, metrics: Sequence[str]) -> Target:
 
     >>> target("acc_at_1±0.003", ["acc_at_1"]) == target("acc_at_1 +- .003", ["acc_at_1"])
     True
+
+    Raises:
+        InputError: it is none.
     """
     found = _TARGET.fullmatch(given)
     half_width = float(found["half_width"]) if found else 0.0

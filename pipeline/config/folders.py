@@ -56,7 +56,11 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds."""
+    """What a YAML file holds.
+
+    Raises:
+        InputError: it is no file, no text, or no YAML.
+    """
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 

@@ -147,7 +147,11 @@ def _said(model: Model) -> Mapping[str, Any]:
 
 
 def config_json(model: Model) -> Mapping[str, Any]:
-    """What it says, as the folder or the hub's cache has it; nothing where it is not here."""
+    """What it says, as the folder or the hub's cache has it; nothing where it is not here.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     if model.source not in ("hub", "path"):

@@ -68,6 +68,9 @@ def in_recipe(thing: Any) -> dict[str, Any]:
     """The fields of a dataclass that are declared `InRecipe`, by name, as a recipe holds them.
 
     Those of dataclasses within it are included, under the name of the field that holds them.
+
+    Raises:
+        TypeError: a field is not declared at all.
     """
     found = {}
     for name, declared in declarations(type(thing)).items():

@@ -121,6 +121,9 @@ def paid_for(run: Run) -> Run:
 
     The hours are those of all settings together, from the first prompt on: what is answered
     already counts. Other budgets stay as they are.
+
+    Raises:
+        InputError: nothing is known of what an answer takes there.
     """
     if run.budget is None or budget(run.budget).hours is None:
         return run

@@ -111,7 +111,11 @@ def _texts(run: Run) -> Mapping[str, str]:
 
 
 def looked_at(run: Run) -> Looked:
-    """What is found of an engine that is loaded in this process."""
+    """What is found of an engine that is loaded in this process.
+
+    Raises:
+        DecodingError: it answers nothing.
+    """
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(_PROMPTS)

@@ -43,7 +43,11 @@ class Named(NamedTuple):
 
 
 def named(plan: Plan) -> Named:
-    """The runs that `control=` and `beside=` name."""
+    """The runs that `control=` and `beside=` name.
+
+    Raises:
+        InputError: there is no such run, or it says nothing of the plan's prompts.
+    """
     return Named(controls(plan), others(plan))
 
 
@@ -66,6 +70,10 @@ def estimated_setting(
     """What a setting's answers to the prompts of a budget say, with the runs that it names.
 
     `branch` is one of a plan that a budget samples; `chosen` are some of its prompts, null: all.
+
+    Raises:
+        DecodingError: no prompt has an answer.
+        InputError: the control was asked other prompts.
     """
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)

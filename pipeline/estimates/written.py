@@ -110,19 +110,32 @@ def is_estimate(results: str, name: str) -> bool:
 
 
 def settings(results: str, name: str) -> Mapping[str, PastBranch]:
-    """The settings of a run by title, whether it asked all of its prompts or a part."""
+    """The settings of a run by title, whether it asked all of its prompts or a part.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: it is not what was written.
+    """
     if is_estimate(results, name):
         return read(results, name).branches
     return past.by_title(results, name)
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated."""
+    """What a run with a budget estimated.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder."""
+    """What a run of that name estimated, from its folder.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     content = _read(store)
     rows = []
     for table, file in record.ESTIMATED.items():

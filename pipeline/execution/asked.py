@@ -16,7 +16,11 @@ from factsweep.pipeline.storage.artifact import Artifact
 
 
 def sampled(plan: Plan) -> Plan:
-    """The plan of a run with a budget: no answer but to the prompts that are chosen."""
+    """The plan of a run with a budget: no answer but to the prompts that are chosen.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
     run = plan.run
     check(run)
     of = budget(str(run.budget))

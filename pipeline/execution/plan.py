@@ -139,6 +139,9 @@ class Plan:
 
         Facts and metrics are enough: what these were made of may have been removed to save room.
         But an artifact that is open, since a damaged shard of it was set aside, is made whole.
+
+        Raises:
+            DamagedFileError: a manifest is not what was written.
         """
         needed = (each for branch in self.branches for each in (branch.facts, branch.metrics))
         return not any(step.artifact.is_open() for step in self.steps) and all(

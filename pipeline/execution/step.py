@@ -37,6 +37,9 @@ class Step:
         """Make the artifact, unless it is complete, and note what it took.
 
         `sharing` is how its parts are shared out, if it has any; null: this process makes all.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
         """
         assert self.stage is not None, "engines are asked"
         if not self.artifact.is_complete():

@@ -21,13 +21,21 @@ _RECORD = ".converted"  # hidden: no part of the model
 
 
 def content(model: Model, version: str) -> dict[str, Any]:
-    """What the weights are made of, by which libraries, and what they are: `from`, `by`, `to`."""
+    """What the weights are made of, by which libraries, and what they are: `from`, `by`, `to`.
+
+    Raises:
+        InputError: the package has no such file.
+    """
     made = folder(model, version)
     return {**_sources(model), "to": (made / _RECORD).read_text()}
 
 
 def folder(model: Model, version: str) -> Path:
-    """The folder of safetensors, as it was made or made now."""
+    """The folder of safetensors, as it was made or made now.
+
+    Raises:
+        InputError: the package has no such file.
+    """
     sources = _sources(model)
     key = digests.of_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
     stem = Path(model.gguf_file or "").stem

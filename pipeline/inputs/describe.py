@@ -97,7 +97,11 @@ def describe(
 
 
 def known(name: str) -> Entry:
-    """The entry of that name, or one made for a folder or file."""
+    """The entry of that name, or one made for a folder or file.
+
+    Raises:
+        InputError: there is none, and no reader knows the folder.
+    """
     path = Path(name)
     if name in catalog.names() or not path.exists():
         return catalog.entry(name)
@@ -120,7 +124,11 @@ def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
 def measures(
     parser: str | None, encoder: str | None
 ) -> Iterator[tuple[Parse | None, Encode | None]]:
-    """What measures syntax and semantics, if it is named; a line shows its progress."""
+    """What measures syntax and semantics, if it is named; a line shows its progress.
+
+    Raises:
+        InputError: a parser or an encoder that cannot be used.
+    """
     parse = DependencyParser(parser) if parser else None
     encode = SentenceEncoder(encoder) if encoder else None
     with Meter("templates") as meter:

@@ -94,7 +94,11 @@ def _sha256(text: str) -> str:
 
 
 def of_each(files: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each file; several are read at once, and a live line says how far it is."""
+    """The SHA-256 of each file; several are read at once, and a live line says how far it is.
+
+    Raises:
+        InputError: a file cannot be read, or changes while it is.
+    """
     known = {name: _kept(path) for name, path in files.items()}
     new = {name: path for name, path in files.items() if known[name] is None}
     found = _read_all(new) if new else {}

@@ -65,7 +65,11 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def text(path: Path) -> str:
-    """A file's text."""
+    """A file's text.
+
+    Raises:
+        DamagedFileError: it is none.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

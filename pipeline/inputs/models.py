@@ -107,7 +107,11 @@ def _tokenizer_revision(name: str) -> str:
 
 
 def commit(model: Model) -> str:
-    """The commit of the hub that the model's revision means today."""
+    """The commit of the hub that the model's revision means today.
+
+    Raises:
+        InputError: there is no such model, or it cannot be seen from here.
+    """
     return _hub_commit(model.id, model.revision)[0]
 
 

@@ -127,7 +127,11 @@ def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
 def removed(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
-    """Remove artifacts, by their folders; yields those that went: what is needed by now stays."""
+    """Remove artifacts, by their folders; yields those that went: what is needed by now stays.
+
+    Raises:
+        ArtifactHeldError: the store is being written.
+    """
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
         needed = needs(store, list(folders(store)), results)

@@ -94,7 +94,11 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
-    """Read every shard of all complete artifacts in a store, and the recipes of the open ones."""
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
+
+    Raises:
+        InputError: there are none.
+    """
     store = Store(root)
     artifacts = [located(store, folder) for folder in folders(store)]
     if not artifacts:

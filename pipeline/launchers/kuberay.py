@@ -57,7 +57,11 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: KubeRay, text: str) -> str:
-    """Create the RayJob (`apply` would find a finished one); returns what kubectl says."""
+    """Create the RayJob (`apply` would find a finished one); returns what kubectl says.
+
+    Raises:
+        InputError: there is no kubectl here, or the cluster refuses.
+    """
     return order.handed(["kubectl", "create", "-f", "-"], text)
 
 

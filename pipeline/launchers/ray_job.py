@@ -23,7 +23,11 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(launch: RayJob, text: str) -> str:
-    """Submit the job; returns what the user can do next."""
+    """Submit the job; returns what the user can do next.
+
+    Raises:
+        InputError: no job server answers, or it refuses.
+    """
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 

@@ -16,7 +16,11 @@ BODY = Path(__file__).with_name("slurm.sh").read_text()
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The batch script."""
+    """The batch script.
+
+    Raises:
+        InputError: a node has fewer GPUs than a replica of the model holds.
+    """
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
     # Of the installation that launches: what the login node has, the nodes see too.
@@ -42,7 +46,11 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submitted(_launch: Slurm, text: str) -> str:
-    """Put the script into the queue; returns what sbatch says."""
+    """Put the script into the queue; returns what sbatch says.
+
+    Raises:
+        InputError: there is no sbatch here, or it refuses.
+    """
     return order.handed(["sbatch"], text)
 
 

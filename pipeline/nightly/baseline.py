@@ -63,7 +63,11 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
 
 
 def history(nightly: str, results: str) -> list[Baseline]:
-    """All that were ever accepted, the last one last."""
+    """All that were ever accepted, the last one last.
+
+    Raises:
+        DamagedFileError: the list is not what was written.
+    """
     store, name = Store(results), _name(nightly)
     where = store.where(name)
     try:

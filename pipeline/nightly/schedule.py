@@ -33,7 +33,11 @@ class Start:
 
     @classmethod
     def here(cls, nightly: str, overrides: Sequence[str]) -> "Start":
-        """As it would be started by hand, here."""
+        """As it would be started by hand, here.
+
+        Raises:
+            InputError: its name cannot be that of a unit.
+        """
         if re.fullmatch(r"[\w.-]+", label(nightly)) is None:
             raise InputError(
                 f"{label(nightly)!r} cannot name a unit; use letters, digits, dots and dashes."

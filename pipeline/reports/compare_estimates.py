@@ -37,7 +37,12 @@ def concerns(first: str, second: str, results: str) -> bool:
 def compared(
     first: str, second: str, results: str, given: Comparison, *, anyway: bool
 ) -> Iterator[Compared]:
-    """Compare two runs of which one is an estimate, or both."""
+    """Compare two runs of which one is an estimate, or both.
+
+    Raises:
+        InputError: there is nothing to pair, or two differ in more than the model and how they were
+            asked, and not `anyway`.
+    """
     ours, theirs = (setting_of(each, partial(_sides, results)) for each in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
         pair = paired(one.branch, other.branch)

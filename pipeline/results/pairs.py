@@ -95,7 +95,11 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
 def matching(
     first: tuple[str, Mapping[str, Setting]], second: tuple[str, Mapping[str, Setting]]
 ) -> list[tuple[Setting, Setting]]:
-    """The settings of two runs that are compared; each run is given with its settings by title."""
+    """The settings of two runs that are compared; each run is given with its settings by title.
+
+    Raises:
+        InputError: there is nothing to pair.
+    """
     (one, ours), (other, theirs) = first, second
     titles = [title for title in ours if title in theirs]
     if len(ours) == len(theirs) == 1:
@@ -112,7 +116,11 @@ def matching(
 def setting_of(
     text: str, settings: Callable[[str], Mapping[str, Setting]]
 ) -> Mapping[str, Setting]:
-    """Those settings of a run, by title, that RUN or RUN:SETTING stands for."""
+    """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
+
+    Raises:
+        InputError: the run has no such setting.
+    """
     run, _, setting = text.partition(":")
     found = settings(run)
     if not setting:
@@ -124,7 +132,11 @@ def setting_of(
 
 
 def comparing(branch: PastBranch) -> Compare:
-    """How runs of a branch's method are compared."""
+    """How runs of a branch's method are compared.
+
+    Raises:
+        InputError: they cannot be.
+    """
     found = branch.how.compare
     if found is None:
         raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
@@ -142,7 +154,11 @@ def _pair(one: PastBranch, other: PastBranch) -> Pair:
 
 
 def paired(one: PastBranch, other: PastBranch) -> Pair:
-    """Two settings, and what they differ in."""
+    """Two settings, and what they differ in.
+
+    Raises:
+        InputError: runs of their benchmark cannot be compared.
+    """
     for each in (one, other):
         comparing(each)
     lines = list(_differences(one, other))

@@ -96,7 +96,11 @@ class PastBranch:
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts."""
+    """The settings of the named runs, or of all, each once: runs may share artifacts.
+
+    Raises:
+        InputError: there are none.
+    """
     found: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
@@ -107,7 +111,11 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
 
 
 def by_title(results: str, name: str) -> dict[str, PastBranch]:
-    """The settings of a run that was asked all of its prompts, by title."""
+    """The settings of a run that was asked all of its prompts, by title.
+
+    Raises:
+        InputError: there is no such run.
+    """
     return {each.setting: each for each in branches(results, [name])}
 
 
@@ -118,7 +126,11 @@ def known(results: str, file: str = NAME) -> list[str]:
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it."""
+    """The runs that a name stands for: the run itself, or those of a night, which are below it.
+
+    Raises:
+        InputError: there is no such run.
+    """
     store = Store(results)
     below = [f"{name}/{each}" for each in store.folders(name)]
     found = [each for each in (name, *below) if NAME in store.names(each)]
@@ -135,7 +147,12 @@ def estimated(results: str, name: str) -> list[str]:
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json."""
+    """What a run wrote down: its run.json.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: it is not what was written.
+    """
     try:
         found = read(Store(f"{results.rstrip('/')}/{name}"))
     except FileNotFoundError as error:
@@ -152,7 +169,12 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`."""
+    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
+
+    Raises:
+        InputError: there is no such run.
+        DamagedFileError: what it wrote down is not what was written.
+    """
     check_run(name)
     store = Store(f"{results.rstrip('/')}/{name}")
     part = store.exists(ESTIMATE) and not store.exists(NAME)

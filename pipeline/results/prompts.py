@@ -85,7 +85,11 @@ def _write_batch(run: Run, path: Path) -> int:
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
-    """The prompts of a run's setting, a shard after the other."""
+    """The prompts of a run's setting, a shard after the other.
+
+    Raises:
+        InputError: several settings, or an encoder's.
+    """
     if run.method.ask.ability == FILL:
         raise InputError(
             f"prompts of encoders have their own masks; model={run.model.name} is one."

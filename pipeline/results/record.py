@@ -161,7 +161,11 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
 
 
 def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
-    """A record, if what every reader of it takes for granted is there."""
+    """A record, if what every reader of it takes for granted is there.
+
+    Raises:
+        DamagedFileError: a field is missing or of another type, or a text is none.
+    """
     try:
         _Shape.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()
@@ -224,7 +228,11 @@ def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object)
 
 
 def file(store: Store, found: Mapping[str, Any], name: str, record: str = NAME) -> bytes:
-    """A file of the results, if it is the one that run.json, or another `record`, speaks of."""
+    """A file of the results, if it is the one that run.json, or another `record`, speaks of.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     try:
         content = store.get(name)
     except FileNotFoundError as error:

@@ -73,7 +73,11 @@ class Choose:
         artifact.finish(TABLES, made_of=[self.prompts])
 
     def known(self, name: str, prompts: pl.DataFrame) -> Known:
-        """What the choice has to know of all prompts of a relation."""
+        """What the choice has to know of all prompts of a relation.
+
+        Raises:
+            InputError: they are no crossed design.
+        """
         if self.whole_pairs:
             return prompts.group_by("pair_id").agg(n=pl.len().cast(pl.Int64)).sort("pair_id")
         found = choice.relation(prompts)

@@ -53,7 +53,12 @@ class Artifact(Contents):
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
-        """Publish a shard, or read the one that is published; `counts` are kept in its footer."""
+        """Publish a shard, or read the one that is published; `counts` are kept in its footer.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+            DamagedFileError: what is published is not whole.
+        """
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content = None if self.has(table, shard) else shards.encode(frame, place, counts)
         if content is None or not self.put_new(f"{place.shard}.parquet", content):
@@ -61,12 +66,20 @@ class Artifact(Contents):
         self._written[table].add(shard)
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file of the artifact, or replace it, if it is ours to write."""
+        """Publish a file of the artifact, or replace it, if it is ours to write.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
         self.check_lease()
         self.store.put(f"{self.folder}/{name}", content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file of the artifact unless it is there; whether it now is `content`."""
+        """Publish a file of the artifact unless it is there; whether it now is `content`.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
         self.check_lease()
         return self.store.put_new(f"{self.folder}/{name}", content)
 
@@ -75,12 +88,20 @@ class Artifact(Contents):
         self.put(file, seal(content, f"{self.folder}/{file}"))
 
     def drop(self, name: str) -> None:
-        """Remove a file of the artifact that is no longer needed."""
+        """Remove a file of the artifact that is no longer needed.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
         self.check_lease()
         self.store.drop(f"{self.folder}/{name}")
 
     def drop_all(self, names: Collection[str]) -> None:
-        """Remove files of the artifact that are no longer needed."""
+        """Remove files of the artifact that are no longer needed.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
         if names and self.store.drops_at_once:
             self.check_lease()
             self.store.drop_all([f"{self.folder}/{name}" for name in names])
@@ -89,7 +110,11 @@ class Artifact(Contents):
             self.drop(name)
 
     def check_lease(self) -> None:
-        """Look whether the artifact is still ours to write."""
+        """Look whether the artifact is still ours to write.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
         if self.lease is not None:
             self.lease.check()
 
@@ -111,7 +136,11 @@ class Artifact(Contents):
         self._written.clear()
 
     def settled(self, name: str, value: T) -> T:
-        """The value that was settled when the artifact was begun: `value`, if it is begun now."""
+        """The value that was settled when the artifact was begun: `value`, if it is begun now.
+
+        Raises:
+            DamagedFileError: it was settled, and cannot be read.
+        """
         path = f"{self.folder}/{name}.json"
         self.put_new(f"{name}.json", seal({name: value}, path))
         return type(value)(self.note(f"{name}.json")[name])

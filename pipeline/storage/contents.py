@@ -54,7 +54,11 @@ class Contents:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is published, and with it every shard; looks each time."""
+        """Whether the manifest is published, and with it every shard; looks each time.
+
+        Raises:
+            DamagedFileError: there is one, and it is not what was written.
+        """
         self._manifests.clear()
         name = f"{self.folder}/{manifests.NAME}"
         try:
@@ -78,7 +82,11 @@ class Contents:
         self._manifests.clear()
 
     def manifest(self) -> Manifest:
-        """All shards of a complete artifact, with rows, sizes, checksums and counts."""
+        """All shards of a complete artifact, with rows, sizes, checksums and counts.
+
+        Raises:
+            DamagedFileError: it is not complete, or its manifest is damaged.
+        """
         if not self._manifests and not self.is_complete():
             raise self._file(manifests.NAME).damaged("is gone")
         return self._manifests[0]
@@ -130,7 +138,11 @@ class Contents:
         return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
 
     def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """A published shard; all of it is checked, and of `columns` no others are unpacked."""
+        """A published shard; all of it is checked, and of `columns` no others are unpacked.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         if not self._manifests and not self.is_complete():
@@ -149,7 +161,11 @@ class Contents:
         return unseal(self.store.get(name), name, self.store.where(name))
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
-        """A finished part of an open shard, and what it took."""
+        """A finished part of an open shard, and what it took.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file = self._content(place)
         frame = shards.decode(content, place, file)
@@ -198,7 +214,11 @@ class Contents:
         return (self.read(table, shard, columns) for shard in self.shards(table))
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
-        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it."""
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, or no file.
+        """
         place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
         file = self._file(f"{place.shard}.parquet")
         try:

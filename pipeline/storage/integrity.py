@@ -51,6 +51,9 @@ def set_aside(artifact: Artifact, name: str) -> str:
 
     With a shard goes the manifest: the artifact is not complete any more. With a value that was
     settled go all shards that were made by it.
+
+    Raises:
+        ArtifactHeldError: another driver has taken the artifact over.
     """
     artifact.check_lease()
     file = name.removeprefix(f"{artifact.folder}/")
@@ -70,7 +73,11 @@ def _is_foreign(artifact: Artifact, file: str) -> bool:
 
 
 def set_all_aside(artifact: Artifact) -> str:
-    """Move all shards and chunks out of the way, then the manifest; returns where that lies."""
+    """Move all shards and chunks out of the way, then the manifest; returns where that lies.
+
+    Raises:
+        ArtifactHeldError: another driver has taken the artifact over.
+    """
     artifact.check_lease()
     _set_shards_aside(artifact)
     return set_aside(artifact, f"{artifact.folder}/{manifests.NAME}")

@@ -58,7 +58,12 @@ def recipe(store: Store, folder: str) -> Recipe:
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
-    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
+
+    Raises:
+        InputError: none or several do.
+        DamagedFileError: its recipe is not what was written.
+    """
     prefix = prefix.rstrip("/").rpartition("/")[2]
     found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(found) != 1:

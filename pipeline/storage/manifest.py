@@ -76,7 +76,11 @@ class Manifest:
 
 @lru_cache(maxsize=8)  # an engine asks for that of its prompts once for every shard
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
-    """The manifest of an artifact, from its file."""
+    """The manifest of an artifact, from its file.
+
+    Raises:
+        DamagedFileError: it is not what was written for this artifact.
+    """
     name = f"{artifact}/{NAME}"
     content = unseal(text, name, where)
     try:

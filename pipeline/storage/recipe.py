@@ -22,7 +22,11 @@ class Recipe:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 of the recipe."""
+        """16 hex digits of the SHA-256 of the recipe.
+
+        Raises:
+            InputError: the recipe holds a secret.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
@@ -30,6 +34,9 @@ class Recipe:
 
         A recipe is published, and a name is made of it, by which a short secret could be guessed:
         so one that holds a secret is an InputError.
+
+        Raises:
+            InputError: one does.
         """
         content = {
             "stage": self.stage,

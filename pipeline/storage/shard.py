@@ -74,13 +74,21 @@ def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> b
 def decode(
     content: bytes, place: Place, file: Stored, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says; null: all columns."""
+    """The rows of a shard, if it is whole and is what its place says; null: all columns.
+
+    Raises:
+        DamagedFileError: it is not.
+    """
     check(content, place, file)
     return rows(content, place.table, file, columns=columns, validate=True)
 
 
 def check(content: bytes, place: Place, file: Stored) -> Footer:
-    """The footer of a shard whose data are those that were written."""
+    """The footer of a shard whose data are those that were written.
+
+    Raises:
+        DamagedFileError: they are not, or it belongs elsewhere.
+    """
     footer = read_footer(pa.BufferReader(content), place, file)
     if digests(content)[0] != footer.content:
         raise file.damaged("holds other data than were written")
@@ -98,6 +106,9 @@ def rows(
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
 
     `columns` are those that are unpacked, in their order; null: all.
+
+    Raises:
+        DamagedFileError: it is not whole, or has another schema than the table has today.
     """
     with _whole(file):
         parquet = pq.ParquetFile(pa.BufferReader(content))
@@ -112,7 +123,11 @@ def rows(
 
 
 def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
-    """What the footer of a shard says, without reading the rest of it."""
+    """What the footer of a shard says, without reading the rest of it.
+
+    Raises:
+        DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
+    """
     with _whole(file):
         found = pq.read_metadata(content)
         text = (found.metadata or {}).get(_FOOTER)
@@ -129,7 +144,12 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
 
 
 def footer_of(store: Store, place: Place, file: Stored) -> Footer:
-    """What the footer of a shard says, from the end of its file; FileNotFoundError: it is gone."""
+    """What the footer of a shard says, from the end of its file; FileNotFoundError: it is gone.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it has no footer, or one that says that the shard belongs elsewhere.
+    """
     end = store.get(str(file.name), _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
         end = store.get(str(file.name))

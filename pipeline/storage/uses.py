@@ -58,7 +58,11 @@ def forget(store: Store, use: Use) -> None:
 
 
 def noted(store: Store) -> Iterator[Use]:
-    """All uses of a store."""
+    """All uses of a store.
+
+    Raises:
+        DamagedFileError: one is not what was written.
+    """
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
         where = store.where(name)
         yield build(Use, unseal(store.get(name), name, where, _FIX), where)

@@ -35,7 +35,11 @@ def left_out(dropped: pl.DataFrame) -> Iterator[str]:
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a folder: its files, by their names in it."""
+    """Write a folder: its files, by their names in it.
+
+    Raises:
+        InputError: it cannot be written; nothing is then left of it.
+    """
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         for name, content in files.items():

@@ -56,7 +56,11 @@ class Trial:
 
 
 def read(artifact: Artifact, name: str) -> Trial:
-    """The trial of an open shard; a new one if it was never begun."""
+    """The trial of an open shard; a new one if it was never begun.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
     try:
         content = artifact.note(_name(name))
     except FileNotFoundError:

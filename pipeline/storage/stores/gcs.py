@@ -25,6 +25,9 @@ class Bucket(Remote):
     """The folder of a bucket that a URL names: gs://[anonymous@]bucket/folder.
 
     `endpoint_override` and `scheme` may follow as a query. What fails raises an OSError.
+
+    Raises:
+        InputError: the URL has another option.
     """
 
     creates_once = True
@@ -71,7 +74,11 @@ class Bucket(Remote):
             return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end."""
+        """The content of a file, or its end.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
         options: Any = {} if last_bytes is None else {"range": {"suffix": last_bytes}}
         with _as_os_error():
             return bytes(self._store.get(name, options=options).bytes())

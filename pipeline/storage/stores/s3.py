@@ -26,6 +26,9 @@ class Bucket(Remote):
 
     `endpoint_override`, `region` and `scheme` may follow as a query; without them, and without a
     key, the environment is asked. What fails raises an OSError.
+
+    Raises:
+        InputError: the URL has another option.
     """
 
     creates_once = drops_at_once = True
@@ -76,7 +79,11 @@ class Bucket(Remote):
                     return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end: one request."""
+        """The content of a file, or its end: one request.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
         from botocore.exceptions import ClientError
 
         part = {} if last_bytes is None else {"Range": f"bytes=-{last_bytes}"}
