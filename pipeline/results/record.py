@@ -88,7 +88,7 @@ def _code() -> str:
     found = digests.below(folders.CATALOG / "published")
     for part in ("operators", "pipeline"):
         found |= {f"{part}/{name}": path for name, path in digests.below(package / part).items()}
-    return digests.of_files({n: path for n, path in found.items() if path.suffix != ".pyc"})
+    return digests.of_contents({name: path.read_bytes() for name, path in found.items()})
 
 
 def is_same(found: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
