@@ -136,7 +136,9 @@ def read_from(store: Store, name: str) -> PastEstimate:
     Raises:
         DamagedFileError: it is not what was written.
     """
-    content = _read(store)
+    file_name = record.ESTIMATE
+    content = unseal(store.get(file_name), file_name, store.where(file_name), RERUN)
+    record.shaped(content, store, file_name)
     rows = []
     for table, file in record.ESTIMATED.items():
         found = record.file(store, content, file, record.ESTIMATE)
@@ -146,14 +148,15 @@ def read_from(store: Store, name: str) -> PastEstimate:
     return PastEstimate(name, estimates, content)
 
 
-def _read(store: Store) -> Record:
-    name = record.ESTIMATE
-    return record.shaped(unseal(store.get(name), name, store.where(name), RERUN), store, name)
-
-
-def changed(store: Store) -> Iterator[str]:
-    """Which files of the results, texts and pages too, are not what estimate.json says."""
-    content = _read(store)
+def wrong(store: Store) -> Iterator[str]:
+    """What is wrong with the estimates of a run, if it has any, with texts and pages, too."""
+    if not store.exists(record.ESTIMATE):
+        return
+    try:
+        content = read_from(store, "").record
+    except DamagedFileError as error:
+        yield str(error)
+        return
     for name in content["files"]:
         try:
             record.file(store, content, name, record.ESTIMATE)

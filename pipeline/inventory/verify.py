@@ -112,7 +112,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin],
     try:
         found = record.read(store)
     except FileNotFoundError:
-        return {}, _estimates(store)
+        return {}, list(written.wrong(store))  # the next run writes them anew
     except DamagedFileError as error:
         problems[record.NAME], found = error, {}
     if found and (found["artifacts"] != record.artifacts(plan) or not plan.branches):
@@ -130,17 +130,6 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin],
         for name in problems:
             store.set_aside(name)
     return record.pins(found), [str(error) for error in problems.values()]
-
-
-def _estimates(store: Store) -> list[str]:
-    """What is wrong with the estimates, if there are any; the next run writes them anew."""
-    try:
-        if store.exists(record.ESTIMATE):
-            written.read_from(store, "")
-            return list(written.changed(store))
-    except DamagedFileError as error:
-        return [str(error)]
-    return []
 
 
 def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:

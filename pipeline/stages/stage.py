@@ -28,10 +28,7 @@ class Sharing(Protocol):
     core_seconds: float
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
-        """Have `work` make and publish all parts, some of them in each process.
-
-        `parts` have the number of their prompts.
-        """
+        """Have `work` make and publish all parts, each of so many prompts, some in each process."""
 
 
 class Alone:

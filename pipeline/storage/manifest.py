@@ -31,14 +31,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pin:
-    """A manifest that something was made of: what it lists (`digest`), and when it was `made`.
+    """A manifest that something was made of.
 
-    `made` is another one each time that an artifact is computed, though its content be the same.
     `contents` are the digests of each shard's data, by table/shard, of answers alone.
     """
 
     digest: str  # of what it lists
-    made: str  # another one each time that the artifact is computed
+    made: str  # another one each time that it is computed, though its content be the same
     contents: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -22,7 +22,7 @@ _FIX = "; remove it if the run is no longer wanted, or run that again."
 
 @dataclass(frozen=True)
 class Use:
-    """A run and the artifacts that it needs; `done` is null until its results are written."""
+    """A run and the artifacts that it needs."""
 
     run: str
     results: str  # a URL, or an absolute path on the machine `host`

@@ -58,9 +58,7 @@ class Whole:
 class Question:
     """What an engine is asked, and the table that its answers are written to.
 
-    `source` names the table of prompts. `n_ranked` is how many of the ranked prompts are asked;
-    null: every prompt of the source. `fields` are what the recipe of the answers holds beside the
-    model, the engine and the prompts.
+    `fields` are what the recipe of the answers holds beside the model, the engine and the prompts.
     """
 
     table: str
