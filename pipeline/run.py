@@ -30,7 +30,7 @@ from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.results import past, record, report
-from factsweep.pipeline.results.served import differences
+from factsweep.pipeline.results.doubts import differences
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.stores import s3_client

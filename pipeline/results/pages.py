@@ -23,8 +23,8 @@ from factsweep.operators.tables.shared.relations import best_and_worst
 from factsweep.operators.tables.shared.wide import joined
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
+from factsweep.pipeline.results.doubts import differences
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.results.served import differences
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 

@@ -26,8 +26,7 @@ from factsweep.operators.tables.runs.cost import cost_table
 from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.rates import place
-from factsweep.pipeline.costs.spending import spent
+from factsweep.pipeline.costs.rates import place, spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG

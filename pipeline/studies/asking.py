@@ -12,8 +12,7 @@ from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
-from factsweep.pipeline.estimates.estimate import estimate, is_answered
-from factsweep.pipeline.estimates.looks import as_budget
+from factsweep.pipeline.estimates.estimate import as_budget, estimate, is_answered
 from factsweep.pipeline.execution.asked import asked
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.machine.logs import LOG

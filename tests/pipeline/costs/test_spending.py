@@ -14,7 +14,7 @@ import pytest
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
-from factsweep.pipeline.costs.spending import spent
+from factsweep.pipeline.costs.rates import spent
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.step import timed
 from factsweep.pipeline.machine import processor

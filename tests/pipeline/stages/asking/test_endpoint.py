@@ -24,7 +24,7 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import paid, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.served import served
+from factsweep.pipeline.results.doubts import served
 from factsweep.pipeline.run import say_served
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.work import Work
