@@ -76,11 +76,11 @@ def run(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    from factsweep.pipeline.run import run as compute
-
     asked = settings(written(*overrides, **fields))
     if asked.budget is not None:
         raise InputError(f"budget={asked.budget}: this is what `estimate` takes; leave it out.")
+    from factsweep.pipeline.run import run as compute
+
     compute(asked)
     return load(f"{asked.results}/{asked.name}")
 
@@ -123,9 +123,9 @@ def score(*overrides: str, **fields: object) -> Results:
         InputError: something that was given is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
+    asked = settings(written(*overrides, **fields))
     from factsweep.pipeline.score import score as measure
 
-    asked = settings(written(*overrides, **fields))
     measure(asked)
     return load(f"{asked.results}/{asked.name}")
 

@@ -111,11 +111,12 @@ def _prompts(asked: argparse.Namespace) -> int:
 
 def _score(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.score import score
 
     settings = load(asked.overrides)
     if settings.budget is not None:
         return _estimate(settings)
+    from factsweep.pipeline.score import score
+
     score(settings)
     return _print_card(settings)
 
