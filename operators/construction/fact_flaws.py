@@ -61,10 +61,9 @@ class _Earlier:
         if ids - {fact.subject_id}:
             yield "the subject's name belongs to another id, too"
         ids.add(fact.subject_id)
-        if fact.subject_id:
-            of_id = (language, relation, fact.subject_id)
-            if self._called.setdefault(of_id, subject) != subject:
-                yield "its subject id has another name in an earlier row, and is asked by that one"
+        of_id = (language, relation, fact.subject_id)
+        if fact.subject_id and self._called.setdefault(of_id, subject) != subject:
+            yield "its subject id has another name in an earlier row, and is asked by that one"
         others, labels = fact.further
         if any(names(s, o) for s in (subject, *others) for o in (fact.object, *labels)):
             yield "a name of the subject names the object"
@@ -73,13 +72,7 @@ class _Earlier:
 
 
 def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    r"""The facts with one blank for other white space and nothing unseen, and where there was any.
-
-    >>> row = {"row": 0, "language": "en", "relation": "capital", "subject": "Pe\u200bru"}
-    >>> facts, found = cleaned(pl.DataFrame([row | {"object": "Lima\nCallao"}]))
-    >>> facts.select("subject", "object").row(0), found.height
-    (('Peru', 'Lima Callao'), 1)
-    """
+    """The facts with one blank for other white space and nothing unseen, and where either was."""
     texts = [n for n in (*NEEDED, *ALIASES) if facts.schema.get(n) == pl.String]
     lists = [n for n in ALIASES if facts.schema.get(n) == pl.List(pl.String)]
     clean = facts.with_columns(
@@ -112,11 +105,6 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     and objects that the subject names. Kept are several objects of one subject, which are all
     right, names that several ids have, ids that have several names, other names that tell the
     object, and names in another script.
-
-    >>> facts = pl.DataFrame({"row": [0, 1], "language": "en", "relation": "capital",
-    ...                       "subject": ["Peru", "Mexico City"], "object": [None, "Mexico"]})
-    >>> checked(facts)[1]["finding"].to_list()
-    ['object is empty', 'the subject names the object']
     """
     found: list[tuple[int, str, bool]] = []
     earlier = _Earlier()

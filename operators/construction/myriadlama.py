@@ -107,13 +107,10 @@ def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
         "its paraphrases."
     )
     refuse(tails, {stray: pl.col("place").is_null()}, key)
-    texts = pl.concat(
-        rows.select("relation_id", "place", "group", text=text, origin=pl.lit(origin))
-        for rows, text, origin in (
-            (heads, "template", "manual"),
-            (tails, "paraphrase", "paraphrase"),
-        )
-    )
+    place = ["relation_id", "place", "group"]
+    manuals = heads.select(*place, text="template", origin=pl.lit("manual"))
+    others = tails.select(*place, text="paraphrase", origin=pl.lit("paraphrase"))
+    texts = pl.concat([manuals, others])
     distinct = texts.unique(["relation_id", "text"], keep="first", maintain_order=True)
     return numbered(distinct.sort("place", maintain_order=True))
 

@@ -51,9 +51,9 @@ def paraphrased(
 ) -> Iterator[Paraphrased]:
     """Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
-    What is unfit or said before in the relation is removed, and the same instruction asked again,
-    up to `max_rounds` times per template; then it has fewer. `hints` has one sentence per relation,
-    as the paper's "Be aware that [Y] is the geographic location but NOT company or organization."
+    What is unfit or said before in the relation is removed, and the same asked again, up to
+    `max_rounds` times per template. `hints` has one sentence per relation, as the paper's "Be aware
+    that [Y] is the geographic location but NOT company or organization."
     """
     hints = hints or {}
     said: dict[str, set[str]] = {}

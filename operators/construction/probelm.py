@@ -193,15 +193,13 @@ def _groups(
 ) -> pl.DataFrame:
     """Each triple with its alternatives by slot, its `reason`, and how many paraphrases it lost."""
     rows: list[dict[str, Any]] = []
+    most = (max_similarity, n_alternatives)
     for triple in triples.drop("reason").iter_rows(named=True):
         key = tuple(triple[name] for name in _TRIPLE)
-        taken = {
-            slot: _taken(triple[slot], found[slot].get(key, []), max_similarity, n_alternatives)
-            for slot in _SLOTS
-        }
-        few = len(taken[relations[triple["relation_id"]].prompt.asked][0]) < n_alternatives
+        taken = {slot: _taken(triple[slot], found[slot].get(key, []), *most) for slot in _SLOTS}
         others = {f"other_{slot}s": labels for slot, (labels, _) in taken.items()}
-        reason = "too_few_alternatives" if few else None
+        asked = taken[relations[triple["relation_id"]].prompt.asked][0]
+        reason = "too_few_alternatives" if len(asked) < n_alternatives else None
         n = sum(n_paraphrases for _, n_paraphrases in taken.values())
         rows.append({**triple, **others, "reason": reason, "n_paraphrases": n})
     return pl.DataFrame(rows, schema=_GROUPS)

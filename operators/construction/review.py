@@ -29,9 +29,8 @@ def review_sheet(
 ) -> pl.DataFrame:
     """The sheet (SHEET) of paraphrases (PARAPHRASES) of manual templates (MANUAL).
 
-    `keep` is "no" where the paraphrase cannot be used, empty where a person must decide, and else
-    "yes". `reason` says why: another style than the manual template, or a Jaccard distance of words
-    below `min_distance` from an earlier template of the relation.
+    `keep` is "no" where one cannot be used, empty where a person must decide (another style than
+    the manual template, or words within `min_distance` of an earlier one), and else "yes".
     """
     earlier: dict[str, list[str]] = {}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():

@@ -65,12 +65,7 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
 
 
 def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
-    """Which column of the sample may be meant by each missing one: by content, type and name.
-
-    >>> sample = pl.DataFrame({"predicate": ["P36"], "country": ["France"]})
-    >>> guessed([Column("rel_uri", (pl.String(),), True, kind="relation")], sample)
-    {'rel_uri': 'predicate'}
-    """
+    """Which column of the sample may be meant by each missing one: by content, type and name."""
     both = product(missing, sample)
     return _best((_likeness(column, found), column.name, found.name) for column, found in both)
 

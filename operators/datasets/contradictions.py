@@ -65,13 +65,7 @@ def merged_subjects(facts: Facts) -> dict[str, int]:
 
 
 def sentences(counts: Mapping[str, object]) -> Iterator[str]:
-    """What was counted and what is done about it, one line each; nothing of what is nought.
-
-    >>> list(sentences({"pairs": 9, "subjects_of_two_labels": 2, "merged_subjects": 0}))
-    ['2 subjects of two labels: one subject id has several labels; each pair keeps its own']
-    >>> next(sentences({"merged_subjects": 1})).partition(":")[0]
-    '1 merged subject'
-    """
+    """What was counted and what is done about it, one line each; nothing of what is nought."""
     for name, done in DONE.items():
         if found := counts.get(name):
             words = name.replace("_", " ")
@@ -92,9 +86,8 @@ _CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
 def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     """The facts with these characters kept or removed, and how many texts hold one.
 
-    They are Unicode's control, format, surrogate and private characters (Cc, Cf, Cs, Co), and what
-    it calls default ignorable beside these. Joiners of letters are none of them: Persian and Hindi
-    are written with them.
+    They are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
+    of letters are none of them: Persian and Hindi are written with them.
 
     Raises:
         InputError: there are, and they are to be refused; or nothing is left of a text.
@@ -105,11 +98,11 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     if how == "refuse":
         refuse(found, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
-    names = pl.col("subjects").list.eval(_filled(seen(pl.element())))
-    labels = pl.element().struct.field("labels").list.eval(_filled(seen(pl.element())))
-    objects = pl.col("objects").list.eval(pl.element().struct.with_fields(labels=labels))
-    named = pl.element().struct.field("labels").list.len() > 0
-    objects = objects.list.eval(pl.element().filter(named))
+    text, of_object = _filled(seen(pl.element())), pl.element().struct.field("labels")
+    names = pl.col("subjects").list.eval(text)
+    labels = pl.element().struct.with_fields(labels=of_object.list.eval(text))
+    objects = pl.col("objects").list.eval(labels)
+    objects = objects.list.eval(pl.element().filter(of_object.list.len() > 0))
     pairs = facts.pairs.with_columns(subjects=names, objects=objects)
     return checked(replace(facts, templates=templates, pairs=pairs)), found.height
 

@@ -59,11 +59,12 @@ def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None 
     texts = templates.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
     facts = facts_from_triples(_named(asked, base), texts, relation_labels)
     asks = pl.col("text").str.contains("?", literal=True)
+    named = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
     styles = pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
     return replace(
         facts,
         templates=facts.templates.with_columns(style=styles),
-        further={"details": _details(asked)},
+        further={"details": fitted(named, columns("details"), "details", ("human_score",))},
         knowledge_base=base,
     )
 
@@ -124,8 +125,3 @@ def _named(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
         asked = asked.join(known, on=entity, how="left", maintain_order="left")
         asked = asked.with_columns(pl.coalesce("known", names).alias(names)).drop("known")
     return asked
-
-
-def _details(asked: pl.DataFrame) -> pl.DataFrame:
-    named = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
-    return fitted(named, columns("details"), "details", optional=("human_score",))

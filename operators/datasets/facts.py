@@ -43,7 +43,7 @@ def counts(facts: Facts) -> dict[str, int]:
     `unique_triples` are subject, relation, object; `derived_triples` are names × object labels ×
     templates; `prompts` are names × templates, each summed over the pairs.
     """
-    templates = facts.templates.group_by("relation_id").agg(pl.len().alias("templates"))
+    templates = facts.templates.group_by("relation_id").len("templates")
     names = pl.col("subjects").list.len().cast(pl.Int64)
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.len()).list.sum()
     sums = facts.pairs.join(templates, on="relation_id").select(
@@ -52,11 +52,8 @@ def counts(facts: Facts) -> dict[str, int]:
         derived_triples=(names * labels.cast(pl.Int64) * pl.col("templates")).sum(),
         prompts=(names * pl.col("templates")).sum(),
     )
-    return {
-        "relations": facts.relations.height,
-        "templates": facts.templates.height,
-        **{name: int(value) for name, value in sums.row(0, named=True).items()},
-    }
+    sizes = {"relations": facts.relations.height, "templates": facts.templates.height}
+    return sizes | {name: int(value) for name, value in sums.row(0, named=True).items()}
 
 
 def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
@@ -123,6 +120,9 @@ def _check_names(facts: Facts) -> None:
     names.check_ids(facts.pairs["pair_id"], "the pair")
 
 
+_PLACE = pl.int_range(pl.len()).over("relation_id")
+
+
 @dataclass(frozen=True)
 class Slice:
     """Which part of a set to measure: the first of each, in the set's order; null takes all."""
@@ -147,8 +147,7 @@ def sliced(facts: Facts, part: Slice) -> Facts:
         table.filter(keep) for table in (facts.relations, facts.templates, facts.pairs)
     )
     if part.pairs_per_relation is not None:
-        place = pl.int_range(pl.len()).over("relation_id")
-        pairs = pairs.filter(place < part.pairs_per_relation)
+        pairs = pairs.filter(part.pairs_per_relation > _PLACE)
     if part.names_per_subject is not None:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
     chosen = {
@@ -179,16 +178,12 @@ def numbered(texts: pl.DataFrame) -> pl.DataFrame:
 
     Columns in: relation_id, text, origin (manual, paraphrase), group (null: not known).
 
-    >>> texts = pl.DataFrame({
-    ...     "relation_id": ["P36", "P36"],
-    ...     "text": ["[Y] is the capital of [X].", "What is the capital of [X]? [Y]."],
-    ...     "origin": ["manual", "manual"],
-    ...     "group": [0, 1],
-    ... })
-    >>> numbered(texts).select("template_id", "style").rows()
+    >>> texts = ["[Y] is the capital of [X].", "What is the capital of [X]? [Y]."]
+    >>> rows = {"relation_id": "P36", "text": texts, "origin": "manual", "group": [0, 1]}
+    >>> numbered(pl.DataFrame(rows)).select("template_id", "style").rows()
     [('P36.000', 'statement'), ('P36.001', 'question')]
     """
-    index = pl.int_range(pl.len()).over("relation_id").cast(pl.String).str.zfill(3)
+    index = _PLACE.cast(pl.String).str.zfill(3)
     return texts.select(
         template_id=pl.format("{}.{}", "relation_id", index),
         relation_id="relation_id",
@@ -203,8 +198,7 @@ def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
     """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
     columns = dict.fromkeys(("relation_id", "text"), pl.String)
     found = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
-    group = pl.int_range(pl.len()).over("relation_id")
-    return found.with_columns(origin=pl.lit("manual"), group=group)
+    return found.with_columns(origin=pl.lit("manual"), group=_PLACE)
 
 
 def style(text: pl.Expr) -> pl.Expr:

@@ -12,7 +12,7 @@ from factsweep.operators.errors import InputError
 
 
 def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
-    r"""The value of a JSON text.
+    """The value of a JSON text.
 
     Raises:
         InputError: it is none, has a key twice in one object, or half of a surrogate pair.

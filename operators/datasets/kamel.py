@@ -67,18 +67,17 @@ def facts_from_files(
 ) -> Facts:
     """The canonical tables of the authors' files: their path in the set → their content.
 
-    A set may lack dev files. Questions of relations without rows are left out, and so are files
-    that are not of the layout (`README.md`). `relation_labels` names all relations that may be
-    there, by id; without it every relation is taken and its label is its id.
+    Questions without rows are left out, and so are files of other layouts. `relation_labels` names
+    all relations that may be there; without it every one is taken, and its label is its id.
 
     Raises:
         InputError: an unfit file, line or row, or what `checked` refuses.
     """
-    questions = [path for path in files if PurePosixPath(path).name == QUESTIONS]
+    questions = [path for path in sorted(files) if PurePosixPath(path).name == QUESTIONS]
     if not questions:
         raise InputError(f"{QUESTIONS} is missing; put it next to the folders of the relations.")
     if len(questions) > 1:
-        raise InputError(f"{' and '.join(sorted(questions))} are two; leave one out.")
+        raise InputError(f"{' and '.join(questions)} are two; leave one out.")
     paths = (path for path in sorted(files) if path.endswith(".jsonl"))
     rows = (row for path in paths for row in _lines(PurePosixPath(path), files[path]))
     pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
@@ -235,25 +234,23 @@ def counts(facts: Facts) -> dict[str, float]:
 
 
 def split_sizes(facts: Facts) -> pl.DataFrame:
-    """One row per split: its relations, queries, right answers, queries of several, and labels.
-
-    Labels are the mean of an answer, null in a split without queries; train and dev name one of
-    each.
+    """Each split: relations, queries, answers, queries of several, and mean labels of an answer.
 
     Source: KAMEL, Table 1.
     """
     n_answers = pl.col("objects").list.len()
     n_labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.len())
-    sizes = facts.pairs.group_by("split").agg(
-        relations=pl.n_unique("relation_id").cast(pl.Int64),
-        queries=pl.len().cast(pl.Int64),
-        answers=n_answers.sum().cast(pl.Int64),
-        several=(n_answers > 1).sum().cast(pl.Int64),
-        labels=n_labels.list.sum().sum() / n_answers.sum(),
-    )
+    numbers = {
+        "relations": pl.n_unique("relation_id"),
+        "queries": pl.len(),
+        "answers": n_answers.sum(),
+        "several": (n_answers > 1).sum(),
+    }
+    labels = n_labels.list.sum().sum() / n_answers.sum()
+    sizes = facts.pairs.group_by("split").agg(**numbers, labels=labels)
     splits = pl.DataFrame({"split": SPLITS}, schema={"split": pl.String})
     found = splits.join(sizes, on="split", how="left", maintain_order="left")
-    return found.with_columns(pl.col("relations", "queries", "answers", "several").fill_null(0))
+    return found.with_columns(pl.col(list(numbers)).fill_null(0).cast(pl.Int64))
 
 
 def shown(answers: pl.DataFrame) -> pl.Series:

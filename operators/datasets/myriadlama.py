@@ -108,9 +108,8 @@ def _check_values(
     labels, uris = pl.col("obj_ents"), pl.col("obj_uris")
     problems["obj_ents is empty"] = labels.list.len().fill_null(0) == 0
     problems["obj_ents has an empty label"] = labels.list.eval(_blank(pl.element())).list.any()
-    problems["obj_uris and obj_ents differ in length"] = (
-        uris.list.len().fill_null(0) != labels.list.len()
-    )
+    differ = uris.list.len().fill_null(0) != labels.list.len()
+    problems["obj_uris and obj_ents differ in length"] = differ
     if "fact_popularity" in rows.collect_schema():
         given = ~_blank(pl.col("fact_popularity").cast(pl.String))
         problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
@@ -255,8 +254,5 @@ def rows_from_facts(facts: Facts) -> pl.DataFrame:
     manual = pl.col("origin") == "manual"
     templates = facts.templates.select("relation_id", template="text", is_manual=manual)
     rows = templates.join(pairs, on="relation_id", maintain_order="left_right")
-    return rows.select(
-        pl.format("{}.{}", "relation_id", "sub_uri").alias("uuid"),
-        pl.col("relation_id").alias("rel_uri"),
-        pl.exclude("relation_id"),
-    )
+    uuid = pl.format("{}.{}", "relation_id", "sub_uri").alias("uuid")
+    return rows.select(uuid, pl.col("relation_id").alias("rel_uri"), pl.exclude("relation_id"))

@@ -68,8 +68,7 @@ def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = 
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
-        InputError: files of several languages, no template, an unfit line, or what `checked`
-            refuses.
+        InputError: files of several languages, no template, or what `checked` refuses.
     """
     folders = sorted({PurePosixPath(each).parent.name for each in files})
     if len(folders) > 1:

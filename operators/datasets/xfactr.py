@@ -77,7 +77,8 @@ def facts_from_files(
             else:
                 said = [next(iter((own_labels or aliases).get(each, ())), "") for each in ids]
             if all(said):
-                named = [_all(each, a, aliases) for each, a in zip(said, ids, strict=True)]
+                labels = ([each, *aliases.get(a, ())] for each, a in zip(said, ids, strict=True))
+                named = [list(dict.fromkeys(each)) for each in labels]
                 found.append((PurePosixPath(name).stem, ids[0], named[0], ids[1], named[1]))
     triples = pl.DataFrame(found, TRIPLES, orient="row")
     if triples.is_empty():
@@ -168,10 +169,6 @@ def _form(entity: str, label: str, gender: Names, language: str) -> str:
         return said[0]
     ending = _FEMININE.get(language)
     return "f" if ending and ending.search(label.partition(" ")[0]) else "m"
-
-
-def _all(label: str, entity: str, aliases: Names) -> list[str]:
-    return list(dict.fromkeys([label, *aliases.get(entity, ())]))
 
 
 def _names(files: Mapping[str, str], name: str) -> dict[str, list[str]]:

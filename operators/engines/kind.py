@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -118,10 +119,8 @@ def cpu_build() -> str | None:
 def installed(*names: str) -> str:
     """The first of these distributions that is installed, and its version, or `NOT_INSTALLED`."""
     for name in names:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
     return NOT_INSTALLED
 
 

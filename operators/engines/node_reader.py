@@ -16,10 +16,19 @@ Asked = tuple[Sequence[int], Sequence[int]]
 """A text, and the tokens whose log-probabilities behind it are asked for."""
 Said = Callable[[Sequence[Asked]], Sequence[Mapping[int, float]]]
 """Gives log-probabilities of tokens behind texts."""
+CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
+_MOST = 128  # tokens that vLLM names the log-probabilities of at once
+
+
+def in_parts(asked: Sequence[Asked]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+    """What is asked, so that each part is answered at once: its number, the text, the tokens."""
+    for number, (text, tokens) in enumerate(asked):
+        for start in range(0, len(tokens), _MOST):
+            yield number, text, tokens[start : start + _MOST]
 
 
 def preferences(
-    requests: Iterable[PreferRequest], said: Said, *, n_at_once: int
+    requests: Iterable[PreferRequest], said: Said, *, n_at_once: int = CLOZES_AT_ONCE
 ) -> Iterator[Preferred]:
     """What each request asks for, as soon as it is found; `n_at_once` are searched together."""
     waiting, live = iter(requests), list[_Searched]()

@@ -30,9 +30,9 @@ _AT_ONCE = 64  # nodes that an exact search reads together at least: few take as
 class PreferRequest:
     """A cloze as token ids, the trie of what may follow, and the tokens that begin an ending.
 
-    `answer_id` is the right answer. `distractors` names the entities in their order for `given`;
-    for a search it is empty, and all of the trie are meant but the answer and `left_out`. `n` is
-    how many distractors are wanted at most.
+    `distractors` names the entities in their order for `given`; for a search it is empty, and all
+    of the trie are meant but the answer and `left_out`. `n` is how many distractors are wanted at
+    most.
     """
 
     request_id: str

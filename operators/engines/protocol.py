@@ -156,13 +156,7 @@ class Scored:
     def of(
         cls, request: ScoreRequest, logprobs: Sequence[float], *, n_cached_tokens: int
     ) -> "Scored":
-        """Sum up the log-probabilities of a request's tokens, from the second on.
-
-        >>> request = ScoreRequest("g.1", [11, 12, 13, 14], "g", span=(1, 3))
-        >>> scored = Scored.of(request, [-0.5, -1.0, -2.0], n_cached_tokens=0)
-        >>> scored.logprob, scored.n_tokens, scored.entity_logprob, scored.entity_n_tokens
-        (-3.5, 3, -1.5, 2)
-        """
+        """Sum up the log-probabilities of a request's tokens, from the second on."""
         start, end = request.span
         known = 0 < start < end
         return cls(

@@ -112,9 +112,9 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
 def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its variance.
 
-    The estimate is the same mean over the sampled prompts; every prompt of a fact has the same
-    chance, so it is unbiased. Its variance is that of the answers about it by component
-    (`within_variance`), and, where not all facts were asked, between facts.
+    The estimate is the same mean over the sampled prompts, unbiased as every prompt of a fact has
+    the same chance. Its variance is that of the answers about it by component (`within_variance`),
+    and, where not all facts were asked, between facts.
     """
     share = weights / weights.sum()
     means = sample.mean_by_fact(values)
@@ -122,11 +122,10 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     value = float(here @ means)
     if sample.is_all:
         return Mean(value, 0.0, 0.0)
-    found = components(sample, values)
-    if found is None and sample.is_asked.all():
+    found, asked = components(sample, values), sample.is_asked
+    if found is None and asked.all():
         return Mean(value, None, 0.0)
-    asked, own = sample.only(sample.is_asked), here[sample.is_asked]
-    within = float(within_variance(asked, values, own, found).sum())
+    within = float(within_variance(sample.only(asked), values, here[asked], found).sum())
     degrees = 0.0 if found is None else found.degrees
     return Mean(value, *of_both_stages(sample, means, share, within, degrees))
 

@@ -36,12 +36,7 @@ def error_of_each(error: float, n_models: int, n_settings: int, n_looks: int) ->
 
 
 def undecided(better: Better, n_top: int | None) -> list[int]:
-    """Whose place is not decided: in the order of all, or in or outside of the best `n_top`.
-
-    >>> better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], np.bool_)
-    >>> undecided(better, None), undecided(better, 1), undecided(better, 2)
-    ([1, 2], [], [1, 2])
-    """
+    """Whose place is not decided: in the order of all, or in or outside of the best `n_top`."""
     if n_top is None:
         told = better | better.T | np.eye(len(better), dtype=np.bool_)
         return [int(each) for each in np.flatnonzero(~told.all(1))]

@@ -201,15 +201,15 @@ def _assembled(
     if share is not None:
         taken[0] = np.clip(share.of_sources, 0.0, variance - taken[1])
     parts = np.divide(taken, variance, out=np.zeros_like(taken), where=variance > 0)
-    errors = {name: rows[name].to_numpy() for name in ("full_error", "other_error")}
-    left = {name: each * (1 - parts.sum(axis=0)) for name, each in errors.items()}
-    own = {"variance": variance - taken.sum(axis=0), **left}
-    known = rows.with_columns(pl.Series(name, each) for name, each in own.items())
-    new = [
-        (None, None, None)
-        if share is None
-        else (max(0.0, share.variance), parts[0] @ errors["full_error"], max(0.0, share.error)),
-        (None, None, None) if noise is None else (noise, *(parts[1] @ e for e in errors.values())),
-    ]
+    full, other = (rows[name].to_numpy() for name in ("full_error", "other_error"))
+    kept = 1 - parts.sum(axis=0)
+    left = {"variance": variance - taken.sum(axis=0), "full_error": full * kept}
+    left["other_error"] = other * kept
+    known = rows.with_columns(pl.Series(name, each) for name, each in left.items())
+    new: list[tuple[float | None, ...]] = [(None,) * 3, (None,) * 3]
+    if share is not None:
+        new[0] = (max(0.0, share.variance), parts[0] @ full, max(0.0, share.error))
+    if noise is not None:
+        new[1] = (noise, parts[1] @ full, parts[1] @ other)
     added = [(name, *new[number], why) for number, (name, why) in enumerate(whys.items())]
     return pl.concat([known, pl.DataFrame(added, schema=VARIANCE, orient="row")])

@@ -53,11 +53,6 @@ def means(scores: pl.DataFrame, sizes: pl.DataFrame, *, by: By) -> Means | None:
     `scores` has relation_id and a column for each score; `sizes` relation_id and n, the queries of
     the full run. Relations weigh alike (`by="relation"`) or as their queries (`by="query"`). Null
     where a relation has no score.
-
-    >>> scores = pl.DataFrame({"relation_id": ["a", "a", "b", "b"], "f": [1.0, 0.0, 1.0, 1.0]})
-    >>> sizes = pl.DataFrame({"relation_id": ["a", "b"], "n": [2, 6]})
-    >>> [float(means(scores, sizes, by=each).values[0]) for each in ("relation", "query")]
-    [0.75, 0.875]
     """
     names = [name for name in scores.columns if name != "relation_id"]
     text = pl.col("relation_id").cast(pl.String)

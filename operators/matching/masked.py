@@ -53,13 +53,11 @@ def label_probabilities(
 ) -> pl.DataFrame:
     """The probability of each right label that is a single token, under each prompt of its pair.
 
-    `predictions` has prompt_id and probabilities: one for each of the relation's candidates, in the
-    order of the table `candidates`. Columns: relation_id, pair_id, template_id, subject_index,
-    object_id, label_index, probability. Of an object's labels that are the same token, the first
-    stands for all. Made for a relation at a time.
+    `predictions` has prompt_id and probabilities, in the order of the relation's `candidates`. Of
+    an object's labels of one token the first stands for all. Made for a relation at a time.
     """
-    place = pl.int_range(pl.len()).over("relation_id")
-    places = candidates.select("relation_id", "token_id", place=place)
+    number = pl.int_range(pl.len()).over("relation_id")
+    places = candidates.select("relation_id", "token_id", place=number)
     token = ["pair_id", "object_id", "token_id"]
     rows = labels.drop_nulls("token_id").unique(token, keep="first", maintain_order=True)
     rows = rows.join(places, on=["relation_id", "token_id"], maintain_order="left")

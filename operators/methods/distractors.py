@@ -21,7 +21,6 @@ from factsweep.operators.methods.ability import PREFER
 from factsweep.operators.methods.reports.distractors import digest, report
 from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
-from factsweep.operators.metrics.comparing.pairing import Unit
 from factsweep.operators.metrics.distractors.agreement import METRICS as AGREEMENTS
 from factsweep.operators.metrics.distractors.agreement import (
     agreement,
@@ -153,17 +152,6 @@ def _labels(facts: Facts) -> Labels:
     return dict(facts.pairs.select("pair_id", first).iter_rows())
 
 
-def _terms(
-    first: method.Tables, second: method.Tables, unit: Unit, _robust_share: float
-) -> pl.DataFrame:
-    return paired_preferences(first["preferred"], second["preferred"], unit=unit)
-
-
-def _evidence(tables: method.Tables) -> pl.DataFrame:
-    """A fact is right after a cloze where its answer beats all distractors."""
-    return evidence(known(tables["preferred"]))
-
-
 METHOD = method.Method(
     ask=method.Ask(Distractors, expand, sliced, ability=PREFER),
     measure=method.Measure(
@@ -177,5 +165,11 @@ METHOD = method.Method(
         metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
     ),
     show=method.Show("distractors", report, tables.card, digest),
-    compare=method.Compare(_terms, _evidence),
+    compare=method.Compare(
+        terms=lambda first, second, unit, _robust_share: paired_preferences(
+            first["preferred"], second["preferred"], unit=unit
+        ),
+        # A fact is right after a cloze where its answer beats all distractors.
+        evidence=lambda tables: evidence(known(tables["preferred"])),
+    ),
 )

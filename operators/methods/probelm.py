@@ -73,17 +73,11 @@ def _report(result: method.Result) -> method.Report:
 def _digest(facts: Facts, scored: pl.DataFrame) -> method.Digest:
     """The candidates of each group, the likeliest first, for each prompt type."""
     labels = candidates(facts).select("candidate_id", "label", "is_positive")
-    ranked = (
-        scored.join(labels, on="candidate_id")
-        .sort("pair_id", "setting", "logprob", descending=[False, False, True])
-        .select(
-            "pair_id",
-            asked="setting",
-            answer="label",
-            note=pl.format("{} nats", pl.col("logprob").round(1)),
-            right="is_positive",
-        )
-    )
+    rows = scored.join(labels, on="candidate_id")
+    rows = rows.sort("pair_id", "setting", "logprob", descending=[False, False, True])
+    nats = pl.format("{} nats", pl.col("logprob").round(1))
+    names = {"asked": "setting", "answer": "label", "right": "is_positive"}
+    ranked = rows.select("pair_id", **names, note=nats)
     positive = pl.col("right")
     found = ranked.group_by("pair_id", "asked", maintain_order=True).agg(
         share=1 / (pl.arg_where(positive).first() + 1),

@@ -128,18 +128,15 @@ def _content(
     contexts: dict[str, int] = {}
     columns = [_by_pair(each, pairs.select("pair_id"), fill, full, contexts) for each in asked]
     right = pl.concat(each.facts.select("pair_id", "right") for each in asked).unique("pair_id")
-    shown = pairs.join(right, on="pair_id", maintain_order="left").select(
-        "relation_id", "pair_id", pl.col("subjects", "right").list.head(_MOST_LABELS)
-    )
-    return {
-        "asked": [each.name for each in asked],
-        "contexts": list(contexts),
-        "relations": relations.select("relation_id", pl.col("label").fill_null("")).rows(),
-        "facts": [
-            [number[relation], subjects, right, [column.get(pair) for column in columns]]
-            for relation, pair, subjects, right in shown.iter_rows()
-        ],
-    }
+    labels = pl.col("subjects", "right").list.head(_MOST_LABELS)
+    shown = pairs.join(right, on="pair_id", maintain_order="left")
+    rows = [
+        [number[relation], subjects, right, [column.get(pair) for column in columns]]
+        for relation, pair, subjects, right in shown.select("relation_id", "pair_id", labels).rows()
+    ]
+    named = relations.select("relation_id", pl.col("label").fill_null("")).rows()
+    names = [each.name for each in asked]
+    return {"asked": names, "contexts": list(contexts), "relations": named, "facts": rows}
 
 
 def _by_pair(

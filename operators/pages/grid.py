@@ -31,9 +31,7 @@ class Grid:
 
 
 def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) -> Grid:
-    """The first rows of a table; a null is a dash, a number is written as a share.
-
-    A column without any value is left out.
+    """The first rows of a table as texts, without columns that have no value at all.
 
     >>> table = pl.DataFrame({"relation": ["capital"], "Acc@1": [0.81251], "variant": [None]})
     >>> found = grid(table, "relations", "By relation")

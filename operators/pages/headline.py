@@ -1,7 +1,7 @@
 """The headline of a page: every overall metric with its interval, and the main one at a glance."""
 
 from collections.abc import Callable, Container, Iterator
-from functools import reduce
+from typing import Any
 
 import polars as pl
 
@@ -27,12 +27,11 @@ def headline(metrics: pl.DataFrame, card: Card) -> Grid:
             each.rename({name: f"{model} {name}" for name in each.columns if name != "metric"})
             for model, each in zip(models, cards, strict=True)
         ]
-    together = reduce(_joined, cards or [pl.DataFrame(schema={"metric": pl.String})])
+    together, *others = cards or [pl.DataFrame(schema={"metric": pl.String})]
+    how: Any = {"how": "full", "coalesce": True, "maintain_order": "left_right"}
+    for each in others:
+        together = together.join(each, on="metric", **how)
     return grid(together, "headline", "Metrics over all facts")
-
-
-def _joined(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    return left.join(right, on="metric", how="full", coalesce=True, maintain_order="left_right")
 
 
 def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile]:

@@ -12,7 +12,7 @@ Where people wrote sentences in place of templates, a sentence of another relati
 opening: its subject's label, where it stands in the sentence, makes room for the fact's own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -43,9 +43,8 @@ def chances(facts: Facts, relation_id: str, n: int, *, seed: int) -> Mapping[str
     places = {subject: place for place, subject in enumerate(circle)}
     relations_of = _relations_of(facts.pairs)
     found = {}
-    for pair_id, subject_id, objects in mine.pairs.select(
-        "pair_id", "subject_id", "objects"
-    ).iter_rows():
+    pairs = mine.pairs.select("pair_id", "subject_id", "objects")
+    for pair_id, subject_id, objects in pairs.iter_rows():
         place = places[subject_id]
         others = (*circle[place + 1 : place + 1 + n], *circle[:place])[:n]
         known = relations_of[objects[0]["object_id"]]
@@ -53,31 +52,30 @@ def chances(facts: Facts, relation_id: str, n: int, *, seed: int) -> Mapping[str
             texts.keys() - {relation_id},
             key=lambda each: (each not in known, seeds.key(seed, "chance", pair_id, each)),
         )
+        of_subjects = _drawn(asked, others, seed, pair_id)
         name = names.get(subject_id)
+        of_relations = [] if name is None else _drawn(texts, order[:n], seed, pair_id)
         found[pair_id] = Chance(
-            [_drawn(asked[each], seed, pair_id, each) for each in others],
-            []
-            if name is None
-            else [
-                _drawn(texts[each], seed, pair_id, each).replace(_SLOT, name) for each in order[:n]
-            ],
+            of_subjects, [each.replace(_SLOT, str(name)) for each in of_relations]
         )
     return found
 
 
-def _drawn(texts: Sequence[str], seed: int, pair_id: str, other: str) -> str:
-    return texts[seeds.key(seed, "chance cloze", pair_id, other) % len(texts)]
+def _drawn(
+    texts: Mapping[str, Sequence[str]], names: Iterable[str], seed: int, pair_id: str
+) -> list[str]:
+    """One text of each name."""
+    keys = {each: seeds.key(seed, "chance cloze", pair_id, each) for each in names}
+    return [texts[each][key % len(texts[each])] for each, key in keys.items()]
 
 
 def _by_subject(mine: Facts) -> dict[str, list[str]]:
-    """The clozes of each subject of a relation."""
     rows = clozes(mine).join(mine.pairs.select("pair_id", "subject_id"), on="pair_id")
     by_subject = rows.sort("prompt_id").group_by("subject_id", maintain_order=True)
     return dict(by_subject.agg(pl.col("query").unique(maintain_order=True)).iter_rows())
 
 
 def _relations_of(pairs: pl.DataFrame) -> Mapping[str, set[str]]:
-    """The relations that each entity is an object of."""
     rows = pairs.select("relation_id", "objects").explode("objects").unnest("objects")
     return {
         entity: set(relations)

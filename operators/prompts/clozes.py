@@ -30,7 +30,7 @@ from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
 from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
 from factsweep.operators.prompts.turns import departures, variant_of
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 from factsweep.operators.schemas.checks import refuse
 
 Ending = Literal["eos", "sentence"]
@@ -41,10 +41,9 @@ _SENTENCE = re.compile(r"""\.[.…"'’”»)\]]*\s*\Z|[ \t]*[\r\n]""")
 def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
     """The tokens that begin an ending, in ascending order.
 
-    `eos` is the end of the text, one token: the paper's. `sentence` is a full stop, a line end, or
-    the end of the text; the probabilities of all tokens that begin one are summed. A token with a
-    full stop counts where nothing but more stops, closing quotes or brackets and blanks follow in
-    it: not `.com`, `.5` or `.,`. What it does to a real model: docs/metrics.md, Plausibility.
+    `eos` is the end of the text, the paper's. `sentence` is a full stop, a line end, or the end of
+    the text; behind a stop may be more stops, closing quotes or brackets and blanks: not `.com` or
+    `.5`.
 
     Raises:
         InputError: the tokenizer has no token for the end of a text.
@@ -76,6 +75,7 @@ Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 _MOST = 100_000  # distractors or clozes of a fact
 CONTEXT = "cloze"  # the one context: no text
 SENTENCE = "[X]"  # the opening of a relation whose facts are asked in sentences of their own
+_NONE = pl.lit([], pl.List(pl.String))
 _CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 
 
@@ -104,8 +104,11 @@ class Distractors:
         return variant_of(departures(self, "ending", "n", "n_clozes"))
 
 
+_OF_FACTS = schema("pair_id text, candidates_id text, left_out text[]")
+
+
 class _Candidates(NamedTuple):
-    """`sets` (the table candidate_sets), and of each fact pair_id, candidates_id, left_out."""
+    """`sets` (the table candidate_sets), and what each fact has of it (_OF_FACTS)."""
 
     sets: pl.DataFrame
     of_facts: pl.DataFrame
@@ -114,8 +117,8 @@ class _Candidates(NamedTuple):
 def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansion]:
     """All clozes of a setting with their candidates, a relation at a time.
 
-    Prompts are sorted by (candidate set, template, pair, name): an engine that keeps the tree of a
-    set's labels finds all its clozes together. One prompt per pair has a calibration rank.
+    Prompts are sorted by (candidate set, template, pair, name), so that an engine finds all clozes
+    of a set together. One prompt per pair has a calibration rank.
 
     Raises:
         InputError: the facts have no knowledge base, or a relation no template that ends in [Y].
@@ -129,8 +132,8 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     for relation_id in facts.relations["relation_id"]:
         mine = facts.of(relation_id)
         rows = _chosen(clozes(mine), setting.n_clozes, seed)
-        rows = rows.join(turn_of, on="pair_id", maintain_order="left")
-        rows = rows.join(candidates.of_facts, on="pair_id", maintain_order="left")
+        for each in (turn_of, candidates.of_facts):
+            rows = rows.join(each, on="pair_id", maintain_order="left")
         rows = rows.with_columns(
             context_id=pl.lit(CONTEXT),
             calibration_rank=pl.when(pl.col("place") == 1).then("turn").cast(pl.UInt32),
@@ -205,8 +208,7 @@ def _own_sets(base: KnowledgeBase, asked: pl.DataFrame, found: pl.DataFrame) -> 
     found = found.join(labels, on="entity_id", maintain_order="left")
     sets = pl.concat([_answer_alone(asked, labels), _as_sets(found, "pair_id")])
     sets = sets.sort("candidates_id", "rank")
-    none = pl.lit([], pl.List(pl.String))
-    return _Candidates(sets, asked.select("pair_id", candidates_id="pair_id", left_out=none))
+    return _Candidates(sets, asked.select("pair_id", candidates_id="pair_id", left_out=_NONE))
 
 
 def _answer_alone(asked: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
@@ -234,18 +236,14 @@ def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
         for kind in found
     ]
     ids = base.entities["entity_id"]
-    of_facts = pl.DataFrame(
-        [
-            (question.pair_id, _set_name(kind), ids.gather(question.left_out).to_list())
-            for kind in found
-            for question in kind.questions
-        ],
-        schema={"pair_id": pl.String, "candidates_id": pl.String, "left_out": pl.List(pl.String)},
-        orient="row",
-    )
+    rows = [
+        (question.pair_id, _set_name(kind), ids.gather(question.left_out).to_list())
+        for kind in found
+        for question in kind.questions
+    ]
+    of_facts = pl.DataFrame(rows, _OF_FACTS, orient="row")
     alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")
-    none = pl.lit([], pl.List(pl.String))
-    own = alone.select("pair_id", candidates_id="pair_id", left_out=none)
+    own = alone.select("pair_id", candidates_id="pair_id", left_out=_NONE)
     lonely = _answer_alone(alone, entities).with_columns(rank=pl.lit(None, pl.UInt32))
     sets = [_as_sets(part, "candidates_id") for part in parts]
     return _Candidates(pl.concat([*sets, lonely]), pl.concat([of_facts, own]))

@@ -72,8 +72,8 @@ def _spans(table: pl.DataFrame) -> dict[str, Span]:
 def shared_draw(pool: Pool, setting: Setting, family: str, relation_id: str, seed: int) -> Draw:
     """The draw of a family of prompts that share their demonstrations: (shots + 1, shots).
 
-    Row 0 shows the first `shots` pairs; row 1 + j has the spare pair in place j, for the prompts
-    that ask for the pair shown there.
+    Row 0 shows the first `shots` pairs; row 1 + j, for prompts of the pair in place j, the spare
+    there.
 
     Raises:
         InputError: the relation has too few pairs.
@@ -96,8 +96,8 @@ def fresh_draw(
 ) -> Draw:
     """A draw for every prompt: (prompts, shots).
 
-    `targets` and `own` are the prompts' rows in the pool's pairs and templates, `rows` one random
-    number for each.
+    `targets` and `own` are the prompts' rows in the pool's pairs and templates, `rows` random
+    numbers.
 
     Raises:
         InputError: the relation has too few pairs.
@@ -108,8 +108,7 @@ def fresh_draw(
     chosen = span.start + drawn + (drawn >= (targets - span.start)[:, None])
     if setting.context == "template":
         return Draw(chosen, np.broadcast_to(own[:, None], chosen.shape))
-    places = np.arange(setting.shots, dtype=np.uint64)
-    random = seeds.mix(seeds.mix(rows)[:, None] + places[None, :])
+    random = seeds.mix(seeds.mix(rows)[:, None] + np.arange(setting.shots, dtype=np.uint64))
     return Draw(chosen, _random_templates(pool, setting, chosen, (random >> 1).astype(np.int64)))
 
 
@@ -148,15 +147,12 @@ def contexts(
     """The table `contexts` of a draw: the instruction, then the demonstrations."""
     texts, shown = [setting.opening], []
     shots = pl.DataFrame({"context_id": ids})
-    shown_of = [
-        name for name in ("pair_id", "name", "label", "forms") if name in pool.pairs.columns
-    ]
+    known = pool.pairs.drop("relation_id")
     for place in range(draw.pairs.shape[1]):
-        pairs = pool.pairs.select(shown_of)[draw.pairs[:, place]]
         asked = pool.templates["asked"].gather(draw.templates[:, place])
-        columns = pairs.with_columns(asked=asked).select(pl.all().name.suffix(str(place)))
-        shots = shots.hstack(columns)
-        forms = pl.col(f"forms{place}") if "forms" in shown_of else None
+        columns = known[draw.pairs[:, place]].with_columns(asked=asked)
+        shots = shots.hstack(columns.select(pl.all().name.suffix(str(place))))
+        forms = pl.col(f"forms{place}") if "forms" in known.columns else None
         sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
         label = pl.col(f"label{place}")
         texts.append(demonstration(setting, sentence, label, is_first=place == 0))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -51,9 +51,8 @@ class Repeated:
         """Those of some texts that stood earlier: place, same_as."""
         hashes = suspects["hash"].implode()
         earlier = [each.filter(pl.col("hash").is_in(hashes)) for each in self._firsts]
-        firsts = pl.concat([*earlier, suspects.drop("place")]).unique(
-            _TEXT, keep="first", maintain_order=True
-        )
+        every = pl.concat([*earlier, suspects.drop("place")])
+        firsts = every.unique(_TEXT, keep="first", maintain_order=True)
         found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
         return found.filter(pl.col("prompt_id") != pl.col("same_as")).select("place", "same_as")
 
@@ -92,12 +91,11 @@ class Expansion:
 
     def of(self, source: Source) -> pl.DataFrame:
         """The prompts of a source, each with its full text."""
+        rows = self.prompts
         if source == "ranked":
-            rows = self.prompts.filter(pl.col("calibration_rank").is_not_null())
+            rows = rows.drop_nulls("calibration_rank")
         elif source == "content_free":
             rows = empty("content_free") if self.content_free is None else self.content_free
-        else:
-            rows = self.prompts
         return with_text(rows, self.contexts)
 
 
@@ -123,8 +121,7 @@ def longest_text(rows: pl.DataFrame, candidate_sets: pl.DataFrame | None) -> pl.
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a setting, a relation at a time, so that memory is bounded by a relation.
 
-    Prompts are sorted by (template, context, pair, name): an engine that caches prefixes finds each
-    next to the ones it shares most with.
+    Sorted by (template, context, pair, name), each stands next to those that it shares most with.
 
     Raises:
         InputError: a relation has no usable template, or too few pairs to demonstrate with.
@@ -212,7 +209,6 @@ def names(pairs: pl.DataFrame) -> pl.DataFrame:
 def _with_contexts(
     rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The prompts with their context_id, and the contexts."""
     if setting.context == "zero-shot":
         none = np.empty((1, 0), dtype=np.int64)
         bare = demonstrations.contexts(pool, setting, ["zero-shot"], Draw(none, none))
@@ -245,25 +241,18 @@ def _row_in(column: pl.Series, values: pl.Series) -> demonstrations.Indices:
 def _shared_contexts(
     rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    families = {
-        "template": rows["template_id"].unique().sort().to_list(),
-        "relation": [relation_id],
-        "random": ["random"],
-    }[setting.context]
+    families = [relation_id if setting.context == "relation" else "random"]
+    if setting.context == "template":
+        families = rows["template_id"].unique().sort().to_list()
     contexts = _family_contexts(families, pool, setting, relation_id, seed)
     own = pl.col("template_id") if setting.context == "template" else pl.lit(families[0])
     # A prompt whose pair is shown in place j takes its family's context j, where the spare stands.
-    shown = (
-        contexts.filter(pl.col("context_id") == pl.col("family"))
-        .explode("demonstrations")
-        .with_columns(place=pl.int_range(pl.len()).over("family"))
-        .select(
-            "family", pair_id="demonstrations", context_id=pl.format("{}~{}", "family", "place")
-        )
-    )
-    rows = rows.with_columns(family=own).join(
-        shown, on=["family", "pair_id"], how="left", maintain_order="left"
-    )
+    place = pl.int_range(pl.len()).over("family").cast(pl.String)
+    shown = contexts.filter(pl.col("context_id") == pl.col("family")).explode("demonstrations")
+    name = pl.concat_str("family", pl.lit("~"), place)
+    shown = shown.select("family", pair_id="demonstrations", context_id=name)
+    rows = rows.with_columns(family=own)
+    rows = rows.join(shown, on=["family", "pair_id"], how="left", maintain_order="left")
     rows = rows.with_columns(pl.coalesce("context_id", "family").alias("context_id"))
     used = contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
     return rows.drop("family"), used.drop("family").sort("context_id")
@@ -282,29 +271,22 @@ def _family_contexts(
 
 
 def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
-    """One prompt of each pair, with the pair's place in a seeded order.
-
-    The sampled prompts are those of the lowest ranks, so a larger sample contains a smaller one.
-    """
+    """One prompt of each pair, with the pair's place in a seeded order: the first are sampled."""
     templates = eligible(facts.templates, setting).select("template_id", "relation_id")
     number = pl.int_range(pl.len()).over("relation_id")
     templates = templates.sort("template_id").with_columns(template=number)
     sizes = templates.group_by("relation_id").len("n_templates")
     pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
     random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)
+    rank = random.rank("ordinal").cast(pl.UInt32) - 1
+    rows = pairs.with_columns(random, calibration_rank=rank).join(sizes, on="relation_id")
     choice = pl.col("random") % (pl.col("n_names") * pl.col("n_templates")).cast(pl.UInt64)
-    return (
-        pairs.with_columns(random, rank=random.rank("ordinal").cast(pl.UInt32) - 1)
-        .join(sizes, on="relation_id")
-        .with_columns(template=(choice // pl.col("n_names")).cast(pl.Int64), choice=choice)
-        .join(templates, on=["relation_id", "template"])
-        .select(
-            "pair_id",
-            "template_id",
-            subject_index=(pl.col("choice") % pl.col("n_names")).cast(pl.UInt16),
-            calibration_rank="rank",
-        )
+    rows = rows.with_columns(
+        template=(choice // pl.col("n_names")).cast(pl.Int64),
+        subject_index=(choice % pl.col("n_names")).cast(pl.UInt16),
     )
+    found = rows.join(templates, on=["relation_id", "template"])
+    return found.select("pair_id", "template_id", "subject_index", "calibration_rank")
 
 
 class Shown(NamedTuple):
@@ -327,28 +309,22 @@ def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
     return Shown(*(each.len() for each in found))
 
 
-_PARTS: tuple[Literal["object", "subject"], ...] = ("object", "subject")
+Part = Literal["object", "subject"]
+_PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def showing(
-    prompts: pl.DataFrame,
-    contexts: pl.DataFrame,
-    pairs: pl.DataFrame,
-    part: Literal["object", "subject"],
+    prompts: pl.DataFrame, contexts: pl.DataFrame, pairs: pl.DataFrame, part: Part
 ) -> pl.Series:
     """The ids of the prompts whose demonstrations show a right object of theirs, or their subject.
 
     A demonstration shows a name of its pair where that stands in the context, in the same case.
     """
     names = _names(pairs)
-    said = (
-        contexts.select("context_id", "text", pair_id="demonstrations")
-        .explode("pair_id")
-        .join(names, on="pair_id")
-        .select("context_id", "text", name=pl.concat_list("object", "subject"))
-        .explode("name")
-        .filter(pl.col("text").str.contains(pl.col("name"), literal=True))
-    )
+    shots = contexts.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
+    every = pl.concat_list("object", "subject")
+    said = shots.join(names, on="pair_id").select("context_id", "text", name=every).explode("name")
+    said = said.filter(pl.col("text").str.contains(pl.col("name"), literal=True))
     asked = prompts.select("prompt_id", "context_id", "pair_id")
     asked = asked.join(said, on="context_id", how="semi")  # few, of which names are looked up
     asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
@@ -356,9 +332,7 @@ def showing(
 
 
 def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """The ids of the prompts that name a right object of theirs in what they ask.
-
-    By whole words in the same case, where the script of the name has blanks between them.
+    """The ids of the prompts that name a right object of theirs in what they ask, by whole words.
 
     >>> pairs = pl.DataFrame({"pair_id": ["a"], "subjects": [["Mexico City"]],
     ...     "objects": [[{"labels": ["Mexico", "US"]}]]})
@@ -378,6 +352,7 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     return asked.join(names, on="pair_id").filter(whole.otherwise(as_it_is))["prompt_id"].unique()
 
 
+# Scripts without blanks between words: a name is found wherever it stands.
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 

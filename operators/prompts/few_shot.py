@@ -83,13 +83,15 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
         if asked.is_empty():
             continue
         shown = _questions(mine, "train", setting).with_columns(line=_line(setting))
-        _check_enough(shown.height, setting, relation_id)
+        if shown.height < setting.shots:
+            raise InputError(
+                f"{setting.name} needs {setting.shots} training queries, and relation "
+                f"{relation_id} has {shown.height}; ask with fewer shots or give more."
+            )
         rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
-        yield Expansion(
-            relation_id,
-            _prompts(rows.with_columns(query=_query(setting)), contexts, ranks),
-            contexts,
-        )
+        if setting.as_ == "turns":
+            rows = rows.with_columns(query=turn("user", pl.col("query")))
+        yield Expansion(relation_id, _prompts(rows, contexts, ranks), contexts)
 
 
 def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
@@ -115,23 +117,9 @@ def _line(setting: FewShot) -> pl.Expr:
     return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
 
 
-def _query(setting: FewShot) -> pl.Expr:
-    """The question, as it is asked."""
-    return turn("user", pl.col("query")) if setting.as_ == "turns" else pl.col("query")
-
-
-def _check_enough(n_shown: int, setting: FewShot, relation_id: str) -> None:
-    if n_shown < setting.shots:
-        raise InputError(
-            f"{setting.name} needs {setting.shots} training queries, and relation {relation_id} "
-            f"has {n_shown}; ask with fewer shots or give more."
-        )
-
-
 def _with_contexts(
     asked: pl.DataFrame, shown: pl.DataFrame, setting: FewShot, relation_id: str, seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The prompts with their context_id, and the contexts."""
     if setting.scope == "shared" or not setting.shots:
         name = relation_id if setting.shots else setting.name
         random = seeds.generator(seed, "demonstrations", setting.name, relation_id)

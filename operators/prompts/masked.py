@@ -53,10 +53,10 @@ class Masked:
 def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a masked model, a relation at a time, the prompts of a template together.
 
-    A query is the template with [X] filled and [Y] as the literal "[MASK]"; the one context,
-    "masked", is empty. Ids and calibration ranks are those of the decoders' zero-shot prompts, so
-    that runs of both kinds can be compared prompt by prompt. `same_as` stays within the relation:
-    the same sentence under another relation has other candidates.
+    A query is the template with [X] filled and [Y] as the literal "[MASK]"; the one context is
+    empty. Ids and calibration ranks are those of the decoders' zero-shot prompts, so that runs of
+    both kinds can be compared prompt by prompt. `same_as` stays within the relation: the same
+    sentence under another relation has other candidates.
 
     Source: BELIEF, section 2.1.
 
@@ -73,7 +73,9 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
                 "add one or leave the relation out."
             )
         prompts = _prompts(mine, facts.of(relation_id), ranks)
-        yield Expansion(relation_id, prompts, bare("masked"), _as_prompts(content_free(mine)))
+        priors = content_free(mine).select("prompt_id", "template_id", "query")
+        priors = priors.with_columns(subject_index=pl.lit(0), context_id=pl.lit("masked"))
+        yield Expansion(relation_id, prompts, bare("masked"), priors)
 
 
 def content_free(templates: pl.DataFrame) -> pl.DataFrame:
@@ -92,12 +94,6 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
         query=filled(asked, pl.col("subject"), pl.lit(None, pl.String)),
         prompt_id=pl.format("{}.content-free.{}.{}", "relation_id", number(), "index"),
     )
-
-
-def _as_prompts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Content-free prompts as the table of that name."""
-    rows = rows.select("prompt_id", "template_id", "query", subject_index=pl.lit(0))
-    return rows.with_columns(context_id=pl.lit("masked"))
 
 
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
@@ -140,7 +136,6 @@ def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
 
 
 def _prompts(templates: pl.DataFrame, facts: Facts, ranks: pl.DataFrame) -> pl.DataFrame:
-    """The table `prompts` of one relation."""
     named, forms = with_forms(names(facts.pairs), facts)
     rows = crossed(templates, named, filled(pl.col("asked"), pl.col("name"), forms))
     rows = rows.sort("template_id", "pair_id", "subject_index")
@@ -150,22 +145,16 @@ def _prompts(templates: pl.DataFrame, facts: Facts, ranks: pl.DataFrame) -> pl.D
 
 
 def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
-    """Every label of every right object, with its token where it is a single one.
+    """Every label of every right object, with its token where it is a single known one.
 
     Columns: relation_id, pair_id, object_id, label_index (0 is the object's own label, the others
-    are its aliases), label, token_id (null where the label is several tokens, or unknown).
-
-    A label is encoded as it stands in a sentence, after a space: to some tokenizers a word at the
-    start of a text is another token.
+    are its aliases), label, token_id. A label is encoded as it stands in a sentence, after a space:
+    to some tokenizers a word at the start of a text is another token.
     """
-    labels = (
-        facts.pairs.select("relation_id", "pair_id", object="objects")
-        .explode("object")
-        .unnest("object")
-        .with_columns(label_index=pl.int_ranges(pl.col("labels").list.len(), dtype=pl.UInt16))
-        .explode("label_index", "labels")
-        .rename({"labels": "label"})
-    )
+    index = pl.int_ranges(pl.col("labels").list.len(), dtype=pl.UInt16)
+    objects = facts.pairs.select("relation_id", "pair_id", "objects").explode("objects")
+    labels = objects.unnest("objects").with_columns(label_index=index)
+    labels = labels.explode("label_index", "labels").rename({"labels": "label"})
     tokens = _single_tokens(labels["label"].unique(maintain_order=True), tokenizer)
     return labels.join(tokens, on="label", how="left", maintain_order="left").select(
         "relation_id", "pair_id", "object_id", "label_index", "label", "token_id"

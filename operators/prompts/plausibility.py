@@ -32,26 +32,17 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import Expansion, places
+from factsweep.operators.schemas import schema
 
 PromptType = Literal["statement", "completion", "question"]
 PROMPT_TYPES: tuple[PromptType, ...] = get_args(PromptType)
 BLANK = "____"
 
-ITEMS = pl.Schema(
-    {
-        "item_id": pl.String,
-        "pair_id": pl.String,
-        "candidate_id": pl.String,
-        "setting": pl.String,
-        "context": pl.String,
-        "continuation": pl.String,
-        # Characters (code points) of the text, as tokenizers count their offsets.
-        "entity_start": pl.UInt32,
-        "entity_end": pl.UInt32,
-        # The group's place in a seeded order: groups of the lowest are scored twice.
-        "permutation_rank": pl.UInt32,
-    }
-)
+ITEMS = schema("""
+    item_id text, pair_id text, candidate_id text, setting text, context text, continuation text,
+    entity_start uint32, entity_end uint32,  -- code points of the text, as tokenizers count
+    permutation_rank uint32  -- the group's place in a seeded order: the lowest are scored twice
+""")
 
 
 @dataclass(frozen=True)
@@ -141,12 +132,10 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
         _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
         for relation_id in facts.relations["relation_id"]
     ]
-    name = pl.lit(prompt_type)
-    return (
-        pl.concat(found)
-        .with_columns(setting=name, item_id=pl.format("{}.{}", "candidate_id", name))
-        .select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
-    )
+    setting = pl.lit(prompt_type)
+    ids = {"setting": setting, "item_id": pl.format("{}.{}", "candidate_id", setting)}
+    rows = pl.concat(found).with_columns(**ids)
+    return rows.select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
 
 
 def entity_tokens(

@@ -175,14 +175,13 @@ def too_long(
 ) -> dict[int, int]:
     """The texts of more than `limit` tokens: their index → their number of tokens.
 
-    `token_ids` is how the model reads them; `adds_text` says that it adds text, as a chat template
-    does. Only texts that could be too long are tokenised: a byte-level tokenizer that rewrites
-    nothing makes at most one token per byte.
+    `token_ids` is how the model reads them; `adds_text`: with more text. What must be short enough
+    is not tokenised: a byte-level tokenizer that rewrites nothing makes at most one token per byte.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     exact = backend is None or backend.normalizer is not None or adds_text
-    spare = 8  # special tokens and a leading space
-    suspects = [i for i, text in enumerate(texts) if exact or len(text.encode()) + spare > limit]
+    longest = limit - 8  # special tokens and a leading space
+    suspects = [i for i, text in enumerate(texts) if exact or len(text.encode()) > longest]
     ids = token_ids(tokenizer, [texts[i] for i in suspects])
     return {i: len(each) for i, each in zip(suspects, ids, strict=True) if len(each) > limit}
 

@@ -47,17 +47,15 @@ def refuse(
     """Refuse rows of which one has a problem: sentences, each with the rows that it is true of.
 
     Raises:
-        InputError: the name of the rows and the sentence, with what the first such row has in the
-            columns `shown`.
+        InputError: the sentence, with what the first such row has in the columns `shown`.
 
     >>> table = pl.DataFrame({"row": [0, 1], "name": ["Lima", None]})
     >>> refuse(table, {"row {row} has no name; give one.": pl.col("name").is_null()}, ["row"])
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: row 1 has no name; give one.
     """
-    first = (pl.struct(shown).filter(wrong).first() for wrong in problems.values())
-    named = (row.alias(sentence) for sentence, row in zip(problems, first, strict=True))
-    found = rows.lazy().select(named).collect(engine="streaming")
+    first = {each: pl.struct(shown).filter(wrong).first() for each, wrong in problems.items()}
+    found = rows.lazy().select(**first).collect(engine="streaming")
     for sentence, row in found.row(0, named=True).items():
         if row is not None:
             raise InputError(name + sentence.format(**row))

@@ -76,8 +76,8 @@ def _mean(numbers: pl.Series) -> str:
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """Table 2: one row per model and variant, with P, R and F1 of each setting.
 
-    Under each model's row stand the published one and the baseline's. `queries` and `failed` count
-    those of all settings with and without an answer.
+    Under each model's row stand the published one and the baseline's; the counts are of all
+    settings.
     """
     overall = metrics.filter(pl.col("slice").is_null())
     keys = ["model", "benchmark", "variant", "source"]

@@ -70,7 +70,9 @@ class Blame:
                 return Refused(request.request_id, reason, said)
         else:
             reason = "endpoint_failed"
-        usage += await self._probed(request, said, since=_since(reason, began))
+        # From when on an answer shows that a server is not to blame.
+        since = began if reason == "endpoint_failed" else 0.0
+        usage += await self._probed(request, said, since)
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
     async def _probed(self, request: AnyRequest, said: str, since: float) -> Usage:
@@ -108,11 +110,6 @@ def probe(request: AnyRequest) -> AnyRequest:
     if isinstance(request, NextRequest):
         return replace(request, token_ids=request.token_ids[:2], tokens=request.tokens[:1])
     return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
-
-
-def _since(reason: str, began: float) -> float:
-    """From when on an answer shows that a server is not to blame."""
-    return began if reason == "endpoint_failed" else 0.0
 
 
 def _reason(status: int, said: str) -> str:

@@ -46,7 +46,6 @@ Asked = TypeVar("Asked", bound=AnyRequest)
 
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
 
 
 class EndpointEngine:
@@ -97,15 +96,11 @@ class EndpointEngine:
             InputError: the server gives no log-probabilities of given tokens, which two tokens of a
                 text show before others are paid for; or it does not answer.
         """
-        yield from node_reader.preferences(requests, self._said_behind, n_at_once=_CLOZES_AT_ONCE)
+        yield from node_reader.preferences(requests, self._said_behind)
 
     def _said_behind(self, asked: Sequence[node_reader.Asked]) -> list[dict[int, float]]:
         """The log-probability of each token that is asked for behind a text."""
-        jobs = [
-            NextRequest(str(number), text, tokens[start : start + next_tokens.MOST])
-            for number, (text, tokens) in enumerate(asked)
-            for start in range(0, len(tokens), next_tokens.MOST)
-        ]
+        jobs = [NextRequest(str(n), text, part) for n, text, part in node_reader.in_parts(asked)]
         if jobs:
             self._check_scores(jobs[0], "given tokens")
         found: list[dict[int, float]] = [{} for _ in asked]

@@ -20,15 +20,6 @@ class Limit:
     Times are seconds of any clock that does not go back. A round is twice as many answers as
     requests are allowed at once. `is_fed` says whether more requests are waiting: while the last
     ones are answered, fewer are under way than are allowed, and their rate says nothing.
-
-    >>> limit = Limit(max=64)
-    >>> for number in range(9):
-    ...     limit.answered(now=number / 4)
-    >>> limit.allowed
-    8
-    >>> limit.refused(now=16.0, retry_after=2.0)
-    >>> limit.allowed, limit.closed_until
-    (4, 18.0)
     """
 
     max: int

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST = 128  # tokens that vLLM names the log-probabilities of at once
-
 
 @dataclass(frozen=True)
 class NextRequest:

@@ -67,16 +67,15 @@ def answers(lines: Iterable[str]) -> Answers:
     for number, line in enumerate(lines):
         if not line.strip():
             continue
+        where = f"line {number} (counted from 0)"
         if not is_output(line):
-            raise InputError(
-                f"line {number} (counted from 0) is none of a batch's output; fetch it again."
-            )
+            raise InputError(f"{where} is none of a batch's output; fetch it again.")
         found = json.loads(line)
         prompt_id, between, asked = str(found["custom_id"]).partition(_BETWEEN)
         if not between:
             raise InputError(
-                f"line {number} (counted from 0) answers {found['custom_id']!r}, which is no "
-                "custom_id of `factsweep prompts --batch`; give the output of such a file."
+                f"{where} answers {found['custom_id']!r}, which is no custom_id of "
+                "`factsweep prompts --batch`; give the output of such a file."
             )
         text, reason = _text(found)
         if text is None:

@@ -61,15 +61,9 @@ class Replies:
             detail = f"{len(said.choices)} answers in place of {n}"
             raise NoAnswerError("bad_answer", detail, usage)
         completions = tuple(self._completion(request, each, usage) for each in said.choices)
-        return Answer(
-            request.request_id,
-            completions,
-            usage.prompt,
-            usage.cached,
-            usage.output,
-            served,
-            tuple(_lacking(request, completions, left_out)),
-        )
+        tokens = (usage.prompt, usage.cached, usage.output)
+        lacking = tuple(_lacking(request, completions, left_out))
+        return Answer(request.request_id, completions, *tokens, served, lacking)
 
     def usage(self, request: Any, said: Any) -> Usage:
         """What the server counts; an estimate, where it counts nothing."""

@@ -96,10 +96,8 @@ def _is_whole(content: bytes) -> bool:
         found = json.loads(content)
     except ValueError:
         return False
-    if not isinstance(found, dict) or not isinstance(found.get("choices"), list):
-        return False
-    choices = found["choices"]
-    return bool(choices) and all(isinstance(each, dict) for each in choices)
+    choices = found.get("choices") if isinstance(found, dict) else None
+    return isinstance(choices, list) and {*map(type, choices)} == {dict}
 
 
 def _note_billed(content: bytes) -> None:

@@ -65,12 +65,11 @@ class SentenceEncoder:
         if modules is None:
             return Recipe()
         steps = {str(each["type"]).rsplit(".", 1)[-1]: str(each["path"]) for each in modules}
-        for step in steps:
-            if step not in _STEPS:
-                raise InputError(
-                    f"sentence encoder {self.model} has a step {step}; "
-                    f"choose one that has only {', '.join(_STEPS)}."
-                )
+        if others := [step for step in steps if step not in _STEPS]:
+            raise InputError(
+                f"sentence encoder {self.model} has a step {others[0]}; "
+                f"choose one that has only {', '.join(_STEPS)}."
+            )
         limits = self._read("sentence_bert_config.json") or {}
         pooling = self._read(f"{steps['Pooling']}/config.json") if "Pooling" in steps else None
         return Recipe(
@@ -82,10 +81,10 @@ class SentenceEncoder:
 
     def _pooling(self, config: dict[str, Any]) -> str:
         # Newer files name the pooling mode (or several); older ones have a switch for each.
-        named = config.get("pooling_mode", [key for key in config if _is_switched_on(config, key)])
-        modes = [
-            _POOLINGS.get(each, each) for each in ([named] if isinstance(named, str) else named)
-        ]
+        switches = [key for key in config if key.startswith("pooling_mode_") and config[key]]
+        named = config.get("pooling_mode", switches)
+        each_named = [named] if isinstance(named, str) else named
+        modes = [_POOLINGS.get(each, each) for each in each_named]
         if len(modes) != 1 or modes[0] not in _POOLINGS.values():
             raise InputError(
                 f"sentence encoder {self.model} pools by {' and '.join(modes) or 'nothing'}; "
@@ -138,10 +137,6 @@ class SentenceEncoder:
             if recipe.normalise:
                 pooled = torch.nn.functional.normalize(pooled, dim=1)
         return np.asarray(pooled.float().numpy(), dtype=np.float32)
-
-
-def _is_switched_on(config: dict[str, Any], key: str) -> bool:
-    return key.startswith("pooling_mode_") and bool(config[key])
 
 
 def _pool(vectors: "Tensor", mask: "Tensor", pooling: str) -> "Tensor":

@@ -1,31 +1,21 @@
 """Texts in batches of a bounded size: padding costs as much as text."""
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-class Tokenised(Protocol):
-    """A request for a text as token ids."""
-
-    @property
-    def token_ids(self) -> Sequence[int]:
-        """The whole text."""
-        ...
-
-
-T = TypeVar("T", bound=Tokenised)
-
-
-def bounded(requests: Sequence[T], tokens: int) -> Iterator[Sequence[T]]:
-    """Cut requests, sorted by length, into batches of at most so many tokens, padding included.
+def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Cut texts, sorted by length, into batches of at most so many tokens, padding included.
 
     A longer text is a batch of its own.
     """
     batch: list[T] = []
-    for request in requests:
-        if batch and (len(batch) + 1) * len(request.token_ids) > tokens:
+    for text in texts:
+        if batch and (len(batch) + 1) * length(text) > most:
             yield batch
             batch = []
-        batch.append(request)
+        batch.append(text)
     if batch:
         yield batch

@@ -35,7 +35,8 @@ class Likelihood:
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, group by group; within one, short texts first."""
         for _, group in groupby(requests, key=lambda request: request.group):
-            yield from self._group(sorted(group, key=_by_length))
+            by_length = sorted(group, key=lambda each: (len(each.token_ids), each.token_ids))
+            yield from self._group(by_length)
 
     def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
         from transformers import DynamicCache
@@ -45,7 +46,7 @@ class Likelihood:
         cache = DynamicCache(config=self._model.config)
         (before,) = self._logprobs([shared], cache)
         n_cached_tokens = 0  # the first of them is the one that they were read for
-        for batch in bounded(requests, _TOKENS_PER_BATCH):
+        for batch in bounded(requests, lambda each: len(each.token_ids), _TOKENS_PER_BATCH):
             own = [request.token_ids[n_read:] for request in batch]
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
@@ -78,10 +79,6 @@ class Likelihood:
             read, asked = read.to(self._device), asked.to(self._device)
             logits = self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
             return logits.float().log_softmax(-1).gather(-1, asked[..., None])[..., 0].tolist()
-
-
-def _by_length(request: ScoreRequest) -> tuple[int, Sequence[int]]:
-    return len(request.token_ids), request.token_ids
 
 
 def _shared(texts: Sequence[Sequence[int]]) -> list[int]:

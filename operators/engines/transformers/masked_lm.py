@@ -36,6 +36,10 @@ class Prediction:
     candidate_probabilities: list[float]
 
 
+def _length(request: MaskedRequest) -> int:
+    return len(request.token_ids)
+
+
 class MaskedLM:
     """A transformers model for masked language modelling, on a device.
 
@@ -56,8 +60,8 @@ class MaskedLM:
         """
         waiting = iter(requests)
         while window := list(islice(waiting, _PROMPTS_PER_WINDOW)):
-            window.sort(key=lambda request: len(request.token_ids))
-            for batch in bounded(window, _TOKENS_PER_BATCH):
+            window.sort(key=_length)
+            for batch in bounded(window, _length, _TOKENS_PER_BATCH):
                 yield from self._predict(batch)
 
     def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:

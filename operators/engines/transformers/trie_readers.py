@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from factsweep.operators.engines.preference import Read
+from factsweep.operators.engines.transformers.batches import bounded
 from factsweep.operators.prompts.label_trie import Name, Trie
 
 _TOKENS_PER_PASS = 512
@@ -140,7 +141,8 @@ class PathReader(_Behind):
                 self._logits([piece], self._cache)
             self.n_tokens = len(self._cloze) - 1
         found: dict[int, Read] = {}
-        for batch in self._batches(self._longest(nodes)):
+        depth = self._trie.depth
+        for batch in bounded(self._longest(nodes), lambda node: depth[node] + 1, _TOKENS_PER_PASS):
             paths = [self._trie.above(node)[::-1] for node in batch]
             self.n_tokens += sum(map(len, paths))
             found.update(self._along(paths, set(nodes) - found.keys()))
@@ -150,15 +152,6 @@ class PathReader(_Behind):
         """Those of the nodes that lie above none of them, short paths first."""
         above = {each for node in nodes for each in self._trie.above(node)[1:]}
         return sorted(set(nodes) - above, key=lambda node: (self._trie.depth[node], node))
-
-    def _batches(self, nodes: Sequence[int]) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for node in nodes:
-            if batch and (len(batch) + 1) * (self._trie.depth[node] + 1) > _TOKENS_PER_PASS:
-                yield batch
-                batch = []
-            batch.append(node)
-        yield batch
 
     def _along(self, paths: Sequence[Sequence[int]], asked: set[int]) -> Iterator[tuple[int, Read]]:
         """What is said behind each asked node of some paths."""
@@ -193,28 +186,19 @@ def _cut(cloze: Sequence[int]) -> list[Sequence[int]]:
 
 
 def reads_trees(model: Any) -> bool:
-    """Whether a model that reads a small trie in one pass says what it says to each path alone.
-
-    Some models place tokens by counting, or leave the mask out.
-    """
+    """Whether a model that reads a small trie in one pass says what it says to each path alone."""
     size = min(model.config.get_text_config().vocab_size, 1000)
     cloze = [(7 * place) % size for place in range(3, 9)]
     paths = [tuple((11 * place * path) % size for place in range(1, 4)) for path in range(1, 5)]
     trie = Trie.of((Name("", str(path)), path) for path in [*paths, paths[0][:1]])
-    nodes = range(len(trie.tokens))
-    ending = [0]
-    try:
+    nodes, ending = range(len(trie.tokens)), [0]
+    try:  # some models place tokens by counting, or leave the mask out
         tree = TreeReader(model, cloze, trie, ending).read(nodes)
     except (TypeError, ValueError, RuntimeError):  # it takes no such mask, or no positions
         return False
     alone = PathReader(model, cloze, trie, ending).read(nodes)
-    differences = [
-        abs(one - other)
-        for mine, its in zip(tree, alone, strict=True)
-        for one, other in zip(
-            (*mine.children, mine.ending), (*its.children, its.ending), strict=True
-        )
-    ]
+    said = ([n for read in each for n in (*read.children, read.ending)] for each in (tree, alone))
+    differences = [abs(one - other) for one, other in zip(*said, strict=True)]
     # Types of 16 bits round: a model that reads no trees is off by far more on average.
     tolerance = 1e-4 if model.dtype.itemsize > 2 else 0.1
     return fmean(differences) < tolerance

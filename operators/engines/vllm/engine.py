@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
-from factsweep.operators.engines.node_reader import Asked, preferences
+from factsweep.operators.engines.node_reader import Asked, in_parts, preferences
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -28,10 +28,6 @@ from factsweep.operators.engines.vllm.start import arguments, load, switches
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
-
-
-_CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
-_MOST_TOKENS_ASKED = 128  # vLLM refuses to name the log-probabilities of more
 
 
 class _Job(NamedTuple):
@@ -127,7 +123,10 @@ class VllmEngine:
         parameters = of_probabilities(prompt_logprobs=0)
         jobs = (_Job(r, r.token_ids, parameters, len(r.token_ids)) for r in requests)
         for request, output in self._outputs(jobs, self._max_tokens):
-            yield _scored(request, output)
+            # The first token has none.
+            pairs = zip(request.token_ids[1:], output.prompt_logprobs[1:], strict=True)
+            logprobs = [of_token[token].logprob for token, of_token in pairs]
+            yield Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in the order in which they are found.
@@ -135,21 +134,13 @@ class VllmEngine:
         Every node of a trie is a prompt of its own. The engine transformers, which reads a whole
         trie in one pass, is faster (benchmarks/bench_trie.py).
         """
-        return preferences(requests, self._said, n_at_once=_CLOZES_AT_ONCE)
+        return preferences(requests, self._said)
 
     def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
         """The log-probability of each token that is asked for behind a text."""
         jobs = [
-            _Job(
-                number,
-                text,
-                of_probabilities(
-                    logprob_token_ids=list(tokens[start : start + _MOST_TOKENS_ASKED])
-                ),
-                1,
-            )
-            for number, (text, tokens) in enumerate(asked)
-            for start in range(0, len(tokens), _MOST_TOKENS_ASKED)
+            _Job(number, text, of_probabilities(logprob_token_ids=list(tokens)), 1)
+            for number, text, tokens in in_parts(asked)
         ]
         found: list[dict[int, float]] = [{} for _ in asked]
         for number, output in self._outputs(jobs, self._max_answers):
@@ -233,13 +224,6 @@ def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Jo
     seed = None if request.seed is None else request.seed + number
     one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
     return _Job(_Behind(request, number, thought), read, of_request(one), 1)
-
-
-def _scored(request: ScoreRequest, output: "RequestOutput") -> Scored:
-    # The first token has none.
-    pairs = zip(request.token_ids[1:], output.prompt_logprobs[1:], strict=True)
-    logprobs = [of_token[token].logprob for token, of_token in pairs]
-    return Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
 
 def _answer(request: Request, output: "RequestOutput") -> Answer:

@@ -39,9 +39,9 @@ def allotted(
 ) -> IntArray:
     """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
 
-    `n_prompts` has what each fact has in all, `place_in_relation` its place there in random order.
     Facts of all relations get laps in the same proportion, two at once, each fact its first two
-    before any gets more. A larger budget contains a smaller one.
+    before any gets more; `place_in_relation` is their random order. A larger budget contains a
+    smaller one.
     """
     if budget >= n_prompts.sum():
         return n_prompts.copy()
@@ -111,8 +111,8 @@ def chosen(
 ) -> dict[str, pl.DataFrame]:
     """The (pair_id, template_id, subject_index, block) of each relation that are within a budget.
 
-    The budget is a share of all prompts, or a number of them. A larger one contains a smaller one.
-    `block` numbers the part of it that asks a prompt first (`blocks.py`).
+    The budget is a share of all prompts, or a number. A larger one contains a smaller one. `block`
+    numbers the part of it that asks a prompt first (`blocks.py`).
     """
     squares = {
         name: square(

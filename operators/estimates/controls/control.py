@@ -71,12 +71,7 @@ class Controlled(NamedTuple):
 
 
 def parts(fact: IntArray, template: IntArray, name: IntArray, score: FloatArray) -> FloatArray:
-    """Split scores of all prompts of a relation: a row per prompt, a column for each of PARTS.
-
-    >>> fact, template = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    >>> parts(fact, template, np.zeros(4, np.int64), np.array([1.0, 1.0, 1.0, 0.0]))[:, 0].tolist()
-    [-0.25, 0.25, 0.25, -0.25]
-    """
+    """Split scores of all prompts of a relation: a row per prompt, a column for each of PARTS."""
     cells = fact * (int(template.max(initial=0)) + 1) + template
     names = fact * (int(name.max(initial=0)) + 1) + name
     of_fact, cell, of_name = (group_means(each, score)[each] for each in (fact, cells, names))

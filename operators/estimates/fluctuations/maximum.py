@@ -122,7 +122,7 @@ def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None
     """
     fact, group = sample.fact_template
     n, right = np.bincount(group), np.bincount(group, correct)
-    template, number = (np.empty(len(fact), np.int64) for _ in range(2))
+    template, number = np.empty((2, len(fact)), np.int64)
     template[group], number[group] = sample.template, sample.in_template
     chance = (right > 0).astype(np.float64)
     left = np.where(right == 0, sample.n_names[fact] - n, 0)
@@ -132,8 +132,7 @@ def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None
         alike = correlation(n, right.astype(np.int64), mean)
         if alike is None:
             return None
-        logits = np.log(mean / (1 - mean)), np.full(len(mean), alike)
-        of = shape(np.stack(logits, axis=1))
+        of = shape(np.stack([np.log(mean / (1 - mean)), np.full(len(mean), alike)], axis=1))
         chance = np.where(left > 0, any_right(of, left, n), chance)
     one = np.ones(sample.n_facts, np.int64)
     cells = (fact, template, np.zeros_like(template))
@@ -179,7 +178,8 @@ class Choice(NamedTuple):
 def choice(sample: Crossed, correct: FloatArray, *, seed: int) -> Choice | None:
     """Let each half choose; null where a half has not compared all templates."""
     first = _half(sample, seed)
-    one, other = (_fit_of(sample, correct, mine) for mine in (first, ~first))
+    halves = ((sample.only(mine), correct[mine[sample.fact]]) for mine in (first, ~first))
+    one, other = (effects_of(*half) for half in halves)
     if one is None or other is None or not (one.known and other.known):
         return None
     best = [[int(fit.effects.argmax()) for fit in half.each] for half in (one, other)]
@@ -200,10 +200,6 @@ def chosen(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     weights = np.ones(sample.n_facts) / sample.n_facts
     variance += float(error_variance(sample, weights, found).sum())
     return within_bounds(value, half_width(variance, found.degrees))
-
-
-def _fit_of(sample: Crossed, correct: FloatArray, facts: BoolArray) -> Fits | None:
-    return effects_of(sample.only(facts), correct[facts[sample.fact]])
 
 
 def _half(sample: Crossed, seed: int) -> BoolArray:

@@ -80,9 +80,8 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
         for name, table in TABLES.items()
     }
     shown = {name: each for name, each in filled.items() if each.n_measured}
-    missing = [
-        each.missing.select(pl.lit(name).alias("table"), pl.all()) for name, each in shown.items()
-    ]
+    named = ((pl.lit(name).alias("table"), each.missing) for name, each in shown.items())
+    missing = [table.select(name, pl.all()) for name, table in named]
     return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
 
 

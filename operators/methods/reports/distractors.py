@@ -60,11 +60,8 @@ def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     )
     columns = ["pair_id", "asked", "label", "logprob"]
     wrong = answers.select("pair_id", "asked", "hardest").explode("hardest").drop_nulls("hardest")
-    wrong = wrong.unnest("hardest").select(columns)
-    both = [
-        rows.with_columns(right=pl.lit(right))
-        for rows, right in ((answers.select(columns), True), (wrong, False))
-    ]
+    right = answers.select(*columns, right=pl.lit(value=True))
+    both = [right, wrong.unnest("hardest").select(*columns, right=pl.lit(value=False))]
     each = pl.concat(both).group_by("pair_id", "asked", "label", "right", maintain_order=True)
     best = each.agg(pl.max("logprob"))
     ordered = best.sort("pair_id", "logprob", "label", descending=[False, True, False])

@@ -42,11 +42,8 @@ def template_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
     sizes = cells.group_by(*_TEMPLATE, "n_names").agg(pl.sum("n_correct"), n_pairs=pl.len())
     shares = (pl.col("n_correct") / pl.col("n_names")).sum() / pl.sum("n_pairs")
     n = (pl.col("n_names") * pl.col("n_pairs")).sum().cast(pl.Int64)
-    found = (
-        sizes.sort("n_names")
-        .group_by(_TEMPLATE, maintain_order=True)
-        .agg(accuracy=shares, n_pairs=pl.sum("n_pairs").cast(pl.Int64), n=n)
-    )
+    templates = sizes.sort("n_names").group_by(_TEMPLATE, maintain_order=True)
+    found = templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs").cast(pl.Int64), n=n)
     return found.with_columns(pl.col(_TEMPLATE).cast(pl.String)).sort(_TEMPLATE)
 
 

@@ -36,12 +36,10 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
 
     Source: BELIEF, section 2.4. The paper is silent about ties and about remainders.
 
-    >>> bins(pl.DataFrame({
-    ...     "prompt_id": ["a", "b", "c", "d"],
-    ...     "confidence": [0.2, 0.9, 0.8, 0.1],
-    ...     "correct": [False, True, False, False],
-    ... }), n_bins=2).rows()
-    [(1, 2, 0.8500000000000001, 0.5), (2, 2, 0.15000000000000002, 0.0)]
+    >>> prompts = {"prompt_id": ["a", "b", "c", "d"], "confidence": [0.25, 1.0, 0.75, 0.0]}
+    >>> correct = {"correct": [False, True, False, False]}
+    >>> bins(pl.DataFrame(prompts | correct), n_bins=2).rows()
+    [(1, 2, 0.875, 0.5), (2, 2, 0.125, 0.0)]
     """
     index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
     means = (
@@ -210,16 +208,13 @@ AUROC = Metric(
 def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
 
-    `greedy` has one row per prompt, `samples` one per sampled answer; both prompt_id and key.
-    Columns: prompt_id (those in both), confidence. An empty answer matches nothing.
+    `greedy` has one row per prompt, `samples` one per sampled answer: prompt_id, key (null: empty).
 
     Source: BELIEF-ICL, section 3.2, item 3.
 
     >>> greedy = pl.DataFrame({"prompt_id": ["p1", "p2"], "key": ["\x1fguitar\x1f", None]})
-    >>> samples = pl.DataFrame({
-    ...     "prompt_id": ["p1", "p1", "p1", "p1", "p2"],
-    ...     "key": ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None, None],
-    ... })
+    >>> keys = ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None, None]
+    >>> samples = pl.DataFrame({"prompt_id": ["p1"] * 4 + ["p2"], "key": keys})
     >>> confidence(greedy, samples).rows()
     [('p1', 0.5), ('p2', 0.0)]
     """

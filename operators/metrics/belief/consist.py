@@ -23,8 +23,8 @@ def consist_terms(
     r"""Give each pair the share (0 to 1) of its unordered prompt pairs whose answers match, over 1.
 
     `by` is "match" (one answer contains the other) or "equality" (encoder models: the same token).
-    An empty answer (null key) matches nothing. Pairs with fewer than two answered prompts are left
-    out. Only prompts that agree in the columns of `within` are compared.
+    An empty answer matches nothing. Pairs of a single answer are left out. Only prompts that agree
+    in the columns of `within` are compared.
 
     Source: BELIEF, section 2.3, equation 1, and BELIEF-ICL, section 3.2, item 2. The equation
     sums over ordered pairs but divides by the number of unordered ones: this is the unordered
@@ -50,13 +50,12 @@ def match_counts(
 ) -> pl.DataFrame:
     """Count for each pair the unordered prompt pairs, and those whose answers match.
 
-    Columns: relation_id, pair_id, n_matches, n_compared; sorted by the ids; arguments of
-    `consist_terms`.
+    Columns: relation_id, pair_id, n_matches, n_compared; arguments as of `consist_terms`.
     """
     pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
     n_held = int(held.max(initial=0)) + 1
-    group = pl.Series("group", pair * n_held + held)
-    counts = _answer_counts(pl.DataFrame([group, answers["key"].cast(pl.String)]))
+    rows = pl.DataFrame({"group": pair * n_held + held, "key": answers["key"].cast(pl.String)})
+    counts = _answer_counts(rows)
     same = pl.when(pl.col("key").is_not_null()).then(_unordered(pl.col("n")))
     found = counts.with_columns(n_matches=same.fill_null(0))
     if by == "match":

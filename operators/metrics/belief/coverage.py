@@ -40,12 +40,9 @@ def coverage_maximum(answers: pl.DataFrame) -> float | None:
 
     Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
 
-    >>> coverage_maximum(pl.DataFrame({
-    ...     "relation_id": ["P1"] * 6,
-    ...     "pair_id": ["t1", "t1", "t2", "t2", "t2", "t3"],
-    ...     "template_id": ["a", "b", "a", "b", "b", "a"],
-    ...     "correct": [True, True, False, False, True, False],
-    ... }))
+    >>> pairs = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t3"]}
+    >>> hits = {"template_id": ["a", "b", "b", "a"], "correct": [True, True, True, False]}
+    >>> coverage_maximum(pl.DataFrame(pairs | hits))
     0.6666666666666666
     """
     best = template_hits(answers).group_by("relation_id", "template_id").agg(pl.sum("hit"))

@@ -107,14 +107,13 @@ def evidence(
 def state_changes(
     first: pl.DataFrame, second: pl.DataFrame, thresholds: Thresholds
 ) -> pl.DataFrame:
-    """Set each fact's states in two runs side by side (columns: CHANGES).
+    """Set each fact's states in two runs (EVIDENCE) side by side (columns: CHANGES).
 
-    Facts that only one of them (columns: EVIDENCE) has are left out, and evidence of a kind that
-    only one of them has of a fact counts in neither. `change` is null, or
+    Facts that only one of them has are left out, and evidence of a kind that only one has of a fact
+    counts in neither. `change` is null, or
 
     - gained, lost: right under some prompt in the second run alone, in the first alone;
-    - firmer, looser: known robustly in the second run alone, in the first alone, and right under
-      some prompt in both.
+    - firmer, looser: known robustly in the second alone, in the first alone, and right in both.
     """
     runs = (_typed(each, EVIDENCE) for each in (first, second))
     both = next(runs).join(next(runs), on=_FACT, suffix="_second")

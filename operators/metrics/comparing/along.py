@@ -95,7 +95,6 @@ def _rounds(facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int
 
 
 def _reach(rounds: FloatArray) -> FloatArray:
-    """How far the simultaneous band reaches from each value."""
     away, sd = rounds[1:] - rounds[0], rounds[1:].std(axis=0)
     found: FloatArray = _quantile(np.abs(away), sd) * sd
     return found

@@ -112,17 +112,11 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     """
     facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
     everything = facts.with_columns(relation_id=pl.lit(None, pl.String))
-    counts = (
-        pl.concat([everything, facts])
-        .group_by("metric", "relation_id")
-        .agg(
-            n_pairs=pl.len(),
-            n_gained=(pl.col("second") > pl.col("first")).sum(),
-            n_lost=(pl.col("second") < pl.col("first")).sum(),
-        )
-    )
-    counts = counts.sort("metric", "relation_id")
-    rows = [(*row, *mcnemar(*row[-2:])) for row in counts.iter_rows()]
+    change = pl.col("second") - pl.col("first")
+    sums = {"n_pairs": pl.len(), "n_gained": (change > 0).sum(), "n_lost": (change < 0).sum()}
+    counts = pl.concat([everything, facts]).group_by("metric", "relation_id").agg(**sums)
+    ordered = counts.sort("metric", "relation_id")
+    rows = [(*row, *mcnemar(*row[-2:])) for row in ordered.iter_rows()]
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
@@ -172,5 +166,4 @@ def _p_value(metric: str, changes: FloatArray) -> float | None:
 
 
 def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """The rows as COMPARISON."""
     return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())

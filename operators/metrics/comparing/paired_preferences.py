@@ -56,7 +56,6 @@ def known(preferred: pl.DataFrame) -> pl.DataFrame:
 def _terms(
     first: pl.DataFrame, second: pl.DataFrame, aggregation: Aggregation, n: int, unit: Unit
 ) -> pl.DataFrame:
-    """One metric's rows."""
     values, others = pl.col("values"), pl.col("values_second")
     # K after each cloze of each fact that has n distractors, in the order of the clozes.
     own = knowledge(aggregation, n).sort_by("prompt_id")

@@ -68,26 +68,26 @@ class Verdict(NamedTuple):
 
 
 def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
-    """Judge two runs by all rows of a comparison (columns: COMPARISON).
+    """Judge two runs by all rows of a comparison (columns: COMPARISON) that are to decide.
 
     Any regression, over all or in a relation, makes a regression: a gain in one relation does not
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
-    if that is so of every metric over all. Keep the rows of the metrics that are to decide.
+    if that is so of every metric over all.
 
     Raises:
         InputError: a metric has no better direction.
     """
     found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
     for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
-        reasons = found.filter(verdict=outcome)["reason"].to_list()
-        if reasons:
+        if reasons := found.filter(verdict=outcome)["reason"].to_list():
             more = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)
             return Verdict(outcome, " ".join(reasons[:_N_NAMED] + more))
     overall = found.filter(pl.col("relation_id").is_null())
     unsure = overall.filter(verdict="not enough evidence")["reason"].to_list()
-    if unsure or overall.is_empty():
-        reason = unsure[0] if unsure else "The runs have no prompt in common."
-        return Verdict("not enough evidence", reason)
+    if overall.is_empty():
+        unsure = ["The runs have no prompt in common."]
+    if unsure:
+        return Verdict("not enough evidence", unsure[0])
     return Verdict("no change", " ".join(overall["reason"][:_N_NAMED]))
 
 
@@ -123,9 +123,8 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
 def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
     difference, low, high, p = (row[n] for n in ("difference", "ci_low", "ci_high", "p_holm"))
     margin, seen = bar.margin, told(where, difference, low, high)
-    matters = abs(difference) >= margin
+    matters, within = abs(difference) >= margin, max(-low, high) <= margin
     one_sided = min(difference * low, difference * high) > 0
-    within = max(-low, high) <= margin
     if matters and one_sided and (p is None or p <= bar.alpha):
         why = f"which exceeds the {margin:.4g} threshold"
         return Verdict(direction(row["metric"], difference), f"{seen}, {why}.")

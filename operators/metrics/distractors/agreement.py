@@ -72,17 +72,15 @@ def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.D
 def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
     """Of each measure `kendall_tau` and `kendall_tau_sd`, over the folds (table ROWS).
 
-    Of `taus` (columns: AGREEMENT) the chosen configurations over all clozes count. The standard
-    deviation divides by the number of folds; the paper does not say. Null: some fold has no tau.
+    Of `taus` (AGREEMENT) the chosen configurations over all clozes count. Null: some fold has no
+    tau. The standard deviation divides by the number of folds; the paper does not say.
 
     Source: the paper, Table 3.
     """
     complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max(), "chosen")
-    whole = pl.col("tau").count() == N_FOLDS
+    tau = pl.when(pl.col("tau").count() == N_FOLDS).then("tau")
     found = complete.group_by("measure", maintain_order=True).agg(
-        mean=pl.when(whole).then(pl.col("tau").mean()),
-        sd=pl.when(whole).then(pl.col("tau").std(ddof=0)),
-        n=pl.col("n").sum(),
+        mean=tau.mean(), sd=tau.std(ddof=0), n=pl.sum("n")
     )
     rows = [
         _row(measure, metric, value, n)
@@ -115,7 +113,6 @@ METRICS = (KENDALL_TAU, KENDALL_TAU_SD, ROBUSTNESS_TAU)
 
 
 def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
-    """One row per configuration and fold."""
     rows = []
     configurations = rated.group_by("measure", "hyperparameters", maintain_order=True)
     for (measure, hyperparameters), facts in configurations:

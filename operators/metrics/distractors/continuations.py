@@ -179,7 +179,6 @@ def baselines(
 
 
 def _measured(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFrame]]:
-    """Each metric, its variant, and its clozes."""
     for n in _N_TOKENS:
         mine = clozes.filter(measure="precision", hyperparameters=f"n={n}")
         if mine.height:

@@ -53,33 +53,29 @@ def distractors(
 ) -> pl.DataFrame:
     """Measure a setting: `min_at_n`, `avg_at_n`, `left_out_at_n`, `probability` (table ROWS).
 
-    `preferred` is the canonical table; `details` has pair_id, popularity and sample; `n_failed`
-    has relation_id and n_failed (prompts without an answer). n stands for each of NUMBERS that some
-    fact has distractors for. A fact with fewer than n is left out of `min_at_n` and `avg_at_n`
-    (their `n` counts the prompts that are in), and `left_out_at_n` counts such facts.
-
-    Slices: each relation, each popularity decile, each sample of the set, each number of tokens of
-    the answer's likeliest label. Intervals are of 95 %, of facts resampled within their relations.
+    `details` has pair_id, popularity and sample. n stands for each of NUMBERS that some fact has
+    distractors for. A fact with fewer than n is left out of `min_at_n` and `avg_at_n` (their `n`
+    counts the prompts that are in), and `left_out_at_n` counts such facts. Slices: each relation,
+    popularity decile, sample of the set, and number of tokens of the answer's likeliest label.
+    Intervals are of 95 %, of facts resampled within their relations.
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
     """
-    rows = [
-        *_overall(preferred, n_failed, seed, n_rounds),
-        *_sliced(preferred, details, seed, n_rounds),
-    ]
-    return table(rows)
+    drawn = (seed, n_rounds)
+    return table([*_overall(preferred, n_failed, *drawn), *_sliced(preferred, details, *drawn)])
 
 
 def _overall(
     preferred: pl.DataFrame, n_failed: pl.DataFrame | None, seed: int, n_rounds: int
 ) -> Iterator[Row]:
-    """Over everything, and over each relation."""
     for metric, rows, terms in _terms(preferred):
         found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
         yield from counted(rows, n_failed).rows(metric, found)
     counts = counted(preferred, n_failed)
+    n_facts = preferred["pair_id"].n_unique()
     for n in numbers(preferred):
-        yield counts.row(f"left_out_at_{n}", Estimate(_left_out(preferred, n), None, None))
+        n_left_out = float(n_facts - with_n(preferred, n)["pair_id"].n_unique())
+        yield counts.row(f"left_out_at_{n}", Estimate(n_left_out, None, None))
 
 
 def _sliced(
@@ -101,8 +97,3 @@ def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.Data
     known = preferred.drop_nulls("open_logprob")  # of another system it may not be known
     if known.height:
         yield "probability", known, probability_terms(known)
-
-
-def _left_out(preferred: pl.DataFrame, n: int) -> float:
-    """How many facts have fewer than n distractors after some cloze."""
-    return float(preferred["pair_id"].n_unique() - with_n(preferred, n)["pair_id"].n_unique())

@@ -43,7 +43,9 @@ class Counts(NamedTuple):
         part: str | None = None,
     ) -> Row:
         """Give the row of a metric over one relation, or over all (None): the slice `part`."""
-        counts = (_total(counts, relation) for counts in self)
+        counts = (
+            sum(each.values()) if relation is None else each.get(relation, 0) for each in self
+        )
         name = part if relation is None else f"relation={relation}"
         return Row(variant, name, metric, *estimate, *counts)
 
@@ -101,9 +103,6 @@ def plain_rows(
 ) -> list[Row]:
     """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator.
 
-    A relation is measured by its own sums, everything by the sums of all. A denominator of 0 makes
-    a null.
-
     >>> sums = pl.DataFrame({
     ...     "relation_id": ["P1", "P2"], "numerator": [1.0, 1.0], "denominator": [1.0, 3.0]
     ... })
@@ -113,8 +112,8 @@ def plain_rows(
     relation = pl.col("relation_id").cast(pl.String)
     by_relation = sums.group_by(relation).agg(pl.sum(*_TERMS)).sort(relation)
     overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), pl.sum(*_TERMS))
-    values = pl.concat([overall, by_relation]).select("relation_id", _value())
-    found = dict(values.iter_rows())
+    value = pl.when(pl.col("denominator") > 0).then(pl.col("numerator") / pl.col("denominator"))
+    found = dict(pl.concat([overall, by_relation]).select("relation_id", value).iter_rows())
     relations = [None, *sorted(counts.n.keys() | counts.n_failed.keys())]
     return [
         counts.row(metric, Estimate(found.get(each), None, None), each, variant)
@@ -127,18 +126,9 @@ def table(rows: list[Row]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=ROWS, orient="row")
 
 
-def _total(counts: dict[str, int], relation: str | None) -> int:
-    return sum(counts.values()) if relation is None else counts.get(relation, 0)
-
-
 def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
     texts = counts.select(pl.col("relation_id").cast(pl.String), column).sort("relation_id")
     return dict(texts.iter_rows())
-
-
-def _value() -> pl.Expr:
-    numerator, denominator = pl.col("numerator"), pl.col("denominator")
-    return pl.when(denominator > 0).then(numerator / denominator).alias("value")
 
 
 TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")

@@ -51,7 +51,6 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
-    """One row per key, a column per metric."""
     heading = pl.col("metric").replace_strict(HEADINGS, default=None)
     return wide(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
 

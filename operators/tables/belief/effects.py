@@ -80,12 +80,6 @@ def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
     - templates: all, and a part of them; scope: demonstrations shared, and drawn for each prompt;
     - as: raw text, and a chat;
     - instruction tuning: a model `x` and its `x-it`; model: any other two.
-
-    >>> runs = [Asking("llama2-7b", "zero-shot", None), Asking("llama2-7b", "4-random", None),
-    ...     Asking("llama2-7b-it", "4-random", None)]
-    >>> [(effect, str(first), str(second)) for effect, first, second in pairs(runs)]
-    [('demonstrations', 'llama2-7b zero-shot', 'llama2-7b 4-random'), \
-('instruction tuning', 'llama2-7b 4-random', 'llama2-7b-it 4-random')]
     """
     order = {run: place for place, run in enumerate(runs)}
     found = [Pair(effect, *both) for both in permutations(runs, 2) if (effect := _effect_of(*both))]
@@ -99,12 +93,9 @@ def _effect_of(one: Asking, other: Asking) -> str | None:
     before, after = _words(one), _words(other)
     differing = {name for name in before if before[name] != after[name]}
     if one.model != other.model:
-        if differing or one.setting != other.setting:
+        if differing or one.setting != other.setting or one.model == f"{other.model}-it":
             return None
-        tuned = other.model == f"{one.model}-it"
-        return (
-            "instruction tuning" if tuned else None if one.model == f"{other.model}-it" else "model"
-        )
+        return "instruction tuning" if other.model == f"{one.model}-it" else "model"
     if one.setting != other.setting:
         return _effect_of_demonstrations(one, other, differing)
     if after["style"] == "question" and before["style"] == "mask":

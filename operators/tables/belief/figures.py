@@ -72,14 +72,7 @@ _SHARES = {
 
 
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The shares of each run that has all three: run, metric, value, ci_low, ci_high.
-
-    >>> names = {"model": "tiny", "setting": "zero-shot", "variant": None, "slice": None}
-    >>> rows = [{**names, "metric": metric, "value": 0.5, "ci_low": None, "ci_high": None}
-    ...     for metric in ("acc_at_1", "coverage_maximum", "coverage_oracle")]
-    >>> coverage(pl.DataFrame(rows))["run"].unique().to_list()
-    ['tiny zero-shot']
-    """
+    """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
     names = called("model", "setting", "variant")
     rows = rows.drop_nulls("value").select(

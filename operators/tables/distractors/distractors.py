@@ -153,10 +153,7 @@ def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
 def _per_measure(
     metrics: pl.DataFrame, published: pl.DataFrame | None, names: Mapping[str, str], table: str
 ) -> pl.DataFrame:
-    """One row per model, variant, measure and source, with a column per metric of `names`.
-
-    A baseline is the same under every retrieval: it is taken from the first that has it.
-    """
+    """One row per model, variant, measure and source, with a column per metric of `names`."""
     parts = [metrics.with_columns(source=pl.lit("measured"))]
     if published is not None:
         parts.insert(0, published.filter(table=table).with_columns(source=pl.lit("published")))
@@ -168,6 +165,7 @@ def _per_measure(
     )
     keys = ["model", "benchmark", "variant", "measure", "source"]
     order = [*keys[:3], pl.col("measure").cast(pl.Enum(list(MEASURES.values()))), "source"]
+    # A baseline is the same under every retrieval.
     first = cells.unique([*keys, "metric"], keep="first", maintain_order=True)
     table_ = first.pivot("metric", index=keys, values="text", maintain_order=True)
     return table_.sort(order, nulls_last=False)

@@ -19,20 +19,10 @@ _HATCH = "////"
 
 
 def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
-    """What the GPUs did, one row per run and one for all, of the time in which there were engines.
+    """What the GPUs did, one row per run and one for all, while there were engines (in: SPANS).
 
-    Columns in: SPANS. A GPU that engines share answers while one of them does. `waiting` is what is
-    left of the time from an engine's beginning to its end; `free` is that of GPUs without any.
-
-    >>> spans = pl.DataFrame([
-    ...     ("a", "e1", "n", ["0", "1"], "loading", 0.0, 900.0, 4),
-    ...     ("a", "e1", "n", ["0", "1"], "answering", 900.0, 3600.0, 4),
-    ...     ("b", "e2", "n", ["2"], "answering", 0.0, 1800.0, 4),
-    ... ], SPANS, orient="row")
-    >>> busy_table(spans).rows()[0]
-    ('a', '1', '2.0000', '75.0%', '25.0%', '0.0%', None)
-    >>> busy_table(spans).rows()[-1]
-    ('all of 4 GPUs', '2', '4.0000', '50.0%', '12.5%', '0.0%', '37.5%')
+    A GPU that engines share answers while one of them does. `waiting` is what is left of the time
+    from an engine's beginning to its end; `free` is that of GPUs without any.
     """
     spans = together(spans)
     engines = spans.group_by("run", maintain_order=True).agg(pl.col("engine").n_unique())

@@ -136,7 +136,6 @@ def differences_figure(
 
 
 def _draw(axes: "Axes", rows: pl.DataFrame, alpha: float) -> None:
-    """The intervals and the differences, row below row."""
     colour, marker = SERIES[0]
     places = pl.Series(range(rows.height), dtype=pl.Float64)
     axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)

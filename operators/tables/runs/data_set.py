@@ -62,12 +62,6 @@ def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFra
     """Why there are dashes: one row per figure and reason; `relations` are all, or their ids.
 
     `not_asked` has the reasons of figures that nobody measured.
-
-    >>> two = {"relation_id": ["P1", "P2", None], "quantity": [2.0, 1.0, 1.5],
-    ...     "lexicon": [0.5, None, 0.5], "syntax": [None] * 3, "semantics": [0.1, None, 0.1]}
-    >>> missing(pl.DataFrame(two), {"syntax": "no parser"}).rows()
-    [('lexicon', 'P2', 'fewer than two templates'), ('syntax', 'all', 'no parser'), \
-('semantics', 'P2', 'fewer than two templates')]
     """
     rows = []
     for figure in DIFFERENCES:
@@ -170,16 +164,11 @@ def distractors_by_relation(facts: Facts) -> pl.DataFrame:
     asked = answers(single)
     sizes = counted(single.knowledge_base, asked)
     rows = sizes.join(asked.select("pair_id", "relation_id"), on="pair_id", maintain_order="left")
-    left = pl.col("n_distractors")
-    figures = {
-        "n_facts": pl.len(),
-        "n_without": (left == 0).sum(),
-        "n_below_100": (left < 100).sum(),
-        **{name: pl.col(name).sum() for name in _SUMS},
-    }
+    left, sums = pl.col("n_distractors"), {name: pl.sum(name) for name in _SUMS}
+    counts = {"n_without": (left == 0).sum(), "n_below_100": (left < 100).sum()}
+    figures = {"n_facts": pl.len(), **counts, **sums}
     by_relation = rows.group_by("relation_id", maintain_order=True).agg(**figures)
-    everything = rows.select(relation_id=pl.lit(None, pl.String), **figures)
-    return pl.concat([by_relation, everything])
+    return pl.concat([by_relation, rows.select(relation_id=pl.lit(None, pl.String), **figures)])
 
 
 _SPLITS = {

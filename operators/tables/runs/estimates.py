@@ -94,8 +94,7 @@ def title(rows: pl.DataFrame) -> str:
 def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per source of variance; columns in: `operators.estimates.variance.VARIANCE`.
 
-    Each column but the first two has the shares of a sum; a dash where the sum is 0, and in a row
-    that is not known.
+    Each column but the first two has the shares of a sum; a dash where the sum is 0.
 
     >>> rows = pl.DataFrame({
     ...     "source": ["fact", "rest"], "variance": [0.15, 0.05], "full_error": [0.0, 2e-6],

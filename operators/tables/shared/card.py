@@ -74,11 +74,10 @@ def card(
     made = pl.element().str.split("=").list.first().is_in(list(own))
     in_row, in_column = (parts.list.filter(each).list.join(",") for each in (made, ~made))
     interval = pl.format(" ({})", number.interval()).fill_null("")
-    seeds = spread(overall, number)
     heading = pl.col("metric").replace_strict(headings)
     rows = overall.select(
         metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
         setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
-        number=pl.concat_str(number.dashed(pl.col("value")), interval, seeds),
+        number=pl.concat_str(number.dashed(pl.col("value")), interval, spread(overall, number)),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)

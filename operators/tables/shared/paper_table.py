@@ -120,14 +120,11 @@ def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[P
         return []
     named = [row["model"] for row in table.rows]
     models = metrics.filter(benchmark=benchmark)["model"].drop_nulls().unique(maintain_order=True)
-    asked = [dict(rest) for rest in dict.fromkeys(map(_without_model, table.rows))]
+    rests = ([(n, x) for n, x in row.items() if n != "model"] for row in table.rows)
+    asked = [dict(rest) for rest in dict.fromkeys(map(tuple, rests))]
     rows = [{**rest, "model": model} for model in models if model not in named for rest in asked]
     cells = _cells(table, rows, benchmark).join(metrics, on=PLACE, how="semi", nulls_equal=True)
     return [rows[number] for number in cells["row"].unique().sort()]
-
-
-def _without_model(row: Place) -> tuple[tuple[str, str | None], ...]:
-    return tuple((name, value) for name, value in row.items() if name != "model")
 
 
 def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -141,15 +138,10 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
             "leave one of the two runs out.".format(**twice.row(0, named=True))
         )
     runs = metrics.select(*SETTING, run=pl.lit(True)).unique()
-    reason = (
-        pl.when(~pl.col("applies") | pl.col("measured").is_not_null())
-        .then(None)
-        .when("found")
-        .then(pl.lit("undefined"))
-        .when("run")
-        .then(pl.lit("not measured by the run"))
-        .otherwise(pl.lit("no run"))
-    )
+    reasons = {"found": "undefined", "run": "not measured by the run"}
+    known = (pl.when(name).then(pl.lit(reason)) for name, reason in reasons.items())
+    lacks = pl.col("applies") & pl.col("measured").is_null()
+    reason = pl.when(lacks).then(pl.coalesce(*known, pl.lit("no run")))
     return joined(joined(cells, ours, PLACE), runs, SETTING).with_columns(reason=reason)
 
 
@@ -186,7 +178,6 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
 
 
 def _text(source: str) -> pl.Expr:
-    """The numbers of a source as text."""
     text = as_printed(source, signed=source == "difference")
     return pl.when("applies").then(text).otherwise(pl.lit(NOT_APPLICABLE))
 

@@ -33,14 +33,10 @@ def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     The papers draw for each prompt, which here is the variant `scope=prompt`. Runs without
     demonstrations belong to both.
 
-    >>> runs = pl.DataFrame({
-    ...     "setting": ["zero-shot", "4-random", "4-random"],
-    ...     "variant": [None, None, "templates=manual,scope=prompt"],
-    ... })
-    >>> asked_with(runs, "prompt")["variant"].to_list()
-    [None, 'templates=manual']
-    >>> asked_with(runs, "shared")["variant"].to_list()
-    [None, None]
+    >>> runs = pl.DataFrame({"setting": ["zero-shot", "4-random", "4-random"],
+    ...     "variant": [None, None, "templates=manual,scope=prompt"]})
+    >>> [asked_with(runs, scope)["variant"].to_list() for scope in ("prompt", "shared")]
+    [[None, 'templates=manual'], [None, None]]
     """
     parts = pl.col("variant").fill_null("").str.split(",")
     by_prompt = parts.list.contains("scope=prompt")

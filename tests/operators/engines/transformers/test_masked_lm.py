@@ -168,7 +168,7 @@ def test_predictions_requests_are_taken_a_window_at_a_time(
 @pytest.mark.parametrize("lengths", [[1, 1, 1], [3, 3, 4, 9], [10, 12], [2] * 11, [1, 5, 5, 5, 10]])
 def test_batches_hold_ten_padded_tokens_at_most_and_every_request_once(lengths: list[int]) -> None:
     asked = [MaskedRequest(str(i), [0] * length, []) for i, length in enumerate(lengths)]
-    batches = list(bounded(asked, 10))
+    batches = list(bounded(asked, lambda each: len(each.token_ids), 10))
     assert [request for batch in batches for request in batch] == asked
     for batch in batches:
         assert len(batch) == 1 or len(batch) * len(batch[-1].token_ids) <= 10
