@@ -75,8 +75,10 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
     costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
     of_set = sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)
     rows = pl.concat([rows, costs, of_set], how="diagonal")
+    known = result.published
+    alone = known is not None and benchmark not in known["benchmark"]  # facts of one's own
     filled = {
-        name: fill(table, rows, result.published, benchmark=benchmark, names=NAMES)
+        name: fill(table, rows, known, benchmark=benchmark, names=NAMES, alone=alone)
         for name, table in TABLES.items()
     }
     shown = {name: each for name, each in filled.items() if each.n_measured}

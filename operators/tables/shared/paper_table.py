@@ -71,11 +71,13 @@ def fill(
     *,
     benchmark: str,
     names: Mapping[str, str] = MappingProxyType({}),
+    alone: bool = False,
 ) -> Filled:
     """The table, filled from the metrics of any number of runs.
 
     Each row is there as measured, as published and as their difference; the last two where there is
     any. A missing number is a dash. Models that the table does not name follow after its own.
+    With `alone` there is nothing of other benchmarks, and no row in which nothing was measured.
     `names` are the printed names of models, settings, benchmarks and metrics.
 
     Raises:
@@ -84,7 +86,11 @@ def fill(
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
     theirs = _first_printed(published, table.printed_in)
-    cells = joined(_measured(cells, metrics), theirs, PLACE)
+    cells = _measured(cells, metrics)
+    if alone:
+        cells = cells.filter(pl.col("benchmark") == benchmark)
+        cells = cells.filter(pl.col("measured").is_not_null().any().over("row"))
+    cells = joined(cells, theirs, PLACE)
     difference = pl.col("measured") - pl.col("published")
     wide = _wide(cells.with_columns(difference=difference), table.heads, names)
     name = names.get(benchmark, benchmark)

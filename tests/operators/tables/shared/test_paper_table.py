@@ -145,6 +145,16 @@ def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> No
     assert filled.select("PLM", "ICL").rows()[4:] == [("z", "zero-shot"), ("y", "4-template")]
 
 
+def test_fill_alone_has_no_row_or_column_of_what_only_papers_measured() -> None:
+    rows, paper = metrics({"model": "z"}), published({"benchmark": "other", "model": "a"})
+    found = fill(TABLE, rows, paper, benchmark="facts", alone=True)
+    assert found.table.rows() == [("z", "zero-shot", "measured", ".2500", "–")]
+    assert found.table.columns[3:] == ["0", "2"]
+    assert found.missing.select("model", "benchmark").rows() == [("z", "facts")]
+    none = fill(TABLE, metrics({"benchmark": "other"}), paper, benchmark="facts", alone=True)
+    assert (none.n_measured, none.table.height) == (0, 0)
+
+
 def test_fill_several_places_share_a_cell() -> None:
     both = ({"metric": "acc_at_1"}, {"metric": "manual_rank"})
     table = Table("", (), {"model": "PLM"}, TABLE.rows[:1], (Column("both", both),))
