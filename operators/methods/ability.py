@@ -1,7 +1,8 @@
 """Abilities: what a method asks of an engine, and the tables that hold what the engine says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import polars as pl
@@ -64,6 +65,19 @@ PREFER = Ability(
     again="preferred_again",
     further=("beams", "chances"),
     differ=_of_candidates,
+)
+
+# What tables hold that are not those of one answer to each prompt, in a few words.
+BESIDE: Mapping[str, str] = MappingProxyType(
+    {
+        "canary": "asked again, to see whether answers change",
+        "samples": "drawn at random, for confidence",
+        "priors": "to prompts without a subject, for what is likely anyway",
+        "rescored": "scored again in another order, to see whether scores change",
+        "preferred_again": "compared again in another order, to see whether scores change",
+        "beams": "continuations, for the baselines that read them",
+        "chances": "of other subjects and relations, for KaRR",
+    }
 )
 
 ABILITIES = (GENERATE, FILL, SCORE, PREFER)

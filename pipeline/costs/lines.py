@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from factsweep.operators.methods.ability import BESIDE
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.operators.wording import count
@@ -105,7 +106,8 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
         yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
     yield f"  shards          {figures.shards:,}"
     for stage, n in figures.asked.items():
-        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left"
+        other = f": {BESIDE[stage]}" if stage in BESIDE else ""
+        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left{other}"
     if why := figures.anew:
         yield f"  decoded anew because: {'; '.join(why)}"
 

@@ -10,6 +10,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import BESIDE
 from factsweep.operators.methods.method import Report
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.wording import count
@@ -92,6 +93,7 @@ class Results:
         return (
             f"{model['name']} on {self._benchmark['name']}{computed}{_part(self._benchmark)}\n\n"
             f"{markdown(self.card)}\n"
+            f"{_answers(self.record.get('cost', {}))}"
             f"{trusted if model['trust_remote_code'] else ''}"
             f"page: {page}; tables, figures and every number by relation: "
             f"{Store(self.folder).where()}/"
@@ -120,6 +122,22 @@ def load(folder: str, artifacts: str | None = None) -> Results:
     if artifacts is not None:
         found["run"]["artifacts"] = artifacts
     return Results(folder, found)
+
+
+def _answers(cost: Mapping[str, Mapping[str, float]]) -> str:
+    r"""What the answers are, where there are others than one to each prompt.
+
+    >>> _answers({"generations": {"answers": 960}, "canary": {"answers": 80}})
+    '1,040 answers: 960 to the prompts, 80 canary (asked again, to see whether answers change)\n'
+    """
+    found = {stage: int(each.get("answers", 0)) for stage, each in cost.items()}
+    parts = [
+        f"{n:,} {stage} ({BESIDE[stage]})" if stage in BESIDE else f"{n:,} to the prompts"
+        for stage, n in found.items()
+        if n
+    ]
+    others = not BESIDE.keys().isdisjoint(found)
+    return f"{count(sum(found.values()), 'answer')}: {', '.join(parts)}\n" if others else ""
 
 
 def _part(benchmark: Record) -> str:

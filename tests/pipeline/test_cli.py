@@ -301,8 +301,8 @@ def test_plan_prints_the_counts(cli: Cli) -> None:
     assert (code, err) == (0, "")
     assert "  prompts         72 (P30 36, P36 36)" in out
     assert "  generations     70 prompts, 70 answers left" in out
-    assert "  canary          13 prompts, 13 answers left" in out
-    assert "  samples         8 prompts, 800 answers left" in out
+    assert "  canary          13 prompts, 13 answers left: asked again, to see" in out
+    assert "  samples         8 prompts, 800 answers left: drawn at random" in out
 
 
 def test_status_prints_a_line_a_stage(finished: Plan, cli: Cli) -> None:
