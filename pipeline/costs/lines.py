@@ -7,13 +7,13 @@ import polars as pl
 from factsweep.operators.methods.ability import BESIDE
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
-from factsweep.operators.wording import count
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, work_left
 from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.asked import budget_lines
 from factsweep.pipeline.execution.cluster import gpus_per_engine
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
@@ -41,16 +41,10 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
     """What a budget is of each setting; all figures of the plan are those of its prompts."""
     for figures in forecasts:
-        n = sum(figures.prompts.values())
-        yield (
-            f"budget          {run.budget}: {n:,} of {count(figures.whole, 'prompt')} of "
-            f"{figures.branch.title}"
-        )
-        if n < 2 * figures.pairs:
-            yield (
-                f"                too few to ask each of {figures.pairs:,} facts twice: only some "
-                "facts are asked, and the fluctuation cannot be estimated"
-            )
+        n, whole = sum(figures.prompts.values()), figures.whole
+        first, *few = budget_lines(run, figures.branch.title, n, whole, figures.pairs)
+        yield f"budget          {first}"
+        yield from (f"                {each}" for each in few)
     if run.target is not None:
         yield f"                and then more, until {run.target}: the plan is of the first look"
 

@@ -21,7 +21,7 @@ from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates
 from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.estimates.control import Named
-from factsweep.pipeline.execution.asked import check, sampled
+from factsweep.pipeline.execution.asked import budget_lines, check, sampled
 from factsweep.pipeline.execution.faults.repair import repair
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
@@ -133,6 +133,13 @@ def _made(plan: Plan, known: Named) -> Estimates:
             compute(plan, Blocks)
         else:
             make_here(plan)
+    for branch in plan.branches:
+        assert branch.chosen is not None, "a budget chooses"
+        tables = ((branch.chosen, "chosen"), (branch.prompts, "prompts"), (branch.facts, "pairs"))
+        sizes = (sum(artifact.rows(table).values()) for artifact, table in tables)
+        first, *few = budget_lines(plan.run, branch.title, *sizes)
+        if few:
+            LOG.warning("budget=%s is %s.", first, *few)
     return Estimates.joined(
         control.estimated_setting(plan.run, branch, known) for branch in plan.branches
     )

@@ -1,10 +1,12 @@
 """The part of a plan that a budget asks: the steps to its answers, of which most stay open."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import count
 from factsweep.pipeline.config.budget import Budget, budget
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
@@ -41,6 +43,17 @@ def asked(run: Run) -> Plan:
     """What a run asks: the part of its budget, or all."""
     plan = planned(run)
     return plan if run.budget is None else sampled(plan)
+
+
+def budget_lines(run: Run, title: str, n: int, whole: int, pairs: int) -> Iterator[str]:
+    """What a budget is of a setting, `n` of its prompts; and that they are few, where they are."""
+    yield f"{run.budget}: {n:,} of {count(whole, 'prompt')} of {title}"
+    sampling = run.method.measure.sampling
+    if n < 2 * pairs <= whole and sampling is not None and not sampling.whole_pairs:
+        yield (
+            f"too few to ask each of {pairs:,} facts twice: only some facts are asked, and the "
+            "fluctuation cannot be estimated"
+        )
 
 
 def n_unanswered(run: Run, branch: Branch, needed: pl.DataFrame) -> int:

@@ -137,6 +137,18 @@ def test_estimate_done_asks_nothing_more(small_settings: Settings, engine: Count
     assert sum(engine.asked.values()) == n
 
 
+def test_estimate_says_as_the_plan_that_a_budget_is_small(
+    small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    few, enough = (small_settings(*GREEDY, f"budget={share}%") for share in (20, 60))
+    estimate(few)
+    (said,) = re.findall(r"too few to ask each of \d+ facts twice: .*estimated", caplog.text)
+    assert said in str(api.forecast_of(few))
+    caplog.clear()
+    estimate(enough)
+    assert "too few" not in caplog.text + str(api.forecast_of(enough))
+
+
 def test_estimate_leaves_artifacts_open_and_sound(
     small_settings: Settings, compute_here: Compute, engine: Counting
 ) -> None:
