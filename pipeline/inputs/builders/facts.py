@@ -215,7 +215,7 @@ def _publish(
     twins, out = f"{name}-twins", own / "data_catalog" / name
     data = parquet(made)
     rows_file = f"rows.{digests.of_contents({'rows': data})[:12]}.parquet"
-    more = {"builder": "facts", "licence": licence}
+    more = {"builder": "facts", "licence": licence, "is_beside": True}
     text = folder.entry_of_rows(out, {rows_file: data}, made, facts, **more)
     size = (
         f"{facts.relations.height} relations, {facts.templates.height} templates, "

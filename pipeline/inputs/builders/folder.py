@@ -66,19 +66,22 @@ def entry(
     relations: Mapping[str, str],
     builder: str | None = None,
     licence: str = "that of its sources",
+    is_beside: bool = False,
 ) -> str:
     """The catalog entry of a new set (docs/data.md): its data files are those of `data`.
 
-    `builder` made it; null: the one that is called as its reader.
+    `builder` made it; null: the one that is called as its reader. An entry that `is_beside` its
+    folder names it from there, so that both can be moved.
     """
     contents = {
         name: content if isinstance(content, bytes) else content.encode()
         for name, content in data.items()
     }
+    place = out.name if is_beside else str(out.absolute())
     fields: dict[str, Any] = {
         "name": out.name,
         "description": f"made with `factsweep build {builder or reader}`",
-        "source": {"kind": "catalog", "id": str(out.absolute()), "files": pattern},
+        "source": {"kind": "catalog", "id": place, "files": pattern},
         "revision": "1",
         "licence": licence,
         "reader": reader,
@@ -87,7 +90,7 @@ def entry(
         "checksum": digests.of_contents(contents),
         "relations": dict(relations),
     }
-    return _HEAD.format(name=out.name) + yaml.safe_dump(
+    return ("" if is_beside else _HEAD.format(name=out.name)) + yaml.safe_dump(
         fields, sort_keys=False, allow_unicode=True, width=1000
     )
 
