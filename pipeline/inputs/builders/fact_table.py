@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ def read(path: Path, language: str) -> FactTable:
         fix = f"name a column {' and one '.join(called)}; one row is one fact"
         if len(given) == 1 and ";" in given[0]:
             fix = "write commas between them in place of semicolons"
+        elif {"relation", "object"} <= {*missing} and path.suffix == ".csv":
+            fix += _made_long(path, meant, given)
         lacks = f"no column is {wording.listed(missing, 'or')}"
         raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
     if facts.is_empty():
@@ -84,6 +86,19 @@ def strangers(facts: pl.DataFrame) -> Iterator[str]:
                 f"  no fact in {other['language'][0]} is one in {first['language'][0]}: to compare "
                 "languages, give each fact the same relation and subject_id in all of them"
             )
+
+
+def _made_long(path: Path, meant: Mapping[str, str], given: Sequence[str]) -> str:
+    """How a table is made long that has a row per subject, and a column per relation."""
+    subject = next((each for each, name in meant.items() if name == "subject"), given[0])
+    long = path.with_name(f"{path.stem}-long.csv")
+    how = f'index={subject!r}, variable_name="relation", value_name="object"'
+    named = "" if subject == "subject" else f'.rename({{{subject!r}: "subject"}})'
+    return (
+        ". Where a row is a subject and each further column a relation, make the table long: "
+        f"`import polars as pl; pl.read_csv({str(path)!r}, infer_schema=False).unpivot({how})"
+        f".drop_nulls(){named}.write_csv({str(long)!r})`"
+    )
 
 
 def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:

@@ -53,6 +53,21 @@ def test_a_language_without_words_is_said(tmp_path: Path) -> None:
     assert re.search(naming("'german'", "row 1", "german.yaml"), said[0])
 
 
+@pytest.mark.parametrize("subject", ["country", "subject", "Head"])
+def test_a_wide_table_is_refused_with_what_makes_it_long(subject: str, tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text(f"{subject},capital,since\nPeru,Lima,1535\nChile,,1541\n")
+    with pytest.raises(FactsweepError, match=naming(path, "relation", "object", subject)) as told:
+        fact_table.read(path, "en")
+    exec(str(told.value).split("`")[1])
+    facts, _ = fact_table.read(tmp_path / "wide-long.csv", "en")
+    assert facts.select("relation", "subject", "object").rows() == [
+        ("capital", "Peru", "Lima"),
+        ("since", "Peru", "1535"),
+        ("since", "Chile", "1541"),
+    ]
+
+
 _REFUSED = (
     (_ROWS.encode("latin-1"), ("mine.csv", "save it as UTF-8")),
     (_ROWS.encode("utf-16"), ("mine.csv", "save it as UTF-8")),
