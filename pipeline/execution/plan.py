@@ -315,7 +315,9 @@ def _asked(
 
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
-    given = GivenAnswers(Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact)
+    how = run.method.ask.ability, setting, prompts.artifact
+    read = run.decoding.stop, bool(run.model.thinking)
+    given = GivenAnswers(Path(str(run.answers)), *how, *read)
     return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
 
 

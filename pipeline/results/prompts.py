@@ -65,11 +65,13 @@ def _write_batch(run: Run, path: Path) -> int:
             "--batch out."
         )
     chat, decoding = run.model.chat_template, run.decoding
+    thought = decoding.thinking_tokens if run.model.thinking else 0
+    stops = [] if thought else [*decoding.stop]  # one would end a thought
     body = {
         "model": run.model.id,
-        "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens,
+        "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens + thought,
         "temperature": 0.0,
-        **({"stop": list(decoding.stop)} if decoding.stop else {}),
+        **({"stop": stops} if stops else {}),
         **run.model.arguments,
     }
     n = 0

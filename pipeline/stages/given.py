@@ -1,5 +1,6 @@
 """given: answers of another system, in place of those that an engine of ours would write."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
+_NOT_GIVEN = "no_answer_given"
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
 _COUNTS = ("n_tokens", "entity_n_tokens")
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
@@ -34,19 +36,23 @@ class GivenAnswers:
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
     prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
     entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
-    (nats); label, n_tokens and open_logprob may be there.
+    (nats); label, n_tokens and open_logprob may be there. The output of a batch is cut at `stops`,
+    and where the model `thinks`, behind its thought.
     """
 
     path: Path
     ability: Ability
     setting: Asked
     prompts: Artifact
+    stops: tuple[str, ...] = ()
+    thinks: bool = False
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The content of the file, and the prompts."""
+        """The content of the file, how a batch's output is read, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        fields = {"answers": catalog.checksum([self.path])}
+        read = {"stop": self.stops, "thinking": self.thinks} if _is_batch(self.path) else {}
+        fields = {"answers": catalog.checksum([self.path]), **read}
         return Recipe(self.ability.answers, VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
@@ -71,7 +77,8 @@ class GivenAnswers:
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
-        rows, scored = _rows(self.path), self.ability == SCORE
+        rows = scan([self.path]) if self.batch is None else self.batch.rows.lazy()
+        scored = self.ability == SCORE
         # Columns are read when they are asked for: what is damaged further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):
             _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
@@ -97,6 +104,26 @@ class GivenAnswers:
                 raise InputError(f"{self.path}, row {row} (counted from 0), {name!r}: {problem}.")
         catalog.check_unchanged([self.path], self.recipe.fields["answers"])
         return answers.drop("row")
+
+    @cached_property
+    def batch(self) -> openai_batch.Answers | None:
+        """What the output of a batch says; null: the file is none.
+
+        Raises:
+            InputError: a line of it is none of ours.
+        """
+        if not _is_batch(self.path):
+            return None
+        with self.path.open(encoding="utf-8", errors="replace") as lines:
+            try:
+                found = openai_batch.answers(lines, self.stops, thinks=self.thinks)
+            except InputError as error:
+                raise InputError(f"{self.path}: {error}") from error
+        if found.failed:
+            counts = sorted(Counter(found.failed.values()).items())
+            why = ", ".join(f"{reason} {n:,}" for reason, n in counts)
+            LOG.warning("%s: requests of the batch without an answer: %s.", self.path, why)
+        return found
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
@@ -132,22 +159,12 @@ class GivenAnswers:
         return found
 
 
-def _rows(path: Path) -> pl.LazyFrame:
-    """The rows of a file; those of a batch's output as if it were one of ours."""
+def _is_batch(path: Path) -> bool:
+    """Whether a file is the output of a batch."""
     if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
-        return scan([path])
+        return False
     with path.open(encoding="utf-8", errors="replace") as lines:
-        if not openai_batch.is_output(next(lines, "")):
-            return scan([path])
-        lines.seek(0)
-        try:
-            found = openai_batch.answers(lines)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
-    if found.failed:
-        why = ", ".join(f"{reason} {n:,}" for reason, n in sorted(found.failed.items()))
-        LOG.warning("%s: requests of the batch without an answer: %s.", path, why)
-    return found.rows.lazy()
+        return openai_batch.is_output(next(lines, ""))
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
@@ -176,7 +193,7 @@ def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Finds the prompts to which no answer was given, as error rows."""
+    """Finds the prompts to which no answer was given, as error rows: a batch says why."""
 
     given: GivenAnswers
 
@@ -189,12 +206,16 @@ class Unanswered:
     def make(self, artifact: Artifact) -> None:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
-        column = pl.col(self.given.ability.column)
+        column, batch = pl.col(self.given.ability.column), self.given.batch
+        why = {} if batch is None else batch.failed
+        reason = pl.col("prompt_id").replace_strict(
+            [*why], [*why.values()], default=_NOT_GIVEN, return_dtype=pl.String
+        )
         for shard, rows in self.given.by_shard():
             absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
             errors = absent.select("prompt_id").with_columns(
                 stage=pl.lit("score"),
-                reason=pl.lit("no_answer_given"),
+                reason=reason,
                 detail=pl.lit(None, pl.String),
             )
             artifact.write("errors", shard, errors)

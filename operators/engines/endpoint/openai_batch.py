@@ -5,12 +5,13 @@ which setting and seed is answered, as the column `asked` does in other files.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, counted, read
 from factsweep.operators.errors import InputError
 
 _BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
@@ -18,10 +19,10 @@ _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 
 
 class Answers(NamedTuple):
-    """The answers of a file (prompt_id, asked, text), and why the other requests have none."""
+    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none."""
 
     rows: pl.DataFrame
-    failed: Mapping[str, int]
+    failed: Mapping[str, str]
 
 
 def request(
@@ -57,45 +58,51 @@ def is_output(line: str) -> bool:
     return isinstance(found, dict) and {"custom_id", "response"} <= found.keys()
 
 
-def answers(lines: Iterable[str]) -> Answers:
-    """The answers in a batch's output.
+def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = False) -> Answers:
+    """The answers in a batch's output, read as those to a request; `thinks`: the model may.
 
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, failed = [], Counter[str]()
+    rows, failed = [], {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
         where = f"line {number} (counted from 0)"
         if not is_output(line):
             raise InputError(f"{where} is none of a batch's output; fetch it again.")
-        found = json.loads(line)
-        prompt_id, between, asked = str(found["custom_id"]).partition(_BETWEEN)
+        found = json.loads(line, object_hook=_as_object)
+        prompt_id, between, asked = str(found.custom_id).partition(_BETWEEN)
         if not between:
             raise InputError(
-                f"{where} answers {found['custom_id']!r}, which is no custom_id of "
+                f"{where} answers {found.custom_id!r}, which is no custom_id of "
                 "`factsweep prompts --batch`; give the output of such a file."
             )
-        text, reason = _text(found)
-        if text is None:
-            failed[reason] += 1
-        else:
-            rows.append((prompt_id, asked, text))
+        try:
+            rows.append((prompt_id, asked, _text(found, stops, thinks=thinks)))
+        except NoAnswerError as error:
+            failed[prompt_id] = error.reason
     return Answers(pl.DataFrame(rows, schema=_SCHEMA, orient="row"), failed)
 
 
-def _text(found: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The answer of a line, or why there is none."""
-    response, error = found["response"] or {}, found.get("error") or {}
-    status, body = response.get("status_code", 200), response.get("body") or {}
-    if error or status != 200 or not body.get("choices"):
-        return None, str(error.get("code") or f"status {status}")
-    (choice, *_) = body["choices"]
-    message = choice.get("message") or {}
-    if choice.get("finish_reason") == "content_filter":
-        return None, "content_filter"
-    if message.get("refusal"):
-        return None, "refused"
-    text = message.get("content") if message else choice.get("text")
-    return None if message and not (text or "").strip() else text, "no text"
+def _as_object(fields: Mapping[str, Any]) -> SimpleNamespace | None:
+    """The fields as the client gives those of a reply; nothing, where there are none."""
+    return SimpleNamespace(**fields) if fields else None
+
+
+def _text(found: Any, stops: Sequence[str], *, thinks: bool) -> str:
+    """The answer of a line.
+
+    Raises:
+        NoAnswerError: there is none.
+    """
+    error, body = getattr(found, "error", None), getattr(found.response, "body", None)
+    status = getattr(found.response, "status_code", 200)
+    choices = getattr(body, "choices", None)
+    if error or status != 200 or not choices:
+        code = str(getattr(error, "code", None) or f"status {status}")
+        raise NoAnswerError(code, "the request failed", Usage(0, 0))
+    (choice, *_) = choices
+    chat = getattr(choice, "message", None) is not None
+    usage = counted(body) or Usage(0, 0)
+    return read(choice, stops, usage, chat=chat, thinks=thinks).text

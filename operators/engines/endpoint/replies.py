@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,21 +67,13 @@ class Replies:
 
     def usage(self, request: Any, said: Any) -> Usage:
         """What the server counts; an estimate, where it counts nothing."""
-        usage = getattr(said, "usage", None)
-        if usage is None or usage.prompt_tokens is None:
-            if not isinstance(request, Request):
-                return Usage(len(request.token_ids), 1)
-            texts = [self._text(each) or "" for each in said.choices]
-            counted = self._estimate([request.text, *texts]).input_ids
-            return Usage(len(counted[0]), sum(map(len, counted[1:])))
-        details = getattr(usage, "prompt_tokens_details", None)
-        cached = (details and details.cached_tokens) or 0
-        details = getattr(usage, "completion_tokens_details", None)
-        thought = (details and details.reasoning_tokens) or 0
-        # Some leave a thought out of an answer's tokens, and not out of the sum that they charge.
-        behind = (getattr(usage, "total_tokens", None) or 0) - usage.prompt_tokens
-        output = max(usage.completion_tokens or 0, behind)
-        return Usage(usage.prompt_tokens, output, cached, thought)
+        if (usage := counted(said)) is not None:
+            return usage
+        if not isinstance(request, Request):
+            return Usage(len(request.token_ids), 1)
+        texts = [_text(each, chat=self.chat) or "" for each in said.choices]
+        of = self._estimate([request.text, *texts]).input_ids
+        return Usage(len(of[0]), sum(map(len, of[1:])))
 
     def served(self, said: Any, usage: Usage) -> str:
         """What the server says it answered with: a model, and its fingerprint if it tells one.
@@ -105,28 +97,14 @@ class Replies:
             NoAnswerError: the server, or the model, will not say.
         """
         sampling, finish = request.sampling, str(choice.finish_reason)
-        if finish == "content_filter":
-            raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
-        if self.chat and (refusal := getattr(choice.message, "refusal", None)):
-            raise NoAnswerError("refused", str(refusal), usage)
-        text, thought = self._text(choice), _thought(choice) if self.chat else ""
-        if request.thinking and not thought:
-            thought, text = _parted(text or "", usage)
-        if text is None or ((self.chat or thought) and not text.strip()):
-            raise NoAnswerError("no_text", _why_no_text(thought, finish, usage), usage)
-        text = text.lstrip() if thought else text
-        for stop in sampling.stop:
-            text = text.partition(stop)[0]  # not all servers see to it
+        how = {"chat": self.chat, "thinks": request.thinking is not None}
+        text, thought = read(choice, sampling.stop, usage, **how)
         thinks = Thought(thought, usage.thought // sampling.n, "unknown") if thought else None
         said = (usage.output - usage.thought) // sampling.n  # of thoughts that are not told, too
         n_tokens = max(0, said - (finish == "stop"))
         logprobs = self._logprobs(choice) if sampling.logprobs else None
         logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
         return Completion(text, n_tokens, logprob, finish, thinks)
-
-    def _text(self, choice: Any) -> str | None:
-        text = choice.message.content if self.chat else choice.text
-        return None if text is None else str(text)
 
     def _logprobs(self, choice: Any) -> list[float] | None:
         """The log-probability of each token, where the server gives them."""
@@ -135,6 +113,56 @@ class Replies:
         if self.chat:
             return None if found.content is None else [each.logprob for each in found.content]
         return None if found.token_logprobs is None else list(found.token_logprobs)
+
+
+class Read(NamedTuple):
+    """An answer without what ended it, and what was thought before it; empty: nothing."""
+
+    text: str
+    thought: str
+
+
+def read(choice: Any, stops: Sequence[str], usage: Usage, *, chat: bool, thinks: bool) -> Read:
+    """The answer in a choice of a reply; `thinks`: a thought in its text is cut off.
+
+    Raises:
+        NoAnswerError: the server, or the model, will not say.
+    """
+    finish = str(getattr(choice, "finish_reason", None))
+    if finish == "content_filter":
+        raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
+    if chat and (refusal := getattr(choice.message, "refusal", None)):
+        raise NoAnswerError("refused", str(refusal), usage)
+    text, thought = _text(choice, chat=chat), _thought(choice) if chat else ""
+    if thinks and not thought:
+        thought, text = _parted(text or "", usage)
+    if text is None or ((chat or thought) and not text.strip()):
+        raise NoAnswerError("no_text", _why_no_text(thought, finish, usage), usage)
+    text = text.lstrip() if thought else text
+    for stop in stops:
+        text = text.partition(stop)[0]  # not all servers see to it
+    return Read(text, thought)
+
+
+def counted(said: Any) -> Usage | None:
+    """The tokens that a reply says it took; null: it does not say."""
+    usage = getattr(said, "usage", None)
+    n_prompt = getattr(usage, "prompt_tokens", None)
+    if usage is None or n_prompt is None:
+        return None
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None) or 0
+    details = getattr(usage, "completion_tokens_details", None)
+    thought = getattr(details, "reasoning_tokens", None) or 0
+    # Some leave a thought out of an answer's tokens, and not out of the sum that they charge.
+    behind = (getattr(usage, "total_tokens", None) or 0) - n_prompt
+    output = max(getattr(usage, "completion_tokens", None) or 0, behind)
+    return Usage(n_prompt, output, cached, thought)
+
+
+def _text(choice: Any, *, chat: bool) -> str | None:
+    text = getattr(choice.message, "content", None) if chat else getattr(choice, "text", None)
+    return None if text is None else str(text)
 
 
 def _thought(choice: Any) -> str:

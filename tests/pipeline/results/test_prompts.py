@@ -292,7 +292,40 @@ def test_batch_empty_reply_to_a_chat_is_no_answer() -> None:
     choice = {"message": {"role": "assistant", "content": " \n"}}
     line = {"custom_id": "P36.1.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
     found = openai_batch.answers([json.dumps(line)])
-    assert (found.rows.height, found.failed) == (0, {"no text": 1})
+    assert (found.rows.height, found.failed) == (0, {"P36.1.0": "no_text"})
+
+
+def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
+    small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever parts them; one without an end is no answer, and its prompt has the reason."""
+    thinks = ("model.chat_template=true", "model.thinking=on", "decoding.thinking_tokens=20")
+    path, output = tmp_path / "batch.jsonl", tmp_path / "output.jsonl"
+    write(small_settings(*thinks), path, batch=True)
+    asked = json.loads(path.read_text().split("\n")[0])["body"]
+    assert (asked["max_completion_tokens"], "stop" in asked) == (30, False)
+    messages: list[dict[str, str | None]] = [
+        {"content": "<think>\na\n</think>\n\nParis\nand"},
+        {"content": "\nParis", "reasoning_content": "a"},
+        {"content": "<think>a"},
+        {"content": None, "reasoning": "a"},
+    ]
+    batch_output(path, "Paris")
+    lines = [json.loads(each) for each in output.read_text().splitlines()]
+    for line, message in zip(lines, messages, strict=False):
+        line["response"]["body"]["choices"][0]["message"] = message
+    output.write_text("\n".join(map(json.dumps, lines)))
+    run = small_settings(*thinks, f"answers={output}", "decoding.max_failed_share=1")
+    score(run)
+    (branch,) = planned(run).branches
+    assert {text for rows in branch.answers.each("generations") for text in rows["text"]} == {
+        "Paris"
+    }
+    reasons = pl.concat(branch.admitted.each("errors"))["reason"]
+    assert sorted(reasons) == ["no_text", "thought_not_ended"]
+    assert "without an answer: no_text 1, thought_not_ended 1." in caplog.text
+    as_text = small_settings(*thinks[:1], f"answers={output}", "decoding.max_failed_share=1")
+    assert planned(as_text).branches[0].answers.fingerprint != branch.answers.fingerprint
 
 
 def test_batch_of_somebody_else_is_refused(small_settings: Settings, tmp_path: Path) -> None:
