@@ -7,13 +7,14 @@ are not loaded. A model of the hub needs the network for it once: then its cache
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need
-from factsweep.pipeline.config.quantised import bits, told
+from factsweep.pipeline.config.quantised import bits, told_by
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
@@ -131,7 +132,8 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     encoder = found["architecture"] == "encoder"
     stored = None
     if found["billions_of_parameters"] is None:
-        stored = _stored(source, bits(told(config.to_dict())))
+        said = told_by(config.to_dict(), partial(_json, source))
+        stored = _stored(source, bits(said))
         found["billions_of_parameters"] = stored.billions
     per_token = 0.0 if encoder else _cached_per_token(text)
     if found["max_model_len"] is None:

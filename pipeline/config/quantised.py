@@ -1,10 +1,12 @@
 """Quantised weights: how and to how many bits, as config.json says it, and whether that runs here.
 
-vLLM reads the same file, but says in engines that die of it what it has no kernels for.
+ModelOpt before 0.31 said it in a file of its own. vLLM reads the same files, but says in engines
+that die of it what it has no kernels for.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ _FURTHER = "bitsandbytes"
 _INTEGERS = ("awq", "gptq", "auto-round")
 _EXPERTS = "mxfp4"  # of gpt-oss: of its experts alone, for which vLLM has kernels on CPUs, too
 _BESIDE = "Qwen3_5"  # the model of text alone, too, is in the module of the one that reads images
+_BITS = re.compile(r"(?:int|fp|float|\bw(?=\d+a\d))(\d+)")  # uint4, NVFP4, fp8_e4m3, W4A16_AWQ
+_APART = "hf_quant_config.json"
 _ELSE = "take a copy in AWQ, GPTQ, FP8 or compressed-tensors, or the weights as they were"
 
 
@@ -50,15 +54,18 @@ def bits(said: Mapping[str, Any]) -> int | None:
     n = said.get("bits") or said.get("w_bit")
     if n:
         return int(n)
-    name = _name(said)
-    if said.get("load_in_4bit") or "fp4" in name:
-        return 4
-    return 8 if said.get("load_in_8bit") or "fp8" in name else None
+    if said.get("load_in_4bit") or said.get("load_in_8bit"):
+        return 4 if said.get("load_in_4bit") else 8
+    others = (said.get("global_quant_config") or {}).get("weight"), said.get("quant_type")
+    named = f"{_name(said)} {others}".lower()  # those of Quark and torchao
+    return min(map(int, _BITS.findall(named)), default=None)
 
 
 def _name(said: Mapping[str, Any]) -> str:
-    """What tells the format of a layer, in small letters."""
-    return " ".join(str(said.get(e)) for e in ("quant_method", "format", "quant_algo")).lower()
+    """What tells the formats of layers, in small letters."""
+    names = [said.get(each) for each in ("quant_method", "format", "quant_algo")]
+    layers = (said.get("quantized_layers") or {}).values()
+    return " ".join(map(str, (*names, *(each.get("quant_algo") for each in layers)))).lower()
 
 
 def scheme(model: Model) -> str | None:
@@ -143,10 +150,17 @@ def _is_packed(said: Mapping[str, Any]) -> bool:
 
 
 def _said(model: Model) -> Mapping[str, Any]:
-    return told(config_json(model))
+    return told_by(config_json(model), lambda name: config_json(model, name))
 
 
-def config_json(model: Model) -> Mapping[str, Any]:
+def told_by(
+    config: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """What a config.json says of quantisation, or if it says nothing, the file of ModelOpt's."""
+    return told(config) or told({"quantization_config": read(_APART)})
+
+
+def config_json(model: Model, name: str = "config.json") -> Mapping[str, Any]:
     """What it says, as the folder or the hub's cache has it; nothing where it is not here.
 
     Raises:
@@ -156,9 +170,9 @@ def config_json(model: Model) -> Mapping[str, Any]:
 
     if model.source not in ("hub", "path"):
         return {}
-    file: object = Path(model.id, "config.json")
+    file: object = Path(model.id, name)
     if model.source == "hub":
-        file = try_to_load_from_cache(model.id, "config.json", revision=model.revision)
+        file = try_to_load_from_cache(model.id, name, revision=model.revision)
     if not isinstance(file, str | Path) or not Path(file).is_file():
         return {}
     with refusing(str(file), "fetch the model again"):

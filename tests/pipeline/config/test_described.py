@@ -243,6 +243,7 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
     """Parameters are counted, however many of them a stored number holds; none are loaded here."""
     whole = load([f"model={make('llama')}"]).model.billions_of_parameters
     groups = {"group_0": {"weights": {"num_bits": 4}}}
+    fp8, int4_of_torchao = {"dtype": "fp8_e4m3"}, "Int8DynamicActivationInt4WeightConfig"
     cases: list[tuple[dict[str, Any], torch.dtype, int, str]] = [
         ({"quant_method": "awq", "bits": 4}, torch.int32, 8, "awq, 4 bits"),
         ({"quant_method": "gptq", "bits": 2}, torch.int32, 16, "gptq, 2 bits"),
@@ -263,6 +264,18 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}},
             *(torch.uint8, 2, "modelopt, 4 bits"),
         ),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "uint4"}}},
+            *(torch.int32, 8, "quark, 4 bits"),
+        ),
+        (
+            {"quant_method": "quark", "global_quant_config": {"weight": [fp8, {"dtype": "int4"}]}},
+            *(torch.int32, 8, "quark, 4 bits"),
+        ),
+        (
+            {"quant_method": "torchao", "quant_type": {"default": {"_type": int4_of_torchao}}},
+            *(torch.uint8, 2, "torchao, 4 bits"),
+        ),
     ]
     assert quantised.scheme(load([f"model={make('llama')}"]).model) is None
     for number, (said, kind, held, scheme) in enumerate(cases):
@@ -281,6 +294,40 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             if said.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
                     quantised.check(run.model, "cpu", "transformers")
+
+
+@pytest.mark.parametrize(
+    ("said", "held", "scheme"),
+    [
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": None}, 1, "modelopt, 8 bits"),
+        ({"quant_algo": "W4A16_AWQ", "group_size": 128}, 2, "modelopt, 4 bits"),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "NVFP4"}},
+            },
+            *(2, "modelopt, 4 bits"),
+        ),
+    ],
+)
+def test_quantisation_that_modelopt_wrote_into_a_file_of_its_own_is_known(
+    said: dict[str, Any], held: int, scheme: str, make: Make, tmp_path: Path
+) -> None:
+    """Bits, scheme, and with them the memory that `plan` and `doctor` count on."""
+    whole = load([f"model={make('llama')}"]).model
+    folder = shutil.copytree(make("llama"), tmp_path / "quantised")
+    apart = {"producer": {"name": "modelopt", "version": "0.29.0"}, "quantization": said}
+    (folder / "hf_quant_config.json").write_text(json.dumps(apart))
+    kind = torch.uint8 if held > 1 else torch.float8_e4m3fn
+    stored = load_file(folder / "model.safetensors")
+    for name, weight in stored.items():
+        if "proj" in name:
+            stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    model = load([f"model={folder}"]).model
+    assert quantised.scheme(model) == scheme
+    assert model.billions_of_parameters == whole.billions_of_parameters
+    assert quantised.weights_gb(model) == quantised.weights_gb(whole) * int(scheme[10]) / 16
 
 
 def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
