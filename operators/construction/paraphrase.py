@@ -52,8 +52,7 @@ def paraphrased(
     """Ask for n paraphrases of each manual template (MANUAL), one template after the other.
 
     What is unfit or said before in the relation is removed, and the same asked again, up to
-    `max_rounds` times per template. `hints` has one sentence per relation, as the paper's "Be aware
-    that [Y] is the geographic location but NOT company or organization."
+    `max_rounds` times per template. `hints`: a relation's sentence ("Be aware that [Y] is …").
     """
     hints = hints or {}
     said: dict[str, set[str]] = {}

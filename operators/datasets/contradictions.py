@@ -46,10 +46,8 @@ def in_facts(facts: Facts, *, ids: bool = True) -> dict[str, int]:
     objects = objects.filter(pl.col("object_id").is_not_null() & ~is_literal(pl.col("object_id")))
     first = pl.col("labels").list.first()
     labels = objects.group_by("object_id").agg(first.n_unique() > 1)
-    return {
-        **({"objects_of_two_labels": int(labels["labels"].sum())} if ids else {}),
-        "questions_of_two_answers": int(questions["objects"].sum()),
-    }
+    found = {"objects_of_two_labels": int(labels["labels"].sum())} if ids else {}
+    return found | {"questions_of_two_answers": int(questions["objects"].sum())}
 
 
 def without_letters(facts: Facts) -> dict[str, int]:

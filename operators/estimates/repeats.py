@@ -203,9 +203,8 @@ def _assembled(
     parts = np.divide(taken, variance, out=np.zeros_like(taken), where=variance > 0)
     full, other = (rows[name].to_numpy() for name in ("full_error", "other_error"))
     kept = 1 - parts.sum(axis=0)
-    left = {"variance": variance - taken.sum(axis=0), "full_error": full * kept}
-    left["other_error"] = other * kept
-    known = rows.with_columns(pl.Series(name, each) for name, each in left.items())
+    left = (variance - taken.sum(axis=0), full * kept, other * kept)
+    known = rows.with_columns(map(pl.Series, ("variance", "full_error", "other_error"), left))
     new: list[tuple[float | None, ...]] = [(None,) * 3, (None,) * 3]
     if share is not None:
         new[0] = (max(0.0, share.variance), parts[0] @ full, max(0.0, share.error))

@@ -28,9 +28,8 @@ _LITTLE = 0.1
 def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     """Split the variance of an answer, and those of the estimate of Acc@1, by source: VARIANCE.
 
-    The variance of an answer is over all prompts, `full_error` that of the estimate about the full
-    run's number, and `other_error` that about the number of other facts of these relations. No row
-    where no fact was asked twice.
+    An answer's is over all prompts, `full_error` the estimate's about the full run's number, and
+    `other_error` about that of other facts of these relations. No row if no fact was asked twice.
     """
     found = components(sample, correct)
     if found is None:

@@ -42,8 +42,7 @@ def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
     """The tokens that begin an ending, in ascending order.
 
     `eos` is the end of the text, the paper's. `sentence` is a full stop, a line end, or the end of
-    the text; behind a stop may be more stops, closing quotes or brackets and blanks: not `.com` or
-    `.5`.
+    the text; behind a stop may be more stops, closing quotes, brackets and blanks: not `.com`.
 
     Raises:
         InputError: the tokenizer has no token for the end of a text.
@@ -235,9 +234,8 @@ def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
         entities[kind.members].with_columns(candidates_id=pl.lit(_set_name(kind)), rank=None)
         for kind in found
     ]
-    ids = base.entities["entity_id"]
     rows = [
-        (question.pair_id, _set_name(kind), ids.gather(question.left_out).to_list())
+        (question.pair_id, _set_name(kind), entities["entity_id"][question.left_out].to_list())
         for kind in found
         for question in kind.questions
     ]

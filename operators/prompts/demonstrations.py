@@ -72,8 +72,7 @@ def _spans(table: pl.DataFrame) -> dict[str, Span]:
 def shared_draw(pool: Pool, setting: Setting, family: str, relation_id: str, seed: int) -> Draw:
     """The draw of a family of prompts that share their demonstrations: (shots + 1, shots).
 
-    Row 0 shows the first `shots` pairs; row 1 + j, for prompts of the pair in place j, the spare
-    there.
+    Row 0 shows the first `shots` pairs; row 1 + j, for the pair in place j, the spare there.
 
     Raises:
         InputError: the relation has too few pairs.

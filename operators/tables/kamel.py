@@ -76,8 +76,7 @@ def _mean(numbers: pl.Series) -> str:
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """Table 2: one row per model and variant, with P, R and F1 of each setting.
 
-    Under each model's row stand the published one and the baseline's; the counts are of all
-    settings.
+    Under each model's row: the published one and the baseline's. The counts are of all settings.
     """
     overall = metrics.filter(pl.col("slice").is_null())
     keys = ["model", "benchmark", "variant", "source"]
@@ -91,9 +90,8 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
         heading=pl.concat_str("setting", pl.col("metric").replace(_HEADINGS), separator=" "),
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
-    headings = cells["heading"].unique(maintain_order=True)
-    table = wide(cells, keys, headings, missing=None).sort(keys, nulls_last=False)
-    return joined(table, counts, keys)
+    table = wide(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
+    return joined(table.sort(keys, nulls_last=False), counts, keys)
 
 
 def by_relation(

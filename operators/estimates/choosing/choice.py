@@ -114,12 +114,10 @@ def chosen(
     The budget is a share of all prompts, or a number. A larger one contains a smaller one. `block`
     numbers the part of it that asks a prompt first (`blocks.py`).
     """
-    squares = {
-        name: square(
-            each.pairs["n_names"].to_numpy(), len(each.templates), seed=seed, relation_id=name
-        )
-        for name, each in relations.items()
-    }
+    squares = {}
+    for name, relation in relations.items():
+        names = relation.pairs["n_names"].to_numpy()
+        squares[name] = square(names, len(relation.templates), seed=seed, relation_id=name)
     sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])

@@ -26,9 +26,8 @@ def consist_terms(
     An empty answer matches nothing. Pairs of a single answer are left out. Only prompts that agree
     in the columns of `within` are compared.
 
-    Source: BELIEF, section 2.3, equation 1, and BELIEF-ICL, section 3.2, item 2. The equation
-    sums over ordered pairs but divides by the number of unordered ones: this is the unordered
-    share.
+    Source: BELIEF, section 2.3, equation 1 (which sums over ordered pairs, but divides by the
+    number of unordered ones), and BELIEF-ICL, section 3.2, item 2.
 
     >>> ids = {"relation_id": ["P1"] * 3, "pair_id": ["t1"] * 3}
     >>> keys = ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f"]

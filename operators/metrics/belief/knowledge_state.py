@@ -117,13 +117,8 @@ def state_changes(
     """
     runs = (_typed(each, EVIDENCE) for each in (first, second))
     both = next(runs).join(next(runs), on=_FACT, suffix="_second")
-    measured = both.select(
-        *_FACT,
-        before=_state(thresholds),
-        after=_state(thresholds, "_second"),
-        share_before="share",
-        share_after="share_second",
-    )
+    states = {"before": _state(thresholds), "after": _state(thresholds, "_second")}
+    measured = both.select(*_FACT, **states, share_before="share", share_after="share_second")
     return measured.with_columns(change=_change()).select(CHANGES.names()).sort(_FACT)
 
 

@@ -92,11 +92,9 @@ def paired_calibration_terms(
     values = {"gap": _summed(_gap(), unit), "squared": _summed(_squared_gap(), unit)}
     facts = _by_fact(runs, unit, values, gap_change=_gap, squared_change=_squared_gap)
     n = _weight(unit)
-    found = [
-        terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change")),
-        terms(facts, "brier", "squared", n, squares=pl.col("squared_change")),
-    ]
-    return pl.concat(found)
+    ovconf = terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change"))
+    brier = terms(facts, "brier", "squared", n, squares=pl.col("squared_change"))
+    return pl.concat([ovconf, brier])
 
 
 def _right(run: str = "") -> pl.Expr:

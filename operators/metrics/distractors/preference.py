@@ -63,11 +63,8 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
 
     Source: the paper, Figures 1 and 2.
 
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "pair_id": ["t", "u"], "n_distractors": [2, 1],
-    ...     "n_beaten": [[1, 1], [0]],
-    ... })
-    >>> curve(rows).rows()
+    >>> counts = {"n_distractors": [2, 1], "n_beaten": [[1, 1], [0]]}
+    >>> curve(pl.DataFrame({"pair_id": ["t", "u"], **counts})).rows()
     [(1, 0.5, 0.5, 2), (2, 0.0, 0.5, 1)]
     """
     n_of_fact = pl.col("n_distractors").min().over("pair_id")

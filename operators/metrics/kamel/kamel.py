@@ -159,11 +159,10 @@ def _rows(
     for variant, *both in zip(tables, found, pooled, strict=True):
         numbers = both[(variant or "").startswith("matching=paper")]
         for metric, each in numbers._asdict().items():
-            if metric == F1_RELATION_MEAN.name and prefix:
-                continue
-            if part.name is None and metric != F1_RELATION_MEAN.name:
+            by_relation = metric != F1_RELATION_MEAN.name
+            if by_relation and part.name is None:
                 yield from counts.rows(prefix + metric, each, variant)
-            else:
+            elif by_relation or not prefix:
                 yield counts.row(prefix + metric, each.overall, variant=variant, part=part.name)
 
 

@@ -61,10 +61,7 @@ def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -
 
 
 def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -> Macro:
-    """The numbers of one table from each relation's mean in each round: relations × rounds.
-
-    `degrees` are the queries of each relation minus one.
-    """
+    """A table's numbers from relations' means in each round; `degrees`: their queries less one."""
     f1 = harmonic_mean(precision, recall)
     of_all = sum(degrees.values())
 

@@ -103,9 +103,8 @@ def plain_rows(
 ) -> list[Row]:
     """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator.
 
-    >>> sums = pl.DataFrame({
-    ...     "relation_id": ["P1", "P2"], "numerator": [1.0, 1.0], "denominator": [1.0, 3.0]
-    ... })
+    >>> terms = {"numerator": [1.0, 1.0], "denominator": [1.0, 3.0]}
+    >>> sums = pl.DataFrame({"relation_id": ["P1", "P2"], **terms})
     >>> [row.value for row in plain_rows("x", sums, Counts({"P1": 1, "P2": 3}, {}))]
     [0.5, 1.0, 0.3333333333333333]
     """

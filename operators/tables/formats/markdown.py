@@ -22,7 +22,6 @@ def markdown(table: pl.DataFrame) -> str:
         tbl_width_chars=-1,
         fmt_str_lengths=1000,
     )
+    shown = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
     with layout:
-        shown = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
-        texts = shown.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1")
-        return str(table.select(texts)) + "\n"
+        return str(table.select(shown.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1"))) + "\n"

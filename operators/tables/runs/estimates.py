@@ -104,15 +104,11 @@ def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
     ('fact', '.1500', '75%', '0%', '94%')
     """
     shares = {
-        "of an answer": "variance",
-        "of the full run's estimate": "full_error",
-        "of other facts' estimate": "other_error",
+        "of an answer": _part("variance"),
+        "of the full run's estimate": _part("full_error"),
+        "of other facts' estimate": _part("other_error"),
     }
-    return rows.select(
-        "source",
-        SHARE.dashed(pl.col("variance")).alias("variance"),
-        *(_part(column).alias(heading) for heading, column in shares.items()),
-    )
+    return rows.select("source", variance=SHARE.dashed(pl.col("variance")), **shares)
 
 
 def _part(column: str) -> pl.Expr:

@@ -66,8 +66,7 @@ def card(
 ) -> pl.DataFrame:
     """The metrics named in `headings`, over everything, with their intervals, or with their seeds.
 
-    `own` are the variants that say how a number was made (`draw`): they stand in its row's name.
-    All others say how it was asked, and stand in its column's.
+    Variants in `own` (how a number was made) stand in its row's name, all others in its column's.
     """
     overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
     parts = pl.col("variant").fill_null("").str.split(",")
