@@ -199,16 +199,9 @@ def inflected(asked: pl.Expr, forms: pl.Expr) -> pl.Expr:
 def demonstration(
     setting: Setting, sentence: pl.Expr, label: pl.Expr, *, is_first: bool
 ) -> pl.Expr:
-    r"""A question with its answer, two lines (appendix E) or two turns.
-
-    An answer that has a full stop of its own gets no second.
-
-    >>> shown = demonstration(Setting("random", 1), pl.lit("?"), pl.lit("D.C."), is_first=True)
-    >>> pl.select(shown).item()
-    'Q: ?\nA: D.C.\n'
-    """
+    """A question with its answer, two lines (appendix E) or two turns."""
     words = setting.words
-    answer = pl.concat_str(label.str.strip_suffix(words.ends), pl.lit(words.ends))
+    answer = pl.concat_str(label, pl.lit(words.ends))
     if setting.as_ == "turns":
         asked = setting.asked_first(sentence) if is_first else sentence
         return pl.concat_str(turn("user", asked), turn("assistant", answer))

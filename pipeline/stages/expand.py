@@ -89,8 +89,6 @@ def _fields(setting: Asked) -> dict[str, Any]:
     found: dict[str, Any] = asdict(setting)  # type: ignore[call-overload]
     if found.get("words") == asdict(ENGLISH):  # which was the only language
         del found["words"]
-    if "style" in found and found.get("shots"):  # "D.C.." was shown before
-        found["full_stops"] = 1
     if found.get("leading_blank") is False:  # which no question had
         del found["leading_blank"]
     asked, system = found.pop("as_", None), found.pop("system", None)
