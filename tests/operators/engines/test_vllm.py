@@ -201,7 +201,7 @@ def test_answers_abandoned_midway_do_not_reach_the_next_call(engine: VllmEngine)
 def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    first, endless = Request("first", [100], GREEDY), Request("endless", [100] * 1024, GREEDY)
+    first, endless = Request("first", [100], GREEDY), Request("endless", [100] * 512, GREEDY)
     with pytest.raises(VLLMValidationError, match="maximum model length"):
         list(engine.answers([first, endless]))
     found = list(engine.answers([Request("next", [100, 200], ONE_TOKEN)]))
@@ -210,7 +210,7 @@ def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> 
 
 def test_more_seeded_prompts_than_a_step_has_room_for_are_all_answered(engine: VllmEngine) -> None:
     sampling = replace(SAMPLED, n=2)
-    prompts = [[number + 100] * 460 for number in range(9)]  # vLLM reads 4,096 tokens per step
+    prompts = [[number + 100] * 60 for number in range(9)]  # vLLM reads 512 tokens per step
     requests = [Request(f"p{i}", ids, sampling, seed=i) for i, ids in enumerate(prompts)]
     assert {answer.request_id for answer in engine.answers(requests)} == {
         request.request_id for request in requests
