@@ -68,3 +68,8 @@ def test_file_of_ones_own_that_changes_is_composed_anew(
     for pipeline in ("en_core_web_sm", "a_longer_name"):
         file.write_text(f"defaults: [default]\npipeline: {pipeline}\n")
         assert composed(["matching=mine", "seed=1"])["matching"]["pipeline"] == pipeline
+
+
+def test_field_that_is_there_is_not_added_once_more() -> None:
+    with pytest.raises(InputError, match=r"\+seed=3"):
+        composed(["seed=2", "+seed=3"])
