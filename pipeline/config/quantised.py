@@ -23,6 +23,8 @@ _INTEGERS = ("awq", "gptq", "auto-round")
 _EXPERTS = "mxfp4"  # of gpt-oss: of its experts alone, for which vLLM has kernels on CPUs, too
 _BESIDE = "Qwen3_5"  # the model of text alone, too, is in the module of the one that reads images
 _BITS = re.compile(r"(?:int|fp|float|\bw(?=\d+a\d))(\d+)")  # uint4, NVFP4, fp8_e4m3, W4A16_AWQ
+# Sums of 16 bits, which weights beyond 64 overflow, are what oneDNN has on x86-64 without these.
+_VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
 _APART = "hf_quant_config.json"
 _ELSE = "take a copy in AWQ, GPTQ, FP8 or compressed-tensors, or the weights as they were"
 
@@ -120,7 +122,9 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 
 def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
     """Why not on a CPU: as vLLM 0.32 was seen to run, or to fail with, tiny models."""
-    flags, else_ = processor.flags(), "take its weights in W8A8 (INT8), or whole, or use a GPU"
+    flags = processor.flags()
+    is_exact = "sse2" not in flags or bool(flags & _VNNI)  # sse2: x86-64
+    else_ = f"take its weights {'in W8A8 (INT8), or ' if is_exact else ''}whole, or use a GPU"
     groups = list(said.get("config_groups", {}).values())
     scales = {
         tuple((each.get(part) or {}).get("strategy") for part in ("weights", "input_activations"))
@@ -137,6 +141,9 @@ def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
             "vLLM computes with FP8 on CPUs without AMX only where each channel and each token has "
             f"a scale of its own (FP8-dynamic of compressed-tensors); {else_}"
         )
+    has_8_bits = not is_float and not _is_packed(said) and any(by for _, by in scales)
+    if has_8_bits and not is_exact:
+        return f"without VNNI in the CPU vLLM's sums of 8-bit products overflow unseen; {else_}"
     if _is_packed(said) and bits(said) != 4:
         return f"of packed integers vLLM computes with 4 bits alone on CPUs; {else_}"
     if _is_packed(said) and "sse2" in flags and "avx512f" not in flags:  # x86-64

@@ -47,8 +47,11 @@ def flags() -> frozenset[str]:
     """
     found = re.search(r"^(?:flags|Features)[ \t]*:(.*)$", _cpuinfo(), re.M)
     told = found[1].split() if found else []
-    narrowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BEFORE_AVX512
-    return frozenset(e for e in told if not (narrowed and e.startswith(("avx512", "amx"))))
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    without = (("avx512", "amx") if most in _BEFORE_AVX512 else ()) + (
+        ("avx_vnni",) if most in _BEFORE_AVX512[:3] else ()
+    )
+    return frozenset(each for each in told if not each.startswith(without))
 
 
 def _cpuinfo() -> str:

@@ -15,6 +15,7 @@ from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.expand import with_text
 from tests.messages import naming
 
@@ -103,8 +104,13 @@ def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
 
 
 @pytest.mark.engine
-def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(tmp_path: Path) -> None:
-    """Products of integers are exact: what is left is float32, of sums over some 90 bytes."""
+def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Products of integers are exact: what is left is float32, of sums over some 90 bytes.
+
+    On x86-64 without VNNI they overflow, and such weights are refused.
+    """
     base = TINY["save"]("llama", tmp_path / "base")
     (tmp_path / "mine").mkdir()
     model = f"model={TINY['save_int8'](base, tmp_path / 'mine')}"
@@ -112,6 +118,11 @@ def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(tmp_path:
     places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=int8")
     given = [model, "benchmark=probelm-mini", *few, *places, "model.dtype=float32"]
     given += ["cluster.num_cpus=2", "cluster.cpu_kvcache_gib=1", "decoding.canary_prompts=0"]
+    flags = processor.flags()
+    if "sse2" in flags and not flags & {"avx512_vnni", "avx_vnni", "amx_int8"}:
+        assert main(["plan", *given]) == 2
+        assert re.search(naming(tmp_path / "mine", "VNNI", "use a GPU"), capfd.readouterr().err)
+        return
     assert main(["run", *given]) == 0
     assert "compressed-tensors, 8 bits" in (tmp_path / "results/int8/index.html").read_text()
     assert main(["plan", *given]) == 0

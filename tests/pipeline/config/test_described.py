@@ -336,7 +336,7 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
     """As vLLM was seen to run or fail with tiny models on CPUs; nothing is loaded here."""
     avx2, avx512 = frozenset({"sse2", "avx2"}), frozenset({"sse2", "avx2", "avx512f"})
     amx = avx512 | {"amx_tile"}
-    int8 = _compressed("int-quantized", num_bits=8, type="int")
+    int8 = _compressed("int-quantized", {"strategy": "token"}, num_bits=8, type="int")
     int4 = _compressed("pack-quantized", num_bits=4, type="int")
     float8 = _compressed("float-quantized", num_bits=8, type="float", strategy="tensor")
     dynamic, weights_alone = (
@@ -347,7 +347,11 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
     awq, gptq = {"quant_method": "awq", "bits": 4}, {"quant_method": "gptq", "bits": 8}
     ordered = {"quant_method": "gptq", "bits": 4, "desc_act": True, "group_size": 128}
     cases: list[tuple[dict[str, Any], str, Any, str, str | None]] = [
-        (int8, "float32", avx2, "cpu", None),
+        (int8, "float32", avx2, "cpu", "VNNI"),
+        (int8, "float32", avx512, "cpu", "VNNI"),
+        (int8, "float32", avx2 | {"avx_vnni"}, "cpu", None),
+        (int8, "float32", avx512 | {"avx512_vnni"}, "cpu", None),
+        (int8, "float32", frozenset({"asimd"}), "cpu", None),
         (int4, "bfloat16", avx512, "cpu", None),
         (int4, "bfloat16", avx2, "cpu", "AVX-512"),
         (int4, "float32", avx512, "cpu", "model.dtype=bfloat16"),
