@@ -39,7 +39,7 @@ from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.stores.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
-CALLS = ("put", "put_new", "get", "end", "exists", "names", "drop")
+CALLS = ("put", "put_new", "get", "exists", "names", "drop")
 
 
 class Background(FakeEngine):
