@@ -32,13 +32,13 @@ class Budget:
 def budget(given: str | int) -> Budget:
     """Read a budget as it is given.
 
+    Raises:
+        InputError: it is none.
+
     >>> budget("1%").share, budget("100k").n_prompts, budget(5000).n_prompts
     (0.01, 100000, 5000)
     >>> budget("1.5 GPU-hours").hours, budget("1 core-hour").unit
     (1.5, 'core')
-
-    Raises:
-        InputError: it is none.
     """
     found = _TEXT.fullmatch(str(given))
     number = float(found["number"]) if found else 0.0
@@ -65,11 +65,11 @@ class Target:
 def target(given: str, metrics: Sequence[str]) -> Target:
     """Read a target as it is given; `metrics` are those that can be one.
 
-    >>> target("acc_at_1±0.003", ["acc_at_1"]) == target("acc_at_1 +- .003", ["acc_at_1"])
-    True
-
     Raises:
         InputError: it is none.
+
+    >>> target("acc_at_1±0.003", ["acc_at_1"]) == target("acc_at_1 +- .003", ["acc_at_1"])
+    True
     """
     found = _TARGET.fullmatch(given)
     half_width = float(found["half_width"]) if found else 0.0

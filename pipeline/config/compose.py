@@ -144,7 +144,8 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     is then set as Hydra sets it; what cannot be, Hydra itself refuses, in its words.
     """
     values = [each for each in overrides if _is_value(each)]
-    config = deepcopy(_of_files(tuple(each for each in overrides if each not in values), _own()))
+    choices = tuple(each for each in overrides if not _is_value(each))
+    config = deepcopy(_of_files(choices, _own()))
     try:
         for given in map(OverridesParser.create().parse_override, values):
             OmegaConf.update(config, given.key_or_group, given.value(), merge=True)

@@ -123,7 +123,8 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
 def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
     """Why not on a CPU: as vLLM 0.32 was seen to run, or to fail with, tiny models."""
     flags = processor.flags()
-    is_exact = "sse2" not in flags or bool(flags & _VNNI)  # sse2: x86-64
+    is_x86_64 = "sse2" in flags
+    is_exact = not is_x86_64 or bool(flags & _VNNI)
     else_ = f"take its weights {'in W8A8 (INT8), or ' if is_exact else ''}whole, or use a GPU"
     groups = list(said.get("config_groups", {}).values())
     scales = {
@@ -146,7 +147,7 @@ def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
         return f"without VNNI in the CPU vLLM's sums of 8-bit products overflow unseen; {else_}"
     if _is_packed(said) and bits(said) != 4:
         return f"of packed integers vLLM computes with 4 bits alone on CPUs; {else_}"
-    if _is_packed(said) and "sse2" in flags and "avx512f" not in flags:  # x86-64
+    if _is_packed(said) and is_x86_64 and "avx512f" not in flags:
         return f"vLLM computes with 4 bits on CPUs with AVX-512 alone; {else_}"
     return None
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 UNKNOWN_GPU = "unknown GPU"
 _CPUINFO = Path("/proc/cpuinfo")
-_BEFORE_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
+_BEFORE_VNNI = ("SSE41", "AVX", "AVX2")
+_BEFORE_AVX512 = (*_BEFORE_VNNI, "AVX2_VNNI", "AVX2_VNNI_2")
 
 
 def name(gpus: int) -> str:
@@ -48,9 +49,8 @@ def flags() -> frozenset[str]:
     found = re.search(r"^(?:flags|Features)[ \t]*:(.*)$", _cpuinfo(), re.M)
     told = found[1].split() if found else []
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    without = (("avx512", "amx") if most in _BEFORE_AVX512 else ()) + (
-        ("avx_vnni",) if most in _BEFORE_AVX512[:3] else ()
-    )
+    later = {"avx512": _BEFORE_AVX512, "amx": _BEFORE_AVX512, "avx_vnni": _BEFORE_VNNI}
+    without = tuple(name for name, before in later.items() if most in before)
     return frozenset(each for each in told if not each.startswith(without))
 
 

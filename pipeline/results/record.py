@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -82,13 +83,16 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
     return dict(redacted(content, secrets.known()))
 
 
+@cache
 def _code() -> str:
     """The SHA-256 of what writes results: a commit knows nothing of what is not committed."""
-    package = Path(__file__).parents[2]
-    found = digests.below(folders.CATALOG / "published")
-    for part in ("operators", "pipeline"):
-        found |= {f"{part}/{name}": path for name, path in digests.below(package / part).items()}
-    return digests.of_contents({name: path.read_bytes() for name, path in found.items()})
+    shipped = folders.CATALOG.parent
+    found = {
+        f"{part}/{name}": path.read_bytes()
+        for part in ("operators", "pipeline", "data_catalog/published")
+        for name, path in digests.below(shipped / part).items()
+    }
+    return digests.of_contents(found)
 
 
 def is_same(found: Mapping[str, Any], content: Mapping[str, Any]) -> bool:

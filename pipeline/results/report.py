@@ -66,7 +66,8 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     """
     store = folder(plan.run)
     content = record(plan, seconds, _taken(store, plan, seconds, known))
-    if (standing := _standing(store, content)) is not None:
+    earlier = _earlier(store)
+    if (standing := _standing(store, earlier, content)) is not None:
         return standing
     branches = list(_branches(plan, json.loads(json.dumps(content))))
     result = measured(branches)
@@ -83,38 +84,40 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
         PAGE: results_page(branches, result, found, notes),
     }
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in files.items()}
-    earlier = _written(store)
-    _drop_stale(store, exports=earlier.get(METRICS) != checksums[METRICS])
+    written = earlier.get("files", {})
+    _drop_stale(store, exports=written.get(METRICS) != checksums[METRICS])
     for name, made in files.items():
         _freely(store, store.put, name, made)
-    for name in earlier.keys() - files.keys():  # what an earlier run of the same name had
+    for name in written.keys() - files.keys():  # what an earlier run of the same name had
         _freely(store, store.drop, name)
     content |= {"warnings": notes, "files": checksums}
     _freely(store, store.put, NAME, seal(content, NAME))
     return metrics
 
 
-def _standing(store: Store, content: Mapping[str, Any]) -> pl.DataFrame | None:
-    """The metrics of results that are there just as they would be written, and nothing else is."""
+def _earlier(store: Store) -> past.Record:
+    """What the run.json of the results says that are there; nothing where there are none."""
     try:
-        found = read(store)
-        if not is_same(found, content) or any(map(store.exists, ESTIMATES)):
-            return None
-        for name in found["files"]:
-            file(store, found, name)
-        for each in found["warnings"]:
-            LOG.warning("%s", printable(each))
-        return written_metrics(store, found)
-    except (FileNotFoundError, DamagedFileError, KeyError):
-        return None
-
-
-def _written(store: Store) -> Mapping[str, str]:
-    """The files of the results that are there with their SHA-256, as their run.json lists them."""
-    try:
-        return dict(read(store).get("files", {}))
+        return read(store)
     except (FileNotFoundError, DamagedFileError):
         return {}
+
+
+def _standing(
+    store: Store, earlier: past.Record, content: Mapping[str, Any]
+) -> pl.DataFrame | None:
+    """The metrics of results that are there just as they would be written, and nothing else is."""
+    if not is_same(earlier, content) or any(map(store.exists, ESTIMATES)):
+        return None
+    try:
+        for name in earlier["files"]:
+            file(store, earlier, name)
+        notes, metrics = earlier["warnings"], written_metrics(store, earlier)
+    except (DamagedFileError, KeyError):
+        return None
+    for each in notes:
+        LOG.warning("%s", printable(each))
+    return metrics
 
 
 def _drop_stale(store: Store, *, exports: bool) -> None:

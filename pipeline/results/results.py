@@ -130,11 +130,10 @@ def _answers(cost: Mapping[str, Mapping[str, float]]) -> str:
     >>> _answers({"generations": {"answers": 960}, "canary": {"answers": 80}})
     '1,040 answers: 960 to the prompts, 80 canary (asked again, to see whether answers change)\n'
     """
-    found = {stage: int(each.get("answers", 0)) for stage, each in cost.items()}
+    found = {stage: n for stage, each in cost.items() if (n := int(each.get("answers", 0)))}
     parts = [
         f"{n:,} {stage} ({BESIDE[stage]})" if stage in BESIDE else f"{n:,} to the prompts"
         for stage, n in found.items()
-        if n
     ]
     others = not BESIDE.keys().isdisjoint(found)
     return f"{count(sum(found.values()), 'answer')}: {', '.join(parts)}\n" if others else ""
