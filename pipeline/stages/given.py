@@ -37,7 +37,7 @@ class GivenAnswers:
     prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
     entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
     (nats); label, n_tokens and open_logprob may be there. The output of a batch is cut at `stops`,
-    and where the model `thinks`, behind its thought.
+    and where the model `thinks`, behind its thought, which the table `thoughts` keeps.
     """
 
     path: Path
@@ -63,10 +63,17 @@ class GivenAnswers:
         """
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
+        thoughts = self.batch.thoughts if self.thinks and self.batch else None
+        further = [] if thoughts is None else ["thoughts"]
         for shard, rows in self.by_shard():
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
             artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
-        artifact.finish([table], made_of=[self.prompts])
+            if thoughts is not None:
+                found = given.select("prompt_id").join(
+                    thoughts, on="prompt_id", how="left", maintain_order="left"
+                )
+                artifact.write("thoughts", shard, found)
+        artifact.finish([table, *further], made_of=[self.prompts])
 
     def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
         """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none."""

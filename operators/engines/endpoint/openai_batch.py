@@ -11,17 +11,23 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, counted, read
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Read, Usage, counted, read
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 _BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
 _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 
 
 class Answers(NamedTuple):
-    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none."""
+    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
+
+    `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
+    tells.
+    """
 
     rows: pl.DataFrame
+    thoughts: pl.DataFrame
     failed: Mapping[str, str]
 
 
@@ -64,7 +70,7 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, failed = [], {}
+    rows, thoughts, failed = [], [], {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -79,10 +85,19 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
-            rows.append((prompt_id, asked, _text(found, stops, thinks=thinks)))
+            answer, n_thought = _answer(found, stops, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id] = error.reason
-    return Answers(pl.DataFrame(rows, schema=_SCHEMA, orient="row"), failed)
+            continue
+        rows.append((prompt_id, asked, answer.text))
+        if answer.thought:
+            thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
+    schema = empty("thoughts").schema
+    return Answers(
+        pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
+        pl.DataFrame(thoughts, schema=schema, orient="row"),
+        failed,
+    )
 
 
 def _as_object(fields: Mapping[str, Any]) -> SimpleNamespace | None:
@@ -90,8 +105,8 @@ def _as_object(fields: Mapping[str, Any]) -> SimpleNamespace | None:
     return SimpleNamespace(**fields) if fields else None
 
 
-def _text(found: Any, stops: Sequence[str], *, thinks: bool) -> str:
-    """The answer of a line.
+def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, int]:
+    """The answer of a line, and how many tokens its thought has.
 
     Raises:
         NoAnswerError: there is none.
@@ -105,4 +120,4 @@ def _text(found: Any, stops: Sequence[str], *, thinks: bool) -> str:
     (choice, *_) = choices
     chat = getattr(choice, "message", None) is not None
     usage = counted(body) or Usage(0, 0)
-    return read(choice, stops, usage, chat=chat, thinks=thinks).text
+    return read(choice, stops, usage, chat=chat, thinks=thinks), usage.thought

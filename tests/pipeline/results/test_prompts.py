@@ -321,6 +321,9 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     assert {text for rows in branch.answers.each("generations") for text in rows["text"]} == {
         "Paris"
     }
+    thoughts = pl.concat(branch.answers.each("thoughts")).drop_nulls("texts")
+    kept = ["texts", "ended"]
+    assert thoughts.select(kept).rows() == [(["a"], ["unknown"])] * 2
     reasons = pl.concat(branch.admitted.each("errors"))["reason"]
     assert sorted(reasons) == ["no_text", "thought_not_ended"]
     assert "without an answer: no_text 1, thought_not_ended 1." in caplog.text
