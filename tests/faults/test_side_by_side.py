@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -49,11 +49,11 @@ class Study(Sweep):
         )
 
 
-def given(address: str) -> list[str]:
+def given(address: str, models: Sequence[str] = MODELS) -> list[str]:
     return [
         *SMALL,
         f"cluster.address={address}",
-        f"model.id={','.join(MODELS)}",
+        f"model.id={','.join(models)}",
         "cluster.device=cuda",
         "cluster.rows_per_shard=50",
         "model.replicas.max=2",
@@ -120,7 +120,8 @@ def test_models_side_by_side_of_which_one_is_broken_and_an_engine_is_killed(
 def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     four_gpus: str, tmp_path: Path, how: signal.Signals
 ) -> None:
-    study = Study(tmp_path, given(four_gpus), seconds_per_answer=0.3).start()
+    three = given(four_gpus, MODELS[:3])
+    study = Study(tmp_path, three, seconds_per_answer=0.3).start()
     study.until(lambda: len(study.answered()) > 40)
     assert study.process is not None
     os.killpg(study.process.pid, how) if how == signal.SIGINT else study.process.kill()
@@ -134,10 +135,10 @@ def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     done = study.start().finish()
     assert done.returncode == 0, done.stderr
     answered = Counter(study.answered())
-    assert min(answered.values()) == 5
+    assert min(answered.values()) == 3
     # What an engine was asked when it was stopped, or had not published when it was killed.
     lost = 4 * (1 if how == signal.SIGINT else CHUNK)
-    assert sum(answered.values()) <= 5 * len(answered) + lost
+    assert sum(answered.values()) <= 3 * len(answered) + lost
 
 
 @pytest.mark.chaos
