@@ -62,7 +62,7 @@ def content(path: Path) -> Any:
         InputError: it is no file, no text, or no YAML.
     """
     with refusing(str(path), "correct it, it must be YAML"):
-        return yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def home() -> Path:
