@@ -9,9 +9,9 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from factsweep.operators import seeds
 from factsweep.operators.engines.kind import EngineKind, Start
@@ -137,13 +137,15 @@ def load(start: Start) -> FakeEngine:
     `seconds_per_answer`, until the file `hurry` is there; `log`, a file that gets one line per
     prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a
     prompt that kills the engine, `*` for any prompt; `hang`, that of one that it never answers;
-    `loads_s`, how long it loads; `broken`, the error that it raises in place of starting, in which
-    $NAMES are those of the environment, `of` the model that alone is broken.
+    `loads_s`, how long it loads, unless it finds no file `first`, which it makes; `broken`, the
+    error that it raises in place of starting, in which $NAMES are those of the environment, `of`
+    the model that alone is broken.
     """
     wish = json.loads(os.environ.get(WISH, "{}"))
     if "broken" in wish and wish.get("of", start.model) == start.model:
         raise RuntimeError(os.path.expandvars(wish["broken"]))
-    time.sleep(wish.get("loads_s", 0))
+    if not _is_first(wish):
+        time.sleep(wish.get("loads_s", 0))
     if "places" in wish:
         with Path(wish["places"]).open("a") as places:
             places.write(f"{json.dumps(start.place)}\n")
@@ -160,6 +162,14 @@ def load(start: Start) -> FakeEngine:
             time.sleep(wish["seconds_per_answer"])
 
     return FakeEngine(witness=witness if wish else None)
+
+
+def _is_first(wish: Mapping[str, Any]) -> bool:
+    try:
+        Path(wish["first"]).touch(exist_ok=False)
+    except (KeyError, FileExistsError):
+        return False
+    return True
 
 
 KIND = EngineKind(

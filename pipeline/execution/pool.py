@@ -163,6 +163,8 @@ class Decoder:
     It is called for two shards at a time: one is published behind the answering of the next. A call
     returns when its shard is published, so that Ray hands those of an engine that dies to another.
     The engine is loaded and asked in one thread, and refuses any other (stages/asking/idle.py).
+    It is loaded before Ray takes the actor for ready: one that came late would hold two shards
+    meanwhile, and at the end of a run all others would wait for it.
     """
 
     def __init__(self, run: Run, weights: Sequence[Weights], tally: Any) -> None:
@@ -183,6 +185,16 @@ class Decoder:
         born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
         if lost := ray.get(tally.born.remote(*born)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
+        self._unloaded: Exception | None = None
+        if self._hopeless is None:
+            self._answering.submit(self._load).result()
+
+    def _load(self) -> None:
+        """Load the engine; why it cannot be loaded is told when it is handed its first shard."""
+        try:
+            _ = self._loaded
+        except Exception as error:
+            self._unloaded = error
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names.
@@ -219,6 +231,8 @@ class Decoder:
         check_planned({"software": here}, item.artifact)
         if self._is_asked():
             raise StoppedError
+        if self._unloaded is not None:
+            raise self._unloaded
         loaded, tokenizer = self._loaded
         if item.adapter is not None:
             loaded.adapt(item.adapter)

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.faults.sweep import CHUNK, SMALL, Sweep, kill
+from tests.faults.sweep import CHUNK, SMALL, TWO_ENGINES, Sweep, kill
 from tests.messages import naming
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -51,6 +51,13 @@ def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
     assert re.search(said, done.stderr), done.stderr
     ends = [line for line in done.stderr.splitlines() if line.startswith("  its log: ")]
     assert ends[-1] == "  its log: RuntimeError: no kernel image"
+
+
+def test_engine_that_still_loads_holds_no_shard_that_another_could_answer(tmp_path: Path) -> None:
+    overrides = (*SMALL, *TWO_ENGINES, "cluster.rows_per_shard=50")
+    done = Sweep(tmp_path, overrides, first=str(tmp_path / "first"), loads_s=3600).finish()
+    assert done.returncode == 0, done.stderr
+    assert "600/600 answers" in done.stderr
 
 
 @pytest.mark.chaos

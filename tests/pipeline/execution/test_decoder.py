@@ -58,10 +58,15 @@ class Bench:
         patch.setattr(pool.ray, "get", lambda found: found)
         patch.setattr(pool.signal, "signal", lambda *_: None)
         patch.setattr(pool.os, "_exit", self._end)
-        patch.setattr(pool.engine, "load", lambda *_: engine)
+        self.loads: list[str] = []  # the threads that loaded
+        patch.setattr(pool.engine, "load", lambda *_: self._load(engine))
         patch.setattr(Artifact, "write", self._gated(Artifact.write))
         self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
         self._calls = ThreadPoolExecutor(2)
+
+    def _load(self, engine: FakeEngine) -> FakeEngine:
+        self.loads.append(threading.current_thread().name)
+        return engine
 
     def _gated(self, write: Callable[..., None]) -> Callable[..., None]:
         def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> None:
@@ -114,7 +119,22 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert [call.result(WITHIN_S) for call in calls] == [{"error": [None]}] * 2
     assert bench.published() == sorted(item.shard for item in bench.items)
     assert bench.tally.read()[0]["shards"] == 2
-    assert len({thread for _, thread in bench.asked}) == 1  # vLLM's engine belongs to a thread
+    assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it
+
+
+def test_engine_is_loaded_before_it_is_handed_a_shard(
+    bench: Bench, prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(bench.loads) == 1
+
+    def fails(*_: object) -> None:
+        raise InputError("model.id=none: there is no such folder; correct it.")
+
+    monkeypatch.setattr(pool.engine, "load", fails)
+    late = Decoder(prepared.run, prepared.loaded, Handle(Tally()))
+    bench.gate.set()
+    (error,) = late({"work": bench.items[:1]})["error"]  # what became of it is told here
+    assert isinstance(error, InputError)
 
 
 def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> None:
