@@ -150,6 +150,8 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
 
     # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Ray would start idle workers that know nothing of our environment, and take none of our tasks.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
