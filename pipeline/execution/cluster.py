@@ -33,7 +33,7 @@ _CPU_ENGINE = {
     # the CPU kernels want every core.
     "OMP_NUM_THREADS": "{cores}",
 }
-_TRIES = 2
+_TRIES = 4  # of a Ray whose processes a busy machine starts too late
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "INFO",  # into the engine's own log, where one looks for what hangs
     "VLLM_NO_USAGE_STATS": "1",
@@ -169,21 +169,22 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
 
 
 def _connect(run: Run, variables: dict[str, str]) -> None:
-    """Start a Ray here, or join the one at cluster.address; a slow machine gets two tries."""
+    """Start a Ray here, or join the one at cluster.address; a slow machine gets some tries."""
     import ray
 
     folder = None if run.cluster.address else _own_folder()
     for tries in range(_TRIES, 0, -1):
         try:
-            ray.init(
-                address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
-                num_cpus=None if run.cluster.address else run.cluster.num_cpus,
-                include_dashboard=False if run.cluster.address is None else None,
-                _temp_dir=folder,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": variables},
-            )
+            with of_one_machine():
+                ray.init(
+                    address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
+                    num_cpus=None if run.cluster.address else run.cluster.num_cpus,
+                    include_dashboard=False if run.cluster.address is None else None,
+                    _temp_dir=folder,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": variables},
+                )
         except ConnectionError as error:
             if "AuthenticationError" in str(error.__cause__):
                 raise InputError(
@@ -204,6 +205,25 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
                 ) from error
         else:
             return
+
+
+@contextmanager
+def of_one_machine() -> Iterator[None]:
+    """What `ray.init` has no arguments for: a Ray that is started is this machine's alone.
+
+    Nobody reads what its log monitor sends, and no node is ever added. Its agent takes any port:
+    at one that another Ray has, it would try for three seconds, and a raylet whose agent tells no
+    port within fifteen dies (Ray issue 65983).
+    """
+    from ray._private import parameter
+
+    known = parameter.RayParams
+    small = {"include_log_monitor": False, "no_monitor": True, "dashboard_agent_listen_port": 0}
+    parameter.RayParams = lambda **given: known(**given | small)
+    try:
+        yield
+    finally:
+        parameter.RayParams = known
 
 
 def _own_folder() -> str:

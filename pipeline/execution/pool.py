@@ -9,10 +9,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,16 +185,17 @@ class Decoder:
         born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
         if lost := ray.get(tally.born.remote(*born)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
-        self._unloaded: Exception | None = None
-        if self._hopeless is None:
-            self._answering.submit(self._load).result()
+        self._loading = self._answering.submit(self._load)
+        wait([self._loading])  # why it cannot be loaded is told when it is handed its first shard
 
-    def _load(self) -> None:
-        """Load the engine; why it cannot be loaded is told when it is handed its first shard."""
-        try:
-            _ = self._loaded
-        except Exception as error:
-            self._unloaded = error
+    def _load(self) -> tuple[Clocked, Any]:
+        if self._hopeless is not None:
+            raise self._hopeless
+        with self._watchdog.on_guard(self._run.cluster.start_s):
+            loaded = engine.load(self._run, *self._weights)
+            tokenizer = models.tokenizer(self._weights[0])
+        self._is_first = ray.get(self._tally.started.remote())
+        return Clocked(loaded), tokenizer
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Decode the shards that the batch names.
@@ -231,9 +232,7 @@ class Decoder:
         check_planned({"software": here}, item.artifact)
         if self._is_asked():
             raise StoppedError
-        if self._unloaded is not None:
-            raise self._unloaded
-        loaded, tokenizer = self._loaded
+        loaded, tokenizer = self._loading.result()
         if item.adapter is not None:
             loaded.adapt(item.adapter)
         self._show_first(item, rows, tokenizer)
@@ -310,14 +309,6 @@ class Decoder:
     def _last_death(self) -> str:
         return str(ray.get(self._tally.last_death.remote()))
 
-    @cached_property
-    def _loaded(self) -> tuple[Clocked, Any]:
-        with self._watchdog.on_guard(self._run.cluster.start_s):
-            loaded = engine.load(self._run, *self._weights)
-            tokenizer = models.tokenizer(self._weights[0])
-        self._is_first = ray.get(self._tally.started.remote())
-        return Clocked(loaded), tokenizer
-
     def _show_first(self, item: Work, rows: pl.DataFrame, tokenizer: Any) -> None:
         """Show the first prompt as the model reads it, if no engine was ready before this one."""
         if not self._is_first:
@@ -338,7 +329,7 @@ class Decoder:
 
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
-        engine, _ = self._loaded
+        engine, _ = self._loading.result()
         refused, self._n_refused = self._n_refused, s3_client.REFUSED.times
         done = {**counts, **engine.faults(), "store_refused": self._n_refused - refused}
         asked = bool(ray.get(self._tally.add.remote(done, self._name, _shard(item))))

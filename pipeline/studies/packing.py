@@ -115,8 +115,8 @@ def shares(jobs: Sequence[Job], free: Free) -> dict[str, int]:
     """How many engines each job gets, of jobs that have room for their least.
 
     More engines answer a model sooner and leave smaller gaps at the end, but each has to load. So
-    several times that a model may take are tried, and then one engine more or less of each job, as
-    long as all ends sooner by that.
+    the fewest are tried and several times that a model may take, and then one engine more or less
+    of each job, as long as all ends sooner by that.
 
     >>> large, small = Job("70b", 4, 1000, 60, most=4), Job("8b", 1, 400, 60, most=16)
     >>> shares([large, small], [8])
@@ -124,7 +124,8 @@ def shares(jobs: Sequence[Job], free: Free) -> dict[str, int]:
     """
     search = _Search(jobs, free)
     bound = sum(job.size for job in jobs) / sum(free)
-    tried = [_within(jobs, free, bound / part) for part in _PARTS]
+    fewest = {job.name: job.least for job in jobs}
+    tried = [fewest, *(_within(jobs, free, bound / part) for part in _PARTS)]
     return min(map(search.improved, sorted(tried, key=search.takes)), key=search.takes)
 
 

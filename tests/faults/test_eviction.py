@@ -18,6 +18,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
+from factsweep.pipeline.execution.cluster import of_one_machine
 from factsweep.pipeline.execution.faults.leaving import VARIABLE
 from factsweep.pipeline.launchers import order
 from tests.faults.sweep import ON_GPUS, Sweep, kill
@@ -34,7 +35,8 @@ IN_FLIGHT = 2  # prompts that an engine was handed when it stopped
 @pytest.fixture(scope="module")
 def head() -> Iterator[Cluster]:
     """A head that has four GPUs, and so an engine; nodes come to it and go."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4})
+    with of_one_machine():
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4})
     yield cluster
     cluster.shutdown()
 

@@ -20,6 +20,7 @@ from ray.cluster_utils import Cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.doctor import examination
+from factsweep.pipeline.execution.cluster import of_one_machine
 from factsweep.pipeline.execution.tally import tally_actor
 from tests.faults.sweep import ON_GPUS, SMALL, Sweep
 from tests.messages import naming
@@ -30,7 +31,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head without GPUs."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
+    with of_one_machine():
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
     yield cluster
     cluster.shutdown()
 
@@ -39,7 +41,8 @@ def cluster() -> Iterator[Cluster]:
 def two_nodes(cluster: Cluster) -> Cluster:
     """Two nodes more that claim 4 GPUs each, and with which nothing has happened."""
     while len(cluster.worker_nodes) < 2:
-        cluster.add_node(num_cpus=2, num_gpus=4)
+        with of_one_machine():
+            cluster.add_node(num_cpus=2, num_gpus=4)
     cluster.wait_for_nodes(timeout=120)
     return cluster
 

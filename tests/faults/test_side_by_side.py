@@ -19,6 +19,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
+from factsweep.pipeline.execution.cluster import of_one_machine
 from tests.faults.sweep import CHUNK, SMALL, Sweep, kill, title
 from tests.messages import naming
 
@@ -29,7 +30,8 @@ MODELS = ("ada", "bea", "cia", "dea", "eva")
 @pytest.fixture
 def four_gpus() -> Iterator[str]:
     """A node that claims four GPUs; returns its address."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 4})
+    with of_one_machine():
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 4})
     yield cluster.address
     cluster.shutdown()
 

@@ -1,5 +1,6 @@
 """One fault at a time, and what must come of it. The engine is fake: see sweep.py."""
 
+import os
 import re
 import shutil
 import signal
@@ -97,6 +98,26 @@ def test_prompts_that_killed_engines_are_asked_again_of_a_repaired_one(
     repaired = Sweep(tmp_path, SMALL)
     assert repaired.finish().returncode == 0
     assert list(repaired.tables().values()) == list(calm.tables().values())
+
+
+@pytest.mark.chaos
+def test_ray_whose_agents_start_too_late_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = f"""
+import pathlib, sys, time
+tries = pathlib.Path({str(tmp_path / "tries")!r})
+if "dashboard/agent.py" in str(sys.orig_argv):
+    with tries.open("a") as file:
+        file.write("x")
+    time.sleep(40 if len(tries.read_text()) < 3 else 0)
+"""
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{known}")
+    done = Sweep(tmp_path / "sweep", SMALL).finish()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tries").read_text() == "xxx"
 
 
 def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import bench_packing
 import pytest
 from _packed import Cluster
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factsweep.operators.tables.runs.busy import utilisation
@@ -84,7 +84,15 @@ def first(held: Sequence[Held], job: Job) -> float:
     return min(each.began for each in held if each.job == job)
 
 
+# Two engines of the last one would end later than one.
+SHORT = [
+    Job(str(n), gpus, seconds, 1, 1)
+    for n, (gpus, seconds) in enumerate([(0.5, 1), (1, 1), (1, 2), (1, 2)])
+]
+
+
 @given(jobs=studies(), nodes=NODES)
+@example(jobs=[*SHORT, Job("4", 1, 3, 1, 3)], nodes=[4])
 def test_shares_end_no_later_than_one_engine_each(jobs: list[Job], nodes: list[int]) -> None:
     def ends(engines: Mapping[str, int]) -> float:
         return makespan(simulated(jobs, engines, nodes))
