@@ -11,17 +11,17 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
 
-CITIES = {"Q220": ("Rome", "Roma"), "Q585": ("Oslo", "Oslo"), "Q84": ("Londres", "Londres")}
-# Of each fact its right answer, and what is said of it in French and in Spanish.
+CITIES = {"Q220": ("Рим", "Roma"), "Q585": ("Осло", "Oslo"), "Q84": ("Лондон", "Londres")}
+# Of each fact its right answer, and what is said of it in Russian and in Spanish.
 FACTS = {
-    "Q1": ("Q220", "à Rome", "no lo sé"),
-    "Q2": ("Q585", "Oslo", "En Oslo."),
-    "Q3": ("Q84", "Londres", "Londres"),
-    "Q4": ("Q585", "je ne sais pas", "Oslo"),
-    "Q5": ("Q585", "Rome", "Roma"),  # wrong alike
-    "Q6": ("Q84", "Rome", "Oslo"),
+    "Q1": ("Q220", "в Рим", "no lo sé"),
+    "Q2": ("Q585", "Осло", "En Oslo."),
+    "Q3": ("Q84", "Лондон", "Londres"),
+    "Q4": ("Q585", "не знаю", "Oslo"),
+    "Q5": ("Q585", "Рим", "Roma"),  # wrong alike
+    "Q6": ("Q84", "Рим", "Oslo"),
 }
-SPOKEN = ("fr", "es")
+SPOKEN = ("ru", "es")
 
 
 @pytest.fixture
@@ -33,8 +33,7 @@ def asked(tmp_path: Path) -> list[str]:
     ]
     files = {
         "facts/P19.jsonl": "".join(f"{json.dumps(line)}\n" for line in lines),
-        "languages/templates.csv": "pid,relation,fr,es\n"
-        "P19,place,[X] vient de [Y] .,[X] es de [Y] .\n",
+        "languages/templates.csv": "pid,relation,ru,es\nP19,place,[X] из [Y] .,[X] es de [Y] .\n",
         "languages/gender.tsv": "",
     }
     for n, language in enumerate(SPOKEN):
@@ -65,16 +64,16 @@ def asked(tmp_path: Path) -> list[str]:
 def test_study_along_languages_tells_what_both_know_and_one_alone(
     asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["study", "tongues", *asked, "benchmark.language=fr,es", "--axis=language"]
+    given = ["study", "tongues", *asked, "benchmark.language=ru,es", "--axis=language"]
     assert main(given) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"\| fr +\| es +\| 6 +\| 3 +\| 2 +\| \.6667", printed), printed
+    assert re.search(r"\| ru +\| es +\| 6 +\| 3 +\| 2 +\| \.6667", printed), printed
     out = tmp_path / "results/tongues/report"
     (found,) = out.glob("languages-*.parquet")
     rows = pl.read_parquet(found).select("language", "other", "n_known", "n_shared", "consist")
-    assert rows.rows() == [("fr", "es", 3, 2, 0.5), ("es", "fr", 3, 2, 0.5)]
+    assert rows.rows() == [("ru", "es", 3, 2, 0.5), ("es", "ru", 3, 2, 0.5)]
     (alone,) = (out / "tables").glob("known-alone-*.csv")
     told = pl.read_csv(alone).rows()
-    assert told == [("es", "P19", "Q4", "Oslo"), ("fr", "P19", "Q1", "Rome")]
+    assert told == [("es", "P19", "Q4", "Oslo"), ("ru", "P19", "Q1", "Рим")]
     assert list((out / "figures").glob("languages-*.svg"))
     assert "Known in one language alone" in (out / "xfactr/index.html").read_text()
