@@ -54,12 +54,10 @@ def paraphrased(
     What is unfit or said before in the relation is removed, and the same asked again, up to
     `max_rounds` times per template. `hints`: a relation's sentence ("Be aware that [Y] is …").
     """
-    hints = hints or {}
-    said: dict[str, set[str]] = {}
+    by_relation = manual.group_by("relation_id").agg("template")
+    said = {each: set(map(wording, templates)) for each, templates in by_relation.iter_rows()}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
-        said.setdefault(relation_id, set()).add(wording(template))
-    for relation_id, template in manual.select(list(MANUAL)).iter_rows():
-        prompt = instruction(template, n=n, hint=hints.get(relation_id))
+        prompt = instruction(template, n=n, hint=(hints or {}).get(relation_id))
         result = until_enough(ask, prompt, said[relation_id], n, max_rounds)
         yield Paraphrased(relation_id, template, *result)
 

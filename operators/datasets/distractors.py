@@ -17,7 +17,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import of_triples
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, Relations
 from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.datasets.triples import facts_from_triples
 from factsweep.operators.errors import InputError
@@ -41,7 +41,7 @@ _COLUMNS = {
 Tables = Mapping[str, pl.DataFrame]
 
 
-def facts_from_tables(tables: Tables, relation_labels: Mapping[str, str] | None = None) -> Facts:
+def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Facts:
     """The facts of the files, by their names up to the first full stop; a pair has all its objects.
 
     `relation_labels` names the relations that are taken; without it all that have a template are,

@@ -11,6 +11,9 @@ from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
 
+# The labels of the relations that are taken, by id; null: all are, and their labels are their ids.
+Relations = Mapping[str, str] | None
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -62,7 +65,7 @@ def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
     return replace(facts, relations=facts.relations.with_columns(label=label))
 
 
-def named(relation_ids: Iterable[str], labels: Mapping[str, str] | None) -> pl.DataFrame:
+def named(relation_ids: Iterable[str], labels: Relations) -> pl.DataFrame:
     """The table of relations; one without a label has its id for one."""
     rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
     return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")

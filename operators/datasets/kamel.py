@@ -19,6 +19,7 @@ subjects share a label: a subject_id is the row's split and number.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -28,7 +29,15 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Slice, checked, manual, named, numbered
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Relations,
+    Slice,
+    checked,
+    manual,
+    named,
+    numbered,
+)
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import answer_forms
@@ -62,9 +71,7 @@ def is_literal(object_id: pl.Expr) -> pl.Expr:
     return object_id.str.starts_with(LITERAL).fill_null(False)
 
 
-def facts_from_files(
-    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
-) -> Facts:
+def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The canonical tables of the authors' files: their path in the set → their content.
 
     Questions without rows are left out, and so are files of other layouts. `relation_labels` names
@@ -106,26 +113,28 @@ def questions_of(path: str, content: str) -> dict[str, str]:
             same line twice is one, as in the authors' file.
     """
     questions: dict[str, str] = {}
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
+    for where, line in lines(path, content):
         relation_id, comma, question = (part.strip() for part in line.partition(","))
         if not (relation_id and comma and question):
             raise InputError(f"{where}: {line!r} is not `P36, question`; write it so.")
-        if questions.get(relation_id, question) != question:
+        if (known := questions.setdefault(relation_id, question)) != question:
             raise InputError(
-                f"{where}: {relation_id} has another question already "
-                f"({questions[relation_id]!r}); leave one out."
+                f"{where}: {relation_id} has another question already ({known!r}); leave one out."
             )
         if "[S]" not in question:
             raise InputError(f"{where}: {question!r} has no [S]; put it where the subject belongs.")
-        questions[relation_id] = question
     return questions
 
 
+def lines(path: str, content: str) -> Iterator[tuple[str, str]]:
+    """The lines that are not blank, each behind where it stands."""
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
 def facts_of(
-    pairs: pl.DataFrame, questions: Mapping[str, str], relation_labels: Mapping[str, str] | None
+    pairs: pl.DataFrame, questions: Mapping[str, str], relation_labels: Relations
 ) -> Facts:
     """The facts of pairs, each relation with its question and the answer after it.
 
@@ -143,19 +152,15 @@ def templates(questions: Mapping[str, str]) -> pl.DataFrame:
     return numbered(manual(texts)).with_columns(style=pl.lit("question"))
 
 
-def _pairs(
-    rows: Iterable[_Row], relation_labels: Mapping[str, str] | None
-) -> Iterator[dict[str, Any]]:
-    numbers: dict[tuple[str, str], int] = {}
+def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[str, Any]]:
+    numbers = Counter[tuple[str, str]]()
     for row in rows:
         if relation_labels is not None and row.relation_id not in relation_labels:
             raise InputError(
-                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
-                "add it to the entry or leave the relation out."
+                f"{row.where}: the catalog entry has no relation {row.relation_id}; add or drop it."
             )
-        number = numbers.get((row.relation_id, row.split), 0)
-        numbers[row.relation_id, row.split] = number + 1
-        subject_id = f"{row.split}.{number:04d}"
+        subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
+        numbers[row.relation_id, row.split] += 1
         subject = row.fields.get("sub_label")
         check(row.where, _is_text(subject), "sub_label is empty", row.fields)
         yield {

@@ -16,12 +16,10 @@ One row is one subject-relation pair under one template (MyriadLAMA, section 4).
 Other layouts of the same columns: `operators.datasets.layouts`.
 """
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
+from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
@@ -50,7 +48,7 @@ _TEMPLATE_LISTS = (
 )
 
 
-def facts_from_rows(rows: pl.LazyFrame, relation_labels: Mapping[str, str] | None = None) -> Facts:
+def facts_from_rows(rows: pl.LazyFrame, relation_labels: Relations = None) -> Facts:
     """The canonical tables of MyriadLAMA rows.
 
     `relation_labels` names all relations that may stand in the rows, by id; without it every
@@ -99,9 +97,7 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _check_values(
-    rows: pl.LazyFrame, subject: str, relation_labels: Mapping[str, str] | None
-) -> None:
+def _check_values(rows: pl.LazyFrame, subject: str, known: Relations) -> None:
     problems = {f"{name} is empty": _blank(pl.col(name)) for name in (*_TEXT, subject)}
     problems["rel_uri names no relation"] = _blank(pl.col("relation_id"))
     problems["is_manual is empty"] = pl.col("is_manual").is_null()
@@ -114,8 +110,8 @@ def _check_values(
         given = ~_blank(pl.col("fact_popularity").cast(pl.String))
         problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
     _check_one_uri(rows)
-    if relation_labels is not None:
-        unknown = ~pl.col("relation_id").is_in(list(relation_labels))
+    if known is not None:
+        unknown = ~pl.col("relation_id").is_in(list(known))
         problems["the catalog entry does not name its relation"] = unknown
     row = "row {row} (counted from 0): %s; correct or drop the row."
     refuse(rows, {row % problem: wrong for problem, wrong in problems.items()}, ["row"])

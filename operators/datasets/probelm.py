@@ -35,14 +35,16 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
+from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
 from factsweep.operators.datasets.json_texts import check, parsed
+from factsweep.operators.datasets.kamel import lines
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import columns, schema
 from factsweep.operators.schemas.checks import refuse
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
+_SLOTS: Mapping[str, Slot] = {"<subject>": "subject", "<object>": "object"}
 _OTHER: Mapping[str, Slot] = {"subject": "object", "object": "subject"}
 
 # A row of a file, and the group that it stands in.
@@ -70,9 +72,7 @@ class Groups(NamedTuple):
     dropped: pl.DataFrame
 
 
-def groups_from_files(
-    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
-) -> Groups:
+def groups_from_files(files: Mapping[str, str], relation_labels: Relations = None) -> Groups:
     """The canonical tables of the authors' files: their path in the set → their content.
 
     The files name relations by label. `relation_labels` gives the id of each label that may be
@@ -97,9 +97,7 @@ def groups_from_files(
     return Groups(_facts(kept, prompts, ids), pl.concat(dropped))
 
 
-def facts_from_files(
-    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
-) -> Facts:
+def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The facts of `groups_from_files`."""
     return groups_from_files(files, relation_labels).facts
 
@@ -156,26 +154,21 @@ def file_of_prompts(prompts: Iterable[Prompt]) -> str:
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
     """The prompt of each relation; there is no header, and no field holds a comma and a blank."""
     prompts: dict[str, Prompt] = {}
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
+    for where, line in lines(path, content):
         fields = [field.strip() for field in line.split(", ")]
         if len(fields) != len(Prompt._fields):
             raise InputError(
-                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
-                "write them with a comma and a blank between."
+                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; write it so."
             )
         relation, statement, question, asked = fields
         if relation in prompts:
             raise InputError(f"{where}: {relation} has a line already; leave one out.")
-        slots: Mapping[str, Slot] = {"<subject>": "subject", "<object>": "object"}
-        if asked not in slots:
+        if asked not in _SLOTS:
             raise InputError(f"{where}: asked slot {asked!r}; write <subject> or <object>.")
-        for text, slot in product((statement, question), slots):
+        for text, slot in product((statement, question), _SLOTS):
             if slot not in text:
                 raise InputError(f"{where}: {text!r} has no {slot}; put it in.")
-        prompts[relation] = Prompt(relation, statement, question, slots[asked])
+        prompts[relation] = Prompt(relation, statement, question, _SLOTS[asked])
     return prompts
 
 

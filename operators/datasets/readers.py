@@ -19,9 +19,7 @@ from factsweep.operators.datasets import (
     xfactr,
 )
 from factsweep.operators.datasets import facts as facts_of
-from factsweep.operators.datasets.facts import Facts
-
-Relations = Mapping[str, str] | None
+from factsweep.operators.datasets.facts import Facts, Relations
 
 # Counts that are 0 in a sound set, and what the reader does where they are not.
 FAULTS: Mapping[str, str] = {

@@ -15,7 +15,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
+from factsweep.operators.datasets.facts import Facts, Relations, checked, manual, named, numbered
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.schemas import columns, schema
@@ -30,7 +30,6 @@ PROBING = schema("""
 """)
 VERBALISATIONS = schema("triples_raw text, triples text, verbalization text, correction text")
 Tables = Mapping[str, pl.DataFrame]
-Relations = Mapping[str, str] | None
 
 
 # A fact and its sentences; `subject` and `object` are the labels of its ends.

@@ -23,7 +23,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, checked, manual, named, numbered
+from factsweep.operators.datasets.facts import Facts, Relations, checked, manual, named, numbered
 from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, schema
@@ -35,9 +35,7 @@ TRIPLES = schema(
 )
 
 
-def facts_from_triples(
-    triples: pl.DataFrame, templates: pl.DataFrame, labels: Mapping[str, str] | None
-) -> Facts:
+def facts_from_triples(triples: pl.DataFrame, templates: pl.DataFrame, labels: Relations) -> Facts:
     """The facts of triples (columns: TRIPLES) in templates (relation_id, text, origin, group).
 
     A subject's triples of one relation are one pair with several objects. Relations without a
@@ -64,7 +62,7 @@ def facts_from_triples(
     return checked(Facts(relations, numbered(ordered), pairs))
 
 
-def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None) -> Facts:
+def mlama(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
@@ -73,8 +71,7 @@ def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = 
     folders = sorted({PurePosixPath(each).parent.name for each in files})
     if len(folders) > 1:
         raise InputError(
-            f"the set has files of {', '.join(folders)}; give the files of one language, by "
-            "benchmark.language or benchmark.path."
+            f"the set is of {', '.join(folders)}; give one by benchmark.language or benchmark.path."
         )
     templates: dict[str, str] = {}
     for _, row, where in _rows(files, lambda path: path.name == _TEMPLATES):
@@ -86,7 +83,7 @@ def mlama(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = 
     return facts_from_triples(table, manual(templates.items()), relation_labels)
 
 
-def pararel(files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None) -> Facts:
+def pararel(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The canonical tables of ParaRel's files: their path in the set → their content.
 
     Every pattern is a manual template, with a group of its own. Relations that have no patterns,

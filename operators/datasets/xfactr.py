@@ -34,7 +34,7 @@ from pathlib import PurePosixPath
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, manual
+from factsweep.operators.datasets.facts import Facts, Relations, manual
 from factsweep.operators.datasets.json_texts import rows, text
 from factsweep.operators.datasets.triples import TRIPLES, facts_from_triples
 from factsweep.operators.errors import InputError
@@ -53,9 +53,7 @@ _FEMININE = {"es": re.compile(r"(a|[cs]ión|[dt]ad|umbre)$")}
 _SPACES = re.compile(r"\s{2,}")
 
 
-def facts_from_files(
-    files: Mapping[str, str], relation_labels: Mapping[str, str] | None = None
-) -> Facts:
+def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The canonical tables of one language's files: their last two path parts → their content.
 
     `further` has `forms` where a template has forms by gender: those of X and of Y for each pair

@@ -97,10 +97,11 @@ def _means(
     seed: int,
 ) -> tuple[Means | None, Means | None]:
     """The means of the scores with an earlier run, if there is one, and without it."""
-    plain = means(scores.select("relation_id", *names), of.sizes, by=by)
+    scores = scores.select("relation_id", "pair_id", *names)
+    plain = means(scores.drop("pair_id"), of.sizes, by=by)
     if earlier is None:
         return plain, plain
-    return controlled_means(scores, earlier, names, of.sizes, by=by, seed=seed), plain
+    return controlled_means(scores, earlier, of.sizes, by=by, seed=seed), plain
 
 
 def _kamel(known: Means | None) -> tuple[Estimated, Estimated, Estimated]:

@@ -86,13 +86,7 @@ def _covariance(off: FloatArray, relation: IntArray, factor: FloatArray) -> Floa
 
 
 def controlled_means(
-    scores: pl.DataFrame,
-    earlier: pl.DataFrame,
-    names: Sequence[str],
-    sizes: pl.DataFrame,
-    *,
-    by: By,
-    seed: int,
+    scores: pl.DataFrame, earlier: pl.DataFrame, sizes: pl.DataFrame, *, by: By, seed: int
 ) -> Means | None:
     """`stratified.means` of what is left of the scores, as `less_foreseen` has it.
 
@@ -101,8 +95,9 @@ def controlled_means(
     Swensson and Wretman 1992, section 6.3). The coefficient b is fitted and shrunk as in
     `control.py`, and two further queries whose answer changed are in the variance as there.
     """
+    names = [name for name in scores.columns if name not in ("relation_id", "pair_id")]
     left = less_foreseen(scores, earlier, names, seed=seed)
-    found = means(left.select("relation_id", *names), sizes, by=by)
+    found = means(left.drop("pair_id"), sizes, by=by)
     if found is None or found.covariance is None:
         return found
     return found._replace(covariance=found.covariance + found.unseen * np.eye(len(names)))

@@ -31,8 +31,7 @@ def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     An answer's is over all prompts, `full_error` the estimate's about the full run's number, and
     `other_error` about that of other facts of these relations. No row if no fact was asked twice.
     """
-    found = components(sample, correct)
-    if found is None:
+    if (found := components(sample, correct)) is None:
         return VARIANCE.to_frame()
     of_answers = _split(sample, correct, found)
     facts, *prompts = _errors(sample, correct, found)

@@ -6,6 +6,8 @@ import polars as pl
 
 from factsweep.operators.errors import InputError, printable
 
+Frame = pl.DataFrame | pl.LazyFrame
+
 
 def fitted(
     table: pl.DataFrame, schema: pl.Schema, name: str, optional: Collection[str] = ()
@@ -39,10 +41,7 @@ def fitted(
 
 
 def refuse(
-    rows: pl.DataFrame | pl.LazyFrame,
-    problems: Mapping[str, pl.Expr],
-    shown: Sequence[str],
-    name: str = "",
+    rows: Frame, problems: Mapping[str, pl.Expr], shown: Sequence[str], name: str = ""
 ) -> None:
     """Refuse rows of which one has a problem: sentences, each with the rows that it is true of.
 

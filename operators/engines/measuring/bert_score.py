@@ -47,11 +47,8 @@ class BertScore:
 
         try:
             config = AutoConfig.from_pretrained(self.model)
-            found = BERTScorer(
-                model_type=self.model,
-                num_layers=self.n_layers or model2layers.get(self.model, config.num_hidden_layers),
-                batch_size=self.batch_size,
-            )
+            layers = self.n_layers or model2layers.get(self.model, config.num_hidden_layers)
+            found = BERTScorer(self.model, num_layers=layers, batch_size=self.batch_size)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "

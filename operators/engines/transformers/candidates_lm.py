@@ -78,6 +78,4 @@ class CandidatesLM:
             output_scores=True,
         )
         with torch.inference_mode():
-            return self._model.generate(
-                ids, attention_mask=torch.ones_like(ids), generation_config=asked
-            )
+            return self._model.generate(ids, asked, attention_mask=torch.ones_like(ids))

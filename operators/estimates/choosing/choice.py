@@ -1,5 +1,6 @@
 """The prompts of a budget, from those of a setting: the laps of each fact, and its blocks."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,22 +40,19 @@ def allotted(
 ) -> IntArray:
     """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
 
-    Facts of all relations get laps in the same proportion, two at once, each fact its first two
-    before any gets more; `place_in_relation` is their random order. A larger budget contains a
-    smaller one.
+    Facts of all relations get laps in proportion, two at once, each its first two before any gets
+    more; `place_in_relation` is their random order. A larger budget contains a smaller one.
     """
     if budget >= n_prompts.sum():
         return n_prompts.copy()
-    low, high = 0, int(n_prompts.max()) // LAPS_AT_ONCE + 1
-    while high - low > 1:  # the most pairs of laps that all facts can have
-        middle = (low + high) // 2
-        fits = np.minimum(LAPS_AT_ONCE * middle, n_prompts).sum() <= budget
-        low, high = (middle, high) if fits else (low, middle)
-    laps = np.minimum(LAPS_AT_ONCE * low, n_prompts)
+    most = int(n_prompts.max()) // LAPS_AT_ONCE + 1
+    n_pairs = bisect_right(  # the most pairs of laps that all facts can have
+        range(1, most), budget, key=lambda n: np.minimum(LAPS_AT_ONCE * n, n_prompts).sum()
+    )
+    laps = np.minimum(LAPS_AT_ONCE * n_pairs, n_prompts)
     order = in_proportion(relation, place_in_relation, seed)
     more = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
-    fits_too = np.cumsum(more) <= budget - laps.sum()
-    laps[order] += np.where(fits_too, more, 0)
+    laps[order] += np.where(np.cumsum(more) <= budget - laps.sum(), more, 0)
     return laps
 
 
@@ -123,9 +121,8 @@ def chosen(
     place = np.concatenate([s.place_in_relation for s in squares.values()])
     steps = _steps(int(size.sum()), share, n_prompts)
     laps = np.stack([allotted(each, size, number, place, seed=seed) for each in steps])
-    own = np.split(laps, np.cumsum(list(map(len, sizes)))[:-1], axis=1)
-    each = zip(relations, own, strict=True)
-    return {name: _asked(relations[name], squares[name], n) for name, n in each}
+    own = {name: laps[:, number == n] for n, name in enumerate(relations)}
+    return {name: _asked(of, squares[name], own[name]) for name, of in relations.items()}
 
 
 def whole_pairs(

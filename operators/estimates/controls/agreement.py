@@ -42,7 +42,7 @@ from factsweep.operators.estimates.controls.control import (
     foreseen,
     of_unseen,
 )
-from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.groups import centred, summed
 from factsweep.operators.estimates.intervals import half_width, within_bounds
 from factsweep.operators.estimates.means import of_both_stages
@@ -121,13 +121,17 @@ def _within(
     """The variance of each asked fact's share, and its degrees of freedom."""
     n, enough = sample.n_asked.astype(np.float64), sample.n_asked >= 4
     if enough.sum() < asked.sum() / 2:
-        stratum = sample.strata[asked]
-        among = np.bincount(stratum)[stratum]
-        squares = centred(stratum, left[asked]) ** 2
-        return squares * among / np.maximum(1, among - 1), float(asked.sum())
+        return _squared_distances(left[asked], sample.strata[asked]), float(asked.sum())
     own = np.where(control.whole, slopes, 0.0)[sample.fact]
     sums = matches - own * control.matches
     squares = matches - 2 * own * control.both + own**2 * control.matches
     moments = moments_of(sample, sums, squares)
     size = sample.n_prompts.astype(np.float64)
     return variance_of_share(moments, n, size, enough)[asked], float(enough.sum())
+
+
+def _squared_distances(left: FloatArray, stratum: IntArray) -> FloatArray:
+    """The squared distance of each fact from its stratum's mean, which stands in for a variance."""
+    among = np.bincount(stratum)[stratum]
+    found: FloatArray = centred(stratum, left) ** 2 * among / np.maximum(1, among - 1)
+    return found

@@ -42,11 +42,9 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     [(1, 2, 0.875, 0.5), (2, 2, 0.125, 0.0)]
     """
     index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
-    means = (
-        by_confidence(calibration)
-        .with_columns(index)
-        .group_by("bin")
-        .agg(n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct"))
+    rows = by_confidence(calibration).with_columns(index)
+    means = rows.group_by("bin").agg(
+        n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct")
     )
     return means.select(pl.col(name).cast(dtype) for name, dtype in BINS.items()).sort("bin")
 

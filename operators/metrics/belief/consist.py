@@ -55,8 +55,7 @@ def match_counts(
     n_held = int(held.max(initial=0)) + 1
     rows = pl.DataFrame({"group": pair * n_held + held, "key": answers["key"].cast(pl.String)})
     counts = _answer_counts(rows)
-    same = pl.when(pl.col("key").is_not_null()).then(_unordered(pl.col("n")))
-    found = counts.with_columns(n_matches=same.fill_null(0))
+    found = counts.with_columns(n_matches=_unordered(pl.col("n")) * pl.col("key").is_not_null())
     if by == "match":
         found = found.with_columns(pl.col("n_matches") + _containments(counts))
     groups = found.group_by("group").agg(pl.sum("n_matches"), n_compared=_unordered(pl.sum("n")))

@@ -53,11 +53,10 @@ def distractors(
 ) -> pl.DataFrame:
     """Measure a setting: `min_at_n`, `avg_at_n`, `left_out_at_n`, `probability` (table ROWS).
 
-    `details` has pair_id, popularity and sample; n stands for each of NUMBERS that some fact has
-    distractors for. `left_out_at_n` counts the facts with fewer, which `min_at_n` and `avg_at_n`
-    leave out (their `n` counts the prompts that are in). Slices: each relation, popularity decile,
-    sample of the set, and number of tokens of the answer's likeliest label. Intervals are of 95 %,
-    of facts resampled within their relations.
+    `details` has pair_id, popularity and sample; n is each of `numbers(preferred)`. `left_out_at_n`
+    counts the facts with fewer, which `min_at_n` and `avg_at_n` leave out (their `n` counts the
+    prompts that are in). Slices: each relation, popularity decile, sample of the set, and number of
+    tokens of the answer's likeliest label. 95 % intervals, of facts resampled in their relations.
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
     """

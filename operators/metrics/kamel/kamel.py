@@ -82,6 +82,10 @@ class _Part(NamedTuple):
     queries: pl.DataFrame
     over_queries: bool = False
 
+    def of(self, scores: pl.DataFrame) -> pl.DataFrame:
+        """The scores of its queries."""
+        return scores.join(self.queries, on="pair_id", how="semi", maintain_order="left")
+
 
 def kamel(
     answers: pl.DataFrame,
@@ -147,10 +151,7 @@ def _rows(
     tables: Mapping[str | None, pl.DataFrame], part: _Part, prefix: str, seed: int, n_rounds: int
 ) -> Iterator[Row]:
     """The rows of a slice by variant; that of everything also gives those of the relations."""
-    mine = [
-        scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
-        for scores in tables.values()
-    ]
+    mine = [part.of(scores) for scores in tables.values()]
     counts = counted_pairs(part.queries, mine[0])
     found = pooled = macros(mine, seed=seed, n_rounds=n_rounds)
     if part.over_queries:

@@ -113,10 +113,9 @@ def plain_rows(
     overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), pl.sum(*_TERMS))
     value = pl.when(pl.col("denominator") > 0).then(pl.col("numerator") / pl.col("denominator"))
     found = dict(pl.concat([overall, by_relation]).select("relation_id", value).iter_rows())
-    relations = [None, *sorted(counts.n.keys() | counts.n_failed.keys())]
     return [
         counts.row(metric, Estimate(found.get(each), None, None), each, variant)
-        for each in relations
+        for each in (None, *sorted(counts.n.keys() | counts.n_failed.keys()))
     ]
 
 

@@ -31,13 +31,11 @@ def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
     total = rows.select(pl.lit(f"all of {there} GPUs").alias("run"), pl.exclude("run").sum())
     of_all = total.with_columns(of=pl.lit(there * ended), free=there * ended - pl.col("held"))
     both = pl.concat([rows.with_columns(of="held"), of_all], how="diagonal_relaxed")
-    waiting = pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING)
-    shares = pl.col(ANSWERING, LOADING, "waiting", "free") / pl.col("of")
-    return both.with_columns(waiting=waiting).select(
+    return both.with_columns(waiting=pl.col("held") - pl.col(ANSWERING) - pl.col(LOADING)).select(
         "run",
         pl.col("engine").cast(pl.String).alias("engines"),
         HOURS.column(pl.col("of") / 3600).alias("GPU-hours"),
-        _PERCENT.column(shares),
+        _PERCENT.column(pl.col(ANSWERING, LOADING, "waiting", "free") / pl.col("of")),
     )
 
 

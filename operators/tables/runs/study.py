@@ -14,6 +14,12 @@ from factsweep.operators.tables.shared.relations import label_of
 PLACE = "place"  # the axis of runs that stand in the order given
 _BAND = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
 _HEIGHTS = "▁▂▃▄▅▆▇█"
+_CURVE = pl.col("shares").list.eval(
+    (pl.element() * (len(_HEIGHTS) - 1))
+    .round(mode="half_away_from_zero")
+    .cast(pl.Int64)
+    .replace_strict(dict(enumerate(_HEIGHTS)), return_dtype=pl.String)
+)
 
 # What a study draws and prints: one row per run and setting, at its place along the axis.
 # `estimated` is the share of the prompts that were asked; null: all.
@@ -91,12 +97,6 @@ def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     >>> facts_table(pl.DataFrame([row]), {"P36": "capital"}).row(0)
     ('capital', 'France', 'learned', 'b', None, '▁▅█')
     """
-    curve = pl.col("shares").list.eval(
-        (pl.element() * (len(_HEIGHTS) - 1))
-        .round(mode="half_away_from_zero")
-        .cast(pl.Int64)
-        .replace_strict(dict(enumerate(_HEIGHTS)), return_dtype=pl.String)
-    )
     turned = lives.sort(pl.col("n_turns") == 0, "relation_id", "subject")
     return turned.select(
         label_of(pl.col("relation_id"), labels).alias("relation"),
@@ -104,7 +104,7 @@ def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
         pl.col("life").cast(pl.String),
         pl.col("learned_at").alias("learned at"),
         pl.col("forgotten_at").alias("forgotten at"),
-        curve.list.join("").alias("curve"),
+        _CURVE.list.join("").alias("curve"),
     )
 
 

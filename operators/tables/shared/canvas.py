@@ -91,10 +91,9 @@ def curves(
     """A line for each series (column `series`) in the order of `x`, with a band between `ends`."""
     for mine, look in series(rows, names=names):
         points = mine.sort(x)
-        if points.height > _MOST_MARKED:
-            look["marker"] = ""
+        unmarked = {"marker": ""} if points.height > _MOST_MARKED else {}
         if points.height:
-            axes.plot(points[x], points[y], **look | style)
+            axes.plot(points[x], points[y], **look | unmarked | style)
         if ends is not None:
             low, high = (points[end].fill_null(points[y]) for end in ends)
             axes.fill_between(points[x], low, high, color=look["color"], alpha=0.15, linewidth=0)

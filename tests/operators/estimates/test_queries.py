@@ -221,7 +221,7 @@ def test_means_with_a_control_are_unbiased_and_as_narrow_as_it_is_like(
             for n, each in enumerate(rows.partition_by("relation_id", maintain_order=True))
         )
         sizes = sizes_of(rows)
-        found = controlled_means(part, earlier, ["score"], sizes, by="query", seed=1)
+        found = controlled_means(part, earlier, sizes, by="query", seed=1)
         without = means(part.drop("pair_id"), sizes, by="query")
         assert found is not None
         assert without is not None
