@@ -5,7 +5,6 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,33 +83,37 @@ def checks(run: Run) -> Iterator[Finding]:
             yield from together
             if any(each.state == "fails" for each in together):
                 return  # the engine would hang as they do
-        looked: Looked = _where_an_engine_goes(looked_at, run)
+        looked: Looked = _where_an_engine_goes(looked_at, run, _PROMPTS)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
             rates.keep(Store(str(home())), looked.spent, "doctor --load")
-            answered = partial(_where_an_engine_goes, _texts)
-            yield from agreement.checks(run, looked.asked, looked.texts, answered)
+            yield from agreement.checks(run, looked.asked, looked.texts, _answered)
 
 
-def _where_an_engine_goes(look: Callable[[Run], Any], run: Run) -> Any:
+def _where_an_engine_goes(look: Callable[..., Any], run: Run, *more: Any) -> Any:
     import ray
 
     task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(look)
     try:
-        return ray.get(task.remote(run))
+        return ray.get(task.remote(run, *more))
     except ray.exceptions.RayTaskError as error:  # whose text is a traceback
         raise cause.of_task(error) from None
 
 
-def _texts(run: Run) -> Mapping[str, str]:
+def _answered(run: Run) -> Mapping[str, str]:
     """The answers of another configuration; none if its weights do not fit its GPUs."""
+    found: Mapping[str, str] = _where_an_engine_goes(_texts, run, _PROMPTS)
+    return found
+
+
+def _texts(run: Run, n_prompts: int) -> Mapping[str, str]:
     there, _ = gpus.seen()
     if there and gpus.room(run, there).state == "fails":
         return {}
-    return looked_at(run).texts
+    return looked_at(run, n_prompts).texts
 
 
-def looked_at(run: Run) -> Looked:
+def looked_at(run: Run, n_prompts: int) -> Looked:
     """What is found of an engine that is loaded in this process.
 
     Raises:
@@ -118,7 +121,7 @@ def looked_at(run: Run) -> Looked:
     """
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
-        rows = pl.concat(job.parts).head(_PROMPTS)
+        rows = pl.concat(job.parts).head(n_prompts)
         engine, tokenizer, phases = _loaded(run, plan.weights)
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     ids = job.task.token_ids(tokenizer, rows["text"].to_list())

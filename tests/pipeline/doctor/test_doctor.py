@@ -23,7 +23,7 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.commands.command_line import main
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import quantised, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import (
@@ -39,6 +39,7 @@ from factsweep.pipeline.doctor import (
 )
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.inputs import models
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 from tests.s3_server import bucket, serving
@@ -489,10 +490,13 @@ def test_answers_are_compared_with_those_of_one_gpu_and_of_a_cpu(
 def test_engine_of_a_real_model_answers_as_transformers_does_and_its_rate_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    given = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
+    converted = Path(models.location(models.resolve(settings.load(given).model)))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/models").symlink_to(converted.parent)
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(load, "_PROMPTS", 40)
-    given = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
     assert main(["doctor", *given, "--load"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"holds +float32 on CPU: (19|20) of 20 ", out)
