@@ -113,7 +113,7 @@ def _texts(run: Run, n_prompts: int) -> Mapping[str, str]:
     return looked_at(run, n_prompts).texts
 
 
-def looked_at(run: Run, n_prompts: int) -> Looked:
+def looked_at(run: Run, n_prompts: int = _PROMPTS) -> Looked:
     """What is found of an engine that is loaded in this process.
 
     Raises:

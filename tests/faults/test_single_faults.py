@@ -44,8 +44,8 @@ def test_engine_that_hangs_is_ended(calm: Sweep, running_ray: str, tmp_path: Pat
     assert len(set(sweep.answered())) == len(calm.answered())
 
 
-def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
-    done = Sweep(tmp_path, SMALL, broken="no kernel image").finish()
+def test_engine_that_never_loads_ends_the_run(running_ray: str, tmp_path: Path) -> None:
+    done = Sweep(tmp_path, (*SMALL, running_ray), broken="no kernel image").finish()
     assert done.returncode == 1
     # Ray may have started further ones by the time that the run ends, on a busy machine several.
     said = r"nobody does not load: [2-9] engines in a row died, the last of RuntimeError: no "
@@ -54,8 +54,10 @@ def test_engine_that_never_loads_ends_the_run(tmp_path: Path) -> None:
     assert ends[-1] == "  its log: RuntimeError: no kernel image"
 
 
-def test_engine_that_still_loads_holds_no_shard_that_another_could_answer(tmp_path: Path) -> None:
-    overrides = (*SMALL, *TWO_ENGINES, "cluster.rows_per_shard=50")
+def test_engine_that_still_loads_holds_no_shard_that_another_could_answer(
+    running_ray: str, tmp_path: Path
+) -> None:
+    overrides = (*SMALL, running_ray, *TWO_ENGINES, "cluster.rows_per_shard=50")
     done = Sweep(tmp_path, overrides, first=str(tmp_path / "first"), loads_s=3600).finish()
     assert done.returncode == 0, done.stderr
     assert "600/600 answers" in done.stderr

@@ -450,7 +450,7 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
         raise told_by_ray.as_instanceof_cause()
 
     monkeypatch.setattr(ray, "get", get)
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=str))
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=lambda *_: ""))
     monkeypatch.setattr(load.cluster, "started", nullcontext)
     with pytest.raises(DecodingError, match=r"^It does not start\.$"):
         list(load.checks(run))

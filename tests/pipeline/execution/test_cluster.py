@@ -121,7 +121,7 @@ def test_cpu_build_is_told_by_what_is_installed(
     assert cpu_build() == expected
 
 
-def test_started_ray_that_starts_too_slowly_is_tried_twice(
+def test_started_ray_that_starts_too_slowly_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tries = []
@@ -136,7 +136,7 @@ def test_started_ray_that_starts_too_slowly_is_tried_twice(
         cluster.started(load(["decoding.engine=fake"])),
     ):
         pass
-    assert len(tries) == 2
+    assert len(tries) == cluster._TRIES > 1
 
 
 def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(

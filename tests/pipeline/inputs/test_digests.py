@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import posix
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -86,9 +87,10 @@ def test_digest_changed_file_with_its_old_time_is_read_anew(weights: Path) -> No
 
 
 def test_digest_written_through_a_map_while_it_is_unchanged_to_its_times_is_read_anew(
-    weights: Path,
+    weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second write to a page that is not on the disk yet has no time of its own."""
+    monkeypatch.setattr(os, "fsync", posix.fsync)  # the real one, which tests do without elsewhere
     with weights.open("r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
         found = set()
         for value in range(3):
