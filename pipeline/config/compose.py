@@ -163,8 +163,23 @@ def _is_value(override: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _of_files(choices: tuple[str, ...], _own: object) -> DictConfig:
-    return _by_hydra(choices)
+def _of_files(choices: tuple[str, ...], own: object) -> DictConfig:
+    """What the files come to; those of a run's prompts are all that its compositions differ in."""
+    prompts = [each for each in choices if _key(each) == "prompt"]
+    plain = _plain(prompts[0]) if len(prompts) == 1 else None
+    if plain is None:
+        return _by_hydra(choices)
+    config = deepcopy(_of_files(tuple(each for each in choices if each not in prompts), own))
+    config.prompt = plain
+    return config
+
+
+def _plain(prompt: str) -> Any | None:
+    """The fields of a prompt's file; null: they are made of other files, by Hydra."""
+    path = folders.files("prompt")[prompt.partition("=")[2]]
+    found = OmegaConf.load(path)
+    made = not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text()
+    return None if made else found
 
 
 def _by_hydra(overrides: Sequence[str]) -> DictConfig:

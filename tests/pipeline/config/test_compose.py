@@ -49,6 +49,8 @@ def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Sub
         ["++model.engine.max_num_seqs=4", "model.revision=abc", "~decoding.stop"],
         ["hydra.run.dir=x", "decoding.samples={n_prompts: 3}", "cluster.launch=null"],
         ["benchmark=kamel-mini", "metrics.n_rounds=7", "decoding.max_tokens=5"],
+        ["prompt=1-shot", "benchmark=kamel-mini", "prompt.shots=2"],
+        ["benchmark=distractors-mini", "prompt=optimal", "prompt.n=7", "sweep=demo"],
     ):
         with subtests.test(given=given):
             with initialize_config_dir(str(folders.CONF), version_base="1.3"):
@@ -68,6 +70,11 @@ def test_file_of_ones_own_that_changes_is_composed_anew(
     for pipeline in ("en_core_web_sm", "a_longer_name"):
         file.write_text(f"defaults: [default]\npipeline: {pipeline}\n")
         assert composed(["matching=mine", "seed=1"])["matching"]["pipeline"] == pipeline
+    file = tmp_path / "prompt" / "two.yaml"
+    file.parent.mkdir()
+    for text, shots in (("defaults: [4-template]\nshots: 2\n", 2), ("shots: 3\n", 3)):
+        file.write_text(text)
+        assert composed(["prompt=two", "seed=1"])["prompt"]["shots"] == shots
 
 
 def test_field_that_is_there_is_not_added_once_more() -> None:
