@@ -13,6 +13,7 @@ atexit.register(lambda: end(_exit_codes[-1]) if _exit_codes else None)
 for name, value in {
     "POLARS_MAX_THREADS": "1",
     "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",  # threads of a run's engine would spin on cores that others need
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes all cores for itself
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "2",

@@ -14,7 +14,7 @@ from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, work_left
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.asked import budget_lines
-from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
 from factsweep.pipeline.execution.work import paid
@@ -190,7 +190,7 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
         return f"time            unknown: {fix}"
     gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
     used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
-    replicas = run.model.replicas.max
+    replicas = most_engines(run)
     wall = clock(float(known["seconds"].sum()) / replicas)
     time = f"time            {wall} of decoding with {replicas} replicas, {used}"
     return f"{time}, not counting what is unknown: {fix}" if never else time

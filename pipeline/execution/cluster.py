@@ -57,6 +57,16 @@ def gpus_per_engine(run: Run) -> int:
     return run.model.tensor_parallel * run.model.pipeline_parallel
 
 
+def most_engines(run: Run) -> int:
+    """How many engines may answer at once: of one machine's CPUs, no more than there must be.
+
+    An engine computes with every core there, and a second one only waits for those of the first.
+    """
+    replicas = run.model.replicas
+    on_cores = device(run.cluster) == "cpu" and run.engine.gpus != "none"
+    return replicas.min if on_cores and run.cluster.address is None else replicas.max
+
+
 def sets_of_gpus(run: Run, replicas: int) -> int:
     """How many times the GPUs of an engine that many replicas need, some of which may share."""
     return ceil(replicas / run.model.replicas.per_gpu)

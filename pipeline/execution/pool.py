@@ -23,7 +23,7 @@ from factsweep.operators.errors import DecodingError, FactsweepError, StoppedErr
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import engine
-from factsweep.pipeline.execution.cluster import gpus_per_engine, placement
+from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines, placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
 from factsweep.pipeline.execution.plan import Plan
@@ -128,7 +128,7 @@ def engines(run: Run, n_shards: int) -> "ray.data.ActorPoolStrategy":
     On a cluster all that the work needs is asked for at once, and not in doubling steps.
     """
     replicas = run.model.replicas
-    most = min(replicas.max, max(replicas.min, n_shards))
+    most = min(most_engines(run), max(replicas.min, n_shards))
     return ray.data.ActorPoolStrategy(
         min_size=replicas.min,
         max_size=most,

@@ -174,7 +174,8 @@ def test_lines_everything_decoded_speak_of_no_decoding(finished: Plan) -> None:
 
 
 def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
-    run = small_settings("cluster.answers_per_s=0.5", "model.replicas.max=2")
+    replicas = [f"model.replicas.{limit}=2" for limit in ("min", "max")]
+    run = small_settings("cluster.answers_per_s=0.5", *replicas)
     plan, found = forecast(run)
     text = list(lines(plan, found))
     answers = sum(found[0].left[stage] for stage in found[0].asked)

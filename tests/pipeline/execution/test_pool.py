@@ -50,7 +50,8 @@ def test_engines_end_within_a_minute_of_each_other(prompts: list[int]) -> None:
         ("cluster=kuberay", 400, (64, 2, 64)),
         ("cluster=kuberay", 10, (10, 2, 10)),
         ("cluster=slurm", 1, (2, 2, 2)),
-        ("cluster=local", 400, (2, 2, 64)),  # on one machine as engines are kept busy
+        ("cluster.device=cuda", 400, (2, 2, 64)),  # on one machine as engines are kept busy
+        ("cluster.device=cpu", 400, (2, 2, 2)),  # where each computes with every core
     ],
 )
 def test_engines_that_the_work_needs_are_asked_for_at_once(
