@@ -157,7 +157,8 @@ def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[st
     for row in rows:
         if relation_labels is not None and row.relation_id not in relation_labels:
             raise InputError(
-                f"{row.where}: the catalog entry has no relation {row.relation_id}; add or drop it."
+                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
+                "add it to the entry or leave the relation out."
             )
         subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
         numbers[row.relation_id, row.split] += 1

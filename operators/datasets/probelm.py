@@ -158,7 +158,8 @@ def _prompts(path: str, content: str) -> dict[str, Prompt]:
         fields = [field.strip() for field in line.split(", ")]
         if len(fields) != len(Prompt._fields):
             raise InputError(
-                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; write it so."
+                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
+                "write them with a comma and a blank between."
             )
         relation, statement, question, asked = fields
         if relation in prompts:
