@@ -11,7 +11,7 @@ from factsweep.pipeline.commands.arguments import Parser, places
 from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.nightly.night import Judged, Night
+    from factsweep.pipeline.studies.nightly.night import Judged, Night
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -57,8 +57,8 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.nightly import notify
-    from factsweep.pipeline.nightly.night import label, night
+    from factsweep.pipeline.studies.nightly import notify
+    from factsweep.pipeline.studies.nightly.night import label, night
 
     url = asked.notify or os.environ.get(notify.VARIABLE)
     if url:
@@ -87,8 +87,8 @@ def _where(asked: argparse.Namespace) -> list[str]:
 
 def _print_unit(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.machine import secrets
-    from factsweep.pipeline.nightly.night import load
-    from factsweep.pipeline.nightly.schedule import UNITS, Start
+    from factsweep.pipeline.studies.nightly.night import load
+    from factsweep.pipeline.studies.nightly.schedule import UNITS, Start
 
     notified = ["--notify", asked.notify] if asked.notify else []
     start = Start.here(asked.nightly, [*asked.overrides, *notified])
@@ -132,7 +132,7 @@ def _setting_lines(judged: "Judged") -> Iterator[str]:
 
 
 def _accept(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.nightly import baseline, night
+    from factsweep.pipeline.studies.nightly import baseline, night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)
@@ -144,7 +144,7 @@ def _accept(asked: argparse.Namespace) -> int:
 
 def _show(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
-    from factsweep.pipeline.nightly import baseline, night
+    from factsweep.pipeline.studies.nightly import baseline, night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)

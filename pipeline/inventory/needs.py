@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import record
 from factsweep.pipeline.storage import manifest, uses
 from factsweep.pipeline.storage.lookup import located, recipe
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.uses import Use
+from factsweep.pipeline.studies.nightly import baseline
 
 UNFINISHED = "a run that is not known and not done"
 

@@ -11,8 +11,8 @@ from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.launchers import LAUNCHERS, order
-from factsweep.pipeline.nightly import night
-from factsweep.pipeline.nightly.schedule import Start, kubernetes
+from factsweep.pipeline.studies.nightly import night
+from factsweep.pipeline.studies.nightly.schedule import Start, kubernetes
 from tests.messages import naming
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"

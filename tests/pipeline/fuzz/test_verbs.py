@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from factsweep.operators.construction import kamel, myriadlama, probelm
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.config.compose import composed
-from factsweep.pipeline.nightly import night
+from factsweep.pipeline.studies.nightly import night
 from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, names, tables
 from tests.pipeline.fuzz.mutations import damaged, mutated
 
@@ -59,6 +59,7 @@ def launched(draw: st.DrawFn) -> list[str]:
     return [f"cluster={kind}", *draw(st.lists(odd, min_size=1, max_size=2))]
 
 
+@pytest.mark.slow
 @fuzz
 @given(overrides=launched(), places=st.sampled_from(["s3://bucket/a", "/shared", "a", "s3://"]))
 def test_any_launch_ends_in_a_job_or_a_sentence(

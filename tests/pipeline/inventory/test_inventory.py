@@ -20,13 +20,13 @@ from factsweep.pipeline.inventory import inventory as inventories
 from factsweep.pipeline.inventory.inventory import forget, inventory, outdated, removed, unneeded
 from factsweep.pipeline.inventory.needs import needs
 from factsweep.pipeline.inventory.verify import verify_store
-from factsweep.pipeline.nightly import baseline
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.studies.nightly import baseline
 from tests.messages import naming
 from tests.s3_server import serving
 
@@ -126,6 +126,7 @@ def results(plan: Plan) -> Path:
     return Path(plan.run.results) / plan.run.name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("both")
 def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
     one, two = done(), done(*OTHER)
@@ -140,6 +141,7 @@ def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None
     assert idle(one) == set()
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.usefixtures("both")
 def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:

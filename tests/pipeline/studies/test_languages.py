@@ -61,6 +61,7 @@ def asked(tmp_path: Path) -> list[str]:
     return [*given, f"answers='{tmp_path}/${{benchmark.language}}.parquet'"]
 
 
+@pytest.mark.slow
 def test_study_along_languages_tells_what_both_know_and_one_alone(
     asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

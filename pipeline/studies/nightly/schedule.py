@@ -17,7 +17,7 @@ import yaml
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.nightly.night import Unit, label
+from factsweep.pipeline.studies.nightly.night import Unit, label
 
 _FOLDER = "/data"  # where a pod has its volume
 

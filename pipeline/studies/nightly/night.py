@@ -30,8 +30,6 @@ from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.estimate import estimate
 from factsweep.pipeline.execution import asked
 from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.nightly import baseline
-from factsweep.pipeline.nightly.baseline import Baseline
 from factsweep.pipeline.reports import compare_estimates
 from factsweep.pipeline.reports.compare import Compared, Comparison, compared
 from factsweep.pipeline.reports.compare import settings as comparison_settings
@@ -45,6 +43,8 @@ from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
+from factsweep.pipeline.studies.nightly import baseline
+from factsweep.pipeline.studies.nightly.baseline import Baseline
 
 EXIT_CODES: dict[Outcome, int] = {
     "improvement": 0,

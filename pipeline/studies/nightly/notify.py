@@ -11,7 +11,7 @@ from factsweep.operators.errors import FactsweepError, InputError, StoppedError,
 from factsweep.operators.redact import redacted
 from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.nightly.night import Night
+from factsweep.pipeline.studies.nightly.night import Night
 
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0
