@@ -181,7 +181,7 @@ def test_page_names_every_recipe_that_is_followed() -> None:
     assert len(fenced) == sum(len(list(blocks(title))) for title in titles)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # as tests/pipeline/test_any_model.py
 def test_model_is_a_folder_or_a_file_that_names_it(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "tests/tiny_models.py"))["save"]("llama", tmp_path / "mine")
     done = follow("A model", tmp_path, ROOT)
@@ -212,6 +212,7 @@ def test_data_set_of_rows_is_read_and_described(tmp_path: Path) -> None:
     assert "twinned administrative body" in described
 
 
+@pytest.mark.slow
 def test_data_set_of_another_format_is_read_and_described(tree: Path) -> None:
     tests, verified, described = followed("Another format", tree, "[in another format]").printed
     assert "3 passed" in tests
@@ -219,6 +220,7 @@ def test_data_set_of_another_format_is_read_and_described(tree: Path) -> None:
     assert "P36" in described
 
 
+@pytest.mark.slow
 def test_metric_is_on_the_card_in_the_headline_and_in_the_glossary(tree: Path) -> None:
     tests, documented = followed("A metric", tree, "[a metric]").printed
     assert "3 passed" in tests

@@ -26,11 +26,13 @@ SMALL = {
 }
 # What they call is called by others here, or by tests.
 SELDOM = {
+    "bench_expand.py",
     "bench_full.py",
     "bench_intervals.py",
     "bench_names.py",
     "bench_packing.py",
     "bench_page.py",
+    "bench_reads.py",
     "bench_resume.py",
     "bench_tail.py",
 }

@@ -19,6 +19,7 @@ def prompts(real: Facts) -> pl.DataFrame:
     return pl.concat(each.prompts for each in expand(real, Setting("zero-shot", 0), seed=0))
 
 
+@pytest.mark.slow
 def test_real_facts_hold_46_relations_of_1000_triples(real: Facts) -> None:
     found = counts(real)
     assert (found["relations"], found["templates"]) == (46, 460)

@@ -27,6 +27,7 @@ def page(sweep: Sweep, name: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.chaos  # as tests/pipeline/live/test_measuring.py, with a run that goes on
 def test_run_that_goes_on_has_a_page_that_is_marked_as_partial(
     running_ray: str, tmp_path: Path
 ) -> None:

@@ -116,9 +116,8 @@ def test_models_side_by_side_of_which_one_is_broken_and_an_engine_is_killed(
     assert set(Counter(study.answered()).values()) <= {5, 6}
 
 
-@pytest.mark.parametrize(
-    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.chaos)]
-)
+@pytest.mark.chaos
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_study_that_is_stopped_leaves_nothing_behind_and_resumes(
     four_gpus: str, tmp_path: Path, how: signal.Signals
 ) -> None:

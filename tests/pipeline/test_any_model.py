@@ -42,9 +42,9 @@ def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
     return pl.read_parquet(f"{folder}/artifacts/{stage}/*/{stage}/*.parquet")
 
 
+@pytest.mark.chaos  # GPT-NeoX; that of Llama is what an adapter is compared with below
 @pytest.mark.engine
 def test_folder_of_a_decoder_runs_through_vllm(tmp_path: Path) -> None:
-    """GPT-NeoX; that of Llama is what an adapter is compared with below."""
     TINY["save"]("gpt-neox", tmp_path / "mine")
     given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
     assert answered(tmp_path, "generations", *given)["text"].null_count() == 0

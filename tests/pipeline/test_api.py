@@ -47,6 +47,7 @@ def demo_without_weights(
     compute_here(load(["sweep=demo"]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("demo_without_weights")
 def test_lines_of_the_docs_run_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
     (lines,) = re.findall(

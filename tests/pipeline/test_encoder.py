@@ -179,6 +179,7 @@ class Dying(MaskedLM):
             raise RuntimeError("the engine died")
 
 
+@pytest.mark.slow
 def test_encoder_that_died_goes_on_from_its_chunks(
     encoder_settings: Settings, tiny_bert: Any, compute_here: Compute, branch: Branch
 ) -> None:
@@ -194,7 +195,7 @@ def test_encoder_that_died_goes_on_from_its_chunks(
     assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # as the encoder of test_any_model.py
 @pytest.mark.usefixtures("shared_ray")
 def test_encoder_run_from_the_command_line_is_whole(
     encoder_settings: Settings, branch: Branch

@@ -66,6 +66,7 @@ def test_kamel_score_right_answers_are_all_found(
     assert metrics.filter(metric="f1")["n_failed"].sum() == 0
 
 
+@pytest.mark.slow
 def test_kamel_score_own_answers_give_the_runs_own_numbers(
     kamel_settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:

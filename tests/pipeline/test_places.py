@@ -21,6 +21,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["{file}", "{file}/below", "/proc/nope", "/dev/null/below"])
 @pytest.mark.parametrize("field", ["results", "artifacts"])
 def test_run_place_that_cannot_be_written_is_named(

@@ -144,7 +144,10 @@ def omega(base: Entities, triples: list[dict[str, Any]], pair: dict[str, Any]) -
 
 @pytest.mark.parametrize(
     "retrieval",
-    [pytest.param(e, marks=pytest.mark.chaos if e == "exact" else ()) for e in RETRIEVALS],
+    [
+        pytest.param(e, marks=pytest.mark.chaos if e in ("exact", "random") else ())
+        for e in RETRIEVALS
+    ],
 )
 def test_setting_by_hand_is_that_of_the_run(
     computed: dict[str, Branch],

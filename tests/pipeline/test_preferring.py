@@ -295,6 +295,7 @@ def worse(branch: Branch, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_compare_says_what_another_system_lost(
     settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 STAGES = ("facts", "prompts", "admitted", "generations", "canary", "samples", "matched", "metrics")
-MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "40"))  # `make chaos`: 1,000
+MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "0"))  # `make chaos`: 1,000
 VERBS = {
     "report": ["report"],
     "compare": ["compare", "one", "two", "min_facts=5", "n_rounds=10"],
@@ -107,6 +107,7 @@ def test_shard_that_is_harmed_is_named_and_computed_anew(
     assert verify(plan.run).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "file", "harm"),
     [
@@ -146,6 +147,7 @@ def test_run_json_that_is_harmed_is_refused_by_whoever_reads_it(
     assert main(VERBS["export"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "harm"), each_once(("facts", "matched", "metrics"), damage.SHARDS)
 )
@@ -169,6 +171,7 @@ def test_rows_that_a_manifest_makes_up_are_named(plan: Plan) -> None:
     assert re.search(naming(str(path), "rows"), problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", damage.ANY)
 def test_metrics_of_results_that_are_harmed_are_refused(
     plan: Plan, right: pl.DataFrame, harm: str, capsys: pytest.CaptureFixture[str]
@@ -201,6 +204,7 @@ class Parisian(FakeEngine):
             )
 
 
+@pytest.mark.slow
 def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame) -> None:
     """Another answer is no damage where an engine gave it: what was made of the first is stale."""
     first_file(plan, "generations").unlink()
@@ -211,6 +215,7 @@ def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame)
     assert found.equals(numbers(plan))
 
 
+@pytest.mark.slow
 def test_answers_edited_where_the_manifest_is_lost_are_no_answers_decoded_anew(
     plan: Plan, right: pl.DataFrame
 ) -> None:
@@ -248,6 +253,7 @@ def _cut_off(_plan: Plan) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "is_table"), [("metrics", False), ("generations", True)])
 def test_folder_that_is_a_link_out_of_the_store_is_named_and_computed_anew(
     plan: Plan, right: pl.DataFrame, tmp_path: Path, stage: str, is_table: bool
@@ -288,6 +294,7 @@ def test_trial_that_is_damaged_is_set_aside(plan: Plan, right: pl.DataFrame) -> 
     assert numbers(plan).equals(right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "7", '{"rows_per_shard": 7}'])
 def test_settled_size_of_shards_that_is_damaged_changes_no_number(
     plan: Plan, right: pl.DataFrame, content: str
@@ -299,6 +306,7 @@ def test_settled_size_of_shards_that_is_damaged_changes_no_number(
     assert verify(plan.run).problems == []
 
 
+@pytest.mark.slow
 def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
     plan: Plan, right: pl.DataFrame
 ) -> None:

@@ -52,6 +52,7 @@ def test_score_own_answers_give_the_runs_own_numbers(
     assert_frame_equal(found, own.filter(~sampled))
 
 
+@pytest.mark.slow
 def test_score_answers_in_any_order_give_the_same_numbers(
     answers: pl.DataFrame, scored: Scored
 ) -> None:
@@ -59,6 +60,7 @@ def test_score_answers_in_any_order_give_the_same_numbers(
     assert_frame_equal(scored(shuffled), scored(answers))
 
 
+@pytest.mark.slow
 def test_score_fresh_folder_expands_the_prompts_itself(
     answers: pl.DataFrame, scored: Scored, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def _lines(path: Path) -> dict[str, list[str]]:
     return {row[0]: [each for each in row[1:] if each] for row in rows}
 
 
+@pytest.mark.slow
 def test_the_authors_files_of_every_language_agree_with_a_plain_count(
     shared_data: Path, subtests: pytest.Subtests
 ) -> None:

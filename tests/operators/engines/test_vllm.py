@@ -208,6 +208,7 @@ def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> 
     assert [answer.request_id for answer in found] == ["next"]
 
 
+@pytest.mark.slow
 def test_more_seeded_prompts_than_a_step_has_room_for_are_all_answered(engine: VllmEngine) -> None:
     sampling = replace(SAMPLED, n=2)
     prompts = [[number + 100] * 60 for number in range(9)]  # vLLM reads 512 tokens per step

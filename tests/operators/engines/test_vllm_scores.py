@@ -85,6 +85,7 @@ def test_scores_equal_transformers(
     check_equal(scored, read_plainly(smollm2, mini_requests))
 
 
+@pytest.mark.slow
 def test_scores_another_order_gives_the_same_values(
     engine: VllmEngine, mini_requests: list[ScoreRequest]
 ) -> None:
@@ -128,6 +129,7 @@ def test_scores_another_order_of_the_real_file_gives_the_same_values(
         assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_scores_text_that_lies_in_the_cache_is_the_same(engine: VllmEngine) -> None:
     # Rows of cached tokens hold what was in that memory before.
     ids = [(37 * i) % 4000 + 100 for i in range(200)]

@@ -102,6 +102,7 @@ def test_maximum_has_less_of_the_winners_curse() -> None:
     assert abs(np.mean(found)) < np.mean(naive)
 
 
+@pytest.mark.slow
 def test_template_chosen_is_what_the_choice_gives_for_facts_without_a_part_in_it() -> None:
     found = coverage(small(), 0.3, n_samples=40).filter(metric="template_chosen")
     ((covered, bias),) = found.select("covered", "bias_in_sd").rows()

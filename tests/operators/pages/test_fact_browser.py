@@ -143,6 +143,7 @@ def test_encoded_fact_that_a_setting_was_not_asked_is_null_there() -> None:
     assert [answers[1] is None for *_, answers in content["facts"]] == [False, True]
 
 
+@pytest.mark.slow
 def test_encoded_full_myriadlama_keeps_every_fact() -> None:
     facts = facts_of(FULL_SIZE["pairs"], FULL_SIZE["relations"])
     said = [

@@ -130,6 +130,7 @@ def test_expand_calibration_ranks_every_query_once() -> None:
     assert not texts(facts(), FewShot(2), seed=1)["calibration_rank"].equals(ranks)
 
 
+@pytest.mark.slow
 def test_expand_every_training_query_is_drawn_as_often() -> None:
     shown = Counter[str]()
     for seed in range(300):

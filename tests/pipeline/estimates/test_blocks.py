@@ -82,6 +82,7 @@ def test_blocks_of_a_budget_are_handed_out_one_after_the_other(small_settings: S
     assert set(order) == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_answers", "block", "n_asked"), [(20, 1, 18), (40, 2, 34)])
 def test_blocks_that_are_answered_are_the_estimate_of_a_smaller_budget(
     begun: Callable[[int], Plan],

@@ -186,6 +186,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", OTHERS)
 def test_estimate_of_queries_then_all_is_the_full_run(
     benchmark: str,
@@ -305,6 +306,7 @@ def test_target_asks_more_until_the_interval_is_as_narrow(
     assert set(engine.asked.values()) == {1}
 
 
+@pytest.mark.slow
 def test_target_that_takes_all_prompts_ends_with_the_exact_number(
     small_settings: Settings, engine: Counting
 ) -> None:

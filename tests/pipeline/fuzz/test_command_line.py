@@ -126,6 +126,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.save("llama", tmp_path_factory.mktemp("tiny") / "mine")
 
 
+@pytest.mark.slow
 @fuzz
 @given(data=st.data(), name=st.sampled_from(FILES), verb=st.sampled_from(["plan", "model"]))
 def test_any_model_folder_ends_in_a_result_or_a_sentence(
@@ -158,6 +159,7 @@ OWN = [
 ]
 
 
+@pytest.mark.slow
 @fuzz
 @given(data=st.data(), path=st.sampled_from(sorted(OWN)), renamed=st.booleans())
 def test_any_own_folder_ends_in_a_result_or_a_sentence(

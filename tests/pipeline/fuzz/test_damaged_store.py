@@ -106,6 +106,7 @@ def harmed(draw: st.DrawFn, *, sound: bool) -> str:
             return f"{path}: {way}"
 
 
+@pytest.mark.slow
 @fuzz
 @given(data=st.data())
 @pytest.mark.parametrize("verbs", GROUPS)

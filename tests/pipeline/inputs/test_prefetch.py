@@ -192,6 +192,7 @@ def test_prefetch_list_of_models_brings_each(hub: Hub) -> None:
         next(lines)
 
 
+@pytest.mark.slow
 def test_prefetch_stopped_keeps_whole_files_and_writes_its_token_nowhere(
     hub: Hub, tmp_path: Path
 ) -> None:

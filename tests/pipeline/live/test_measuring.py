@@ -119,6 +119,7 @@ def test_nothing_is_measured_again_where_nothing_was_added(
     assert len(measured) == 1
 
 
+@pytest.mark.slow
 def test_settings_of_other_relations_are_not_compared(
     small_settings: Settings, measured: list[list[PastBranch]]
 ) -> None:

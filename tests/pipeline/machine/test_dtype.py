@@ -210,6 +210,7 @@ def test_model_dtype_unknown_is_refused() -> None:
         load(["model.dtype=half"])
 
 
+@pytest.mark.slow
 def test_conf_decoders_leave_the_type_to_the_hardware() -> None:
     from factsweep.pipeline.config.folders import files
 

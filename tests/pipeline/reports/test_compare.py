@@ -127,6 +127,7 @@ def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
     assert re.search(naming("0 prompts of the first", "36 of the second"), found.paired)
 
 
+@pytest.mark.slow
 def test_compared_ids_of_other_words_are_not_paired(
     results: Path, given: Comparison, add: Add, small_rows: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_compared_ids_of_other_words_are_not_paired(
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (63, 9, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "asked", "unit"),
     [

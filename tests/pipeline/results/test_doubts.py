@@ -99,6 +99,7 @@ def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
     assert any(said in line for line in report([run.name], run.results, f"{run.results}/report"))
 
 
+@pytest.mark.slow
 def test_page_of_a_model_that_thinks_shows_each_thought_beside_its_prompt(
     small_settings: Settings, tmp_path: Path
 ) -> None:

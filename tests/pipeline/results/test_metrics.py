@@ -97,6 +97,7 @@ def test_results_of_another_run_are_named(
     assert any("other" in each and finished.run.name in each for each in caplog.messages)
 
 
+@pytest.mark.slow
 def test_artifacts_are_found_from_any_folder(
     compute_here: Callable[..., Plan],
     small: list[str],
@@ -141,6 +142,7 @@ def test_copy_of_results_is_verified_itself(written: Path, finished: Plan) -> No
     assert main(["verify", finished.run.name, f"results={finished.run.results}"]) == 0
 
 
+@pytest.mark.slow
 def test_record_of_another_shape_is_one_sentence(
     written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:

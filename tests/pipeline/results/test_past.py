@@ -125,6 +125,7 @@ def test_report_seeds_of_a_setting_are_one_row(
     assert note in (folder / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_other(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +144,7 @@ def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_oth
     assert headline.select("setting", "variant").is_unique().all()
 
 
+@pytest.mark.slow
 def test_report_same_seed_twice_is_no_second_seed(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +157,7 @@ def test_report_same_seed_twice_is_no_second_seed(
     assert "over the seeds" not in printed
 
 
+@pytest.mark.slow
 def test_report_other_facts_have_tables_of_their_own(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:

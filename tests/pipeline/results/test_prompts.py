@@ -213,6 +213,7 @@ def batch_output(path: Path, text: str = " Paris", **changed: Any) -> None:
     path.with_name("output.jsonl").write_text("\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("model.chat_template=true",), CHAT])
 def test_batch_answers_give_the_numbers_of_the_same_answers(
     how: tuple[str, ...], small_settings: Settings, tmp_path: Path

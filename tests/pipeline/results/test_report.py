@@ -103,6 +103,7 @@ def spied(monkeypatch: pytest.MonkeyPatch, name: str) -> list[object]:
     return made
 
 
+@pytest.mark.slow
 def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     small_settings: Settings, compute_here: Compute
 ) -> None:
@@ -118,6 +119,7 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     assert there < first
 
 
+@pytest.mark.slow
 def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     small_settings: Settings, compute_here: Compute
 ) -> None:

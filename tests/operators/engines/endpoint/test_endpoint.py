@@ -217,6 +217,7 @@ def test_endpoint_max_tokens_has_the_name_that_a_server_takes() -> None:
     assert isinstance(answer, Answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trouble",
     [

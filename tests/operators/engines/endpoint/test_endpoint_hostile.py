@@ -107,6 +107,7 @@ class Hostile:
         return said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_endpoint_hostile_server_every_prompt_is_answered_or_explained_once(seed: int) -> None:

@@ -36,6 +36,7 @@ def drawn(rng: np.random.Generator, shares: list[float]) -> pl.DataFrame:
     return terms((np.array(shares)[:, None] > hardness + noise).astype(float))
 
 
+@pytest.mark.slow
 def test_band_holds_for_all_runs_at_once_and_ranks_are_rarely_wrong() -> None:
     rng = np.random.default_rng(7)
     shares = [0.3, 0.5, 0.5, 0.8]

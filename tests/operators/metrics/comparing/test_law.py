@@ -19,6 +19,7 @@ def planted(values: list[float], n_facts: int, seed: int) -> pl.DataFrame:
     return pl.DataFrame(rows, names, orient="row")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "true", "curve"),
     [

@@ -148,6 +148,7 @@ def test_mcnemar_is_that_of_statsmodels(gained: int, lost: int) -> None:
     assert mcnemar(gained, lost).exact == pytest.approx(theirs)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     theirs = multitest.multipletests(p_values, method="holm")[1]

@@ -69,6 +69,7 @@ def test_estimate_of_normal_rounds_is_as_wide_as_students(degrees: int) -> None:
     assert low == pytest.approx(-stats.t.ppf(0.975, degrees), rel=0.02)
 
 
+@pytest.mark.slow
 def test_bootstrap_intervals_of_ten_pairs_per_relation_cover_the_known_mean() -> None:
     known = 0.4 / 1.2
     shares = np.random.default_rng(5).beta(0.4, 0.8, (600, 80))

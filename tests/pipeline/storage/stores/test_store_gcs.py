@@ -80,6 +80,7 @@ def test_lease_on_gcs_is_taken_over_and_its_holder_is_told(
     assert store.names("writers") == []
 
 
+@pytest.mark.slow
 def test_run_on_gcs_is_whole_and_verified(server: str, small_settings: Settings) -> None:
     few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_shard=99")
     quick = ("metrics.n_draws=20", "metrics.n_rounds=20")

@@ -269,6 +269,7 @@ def test_failed_upload_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPat
     assert s3_client.REFUSED.times == refused + 2
 
 
+@pytest.mark.slow
 def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
     bucket: str, small_settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:
