@@ -58,7 +58,7 @@ def test_outputs_are_what_cells_print_and_what_they_end_with() -> None:
     assert second == []
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # its run is that of test_end_to_end.py, and its calls are in test_api.py
 @pytest.mark.engine
 @pytest.mark.timeout(900)
 def test_notebook_gives_the_outputs_that_it_shows(tmp_path: Path) -> None:

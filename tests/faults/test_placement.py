@@ -169,6 +169,7 @@ class Holder:
         return True
 
 
+@pytest.mark.chaos  # as test_slurm_for_real.py
 def test_doctor_looks_at_every_node(
     two_nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

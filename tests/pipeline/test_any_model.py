@@ -153,6 +153,7 @@ def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> 
     assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()
 
 
+@pytest.mark.chaos  # as an engine that never loads, in tests/faults
 @pytest.mark.engine
 def test_decoder_that_vllm_cannot_serve_ends_in_one_sentence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

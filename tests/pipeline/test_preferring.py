@@ -352,7 +352,7 @@ def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
     assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # test_preferred_by_hand.py has it of the same model
 def test_optimal_distractors_of_a_real_model_are_the_hardest(
     settings: Settings, smollm2: Weights, compute_here: Compute
 ) -> None:

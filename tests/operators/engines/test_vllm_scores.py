@@ -95,7 +95,7 @@ def test_scores_another_order_gives_the_same_values(
         assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_scores_of_the_real_file_have_an_entity_within_the_text(
     requests: list[ScoreRequest], scored: dict[str, Scored]
 ) -> None:
@@ -118,7 +118,7 @@ def test_scores_equal_transformers_on_the_real_file(
     check_equal(scored, read_plainly(smollm2, requests))
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_scores_another_order_of_the_real_file_gives_the_same_values(
     engine: VllmEngine, requests: list[ScoreRequest], scored: dict[str, Scored]
 ) -> None:
