@@ -26,6 +26,7 @@ def test_real_facts_hold_46_relations_of_1000_triples(real: Facts) -> None:
     assert found["unique_triples"] == 46_000
 
 
+@pytest.mark.slow
 def test_real_facts_expand_to_names_times_templates(real: Facts, prompts: pl.DataFrame) -> None:
     assert prompts.height == counts(real)["prompts"] > 100_000
     assert prompts.height == 10 * real.pairs["subjects"].list.len().sum()

@@ -63,7 +63,7 @@ def tokenizer(texts: list[str], vocabulary: int = 2500) -> Any:
     )
 
 
-def train(facts: Facts, *, n_steps: int = 300, batch: int = 32, seed: int = 0) -> TinyBert:
+def train(facts: Facts, *, n_steps: int = 150, batch: int = 16, seed: int = 0) -> TinyBert:
     """Teach a new model to fill in the labels that are one token, on half of the sentences."""
     with one_thread():
         return _train(facts, n_steps, batch, seed)

@@ -134,6 +134,7 @@ def test_controlled_mean_of_all_prompts_is_theirs_exactly() -> None:
     assert value == pytest.approx(truth(small(), n_draws=10)["acc_at_1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1])
 def test_useless_control_costs_next_to_nothing(share: float) -> None:
     values = []

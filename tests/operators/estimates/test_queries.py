@@ -132,6 +132,7 @@ def others_hold_these(rows: pl.DataFrame) -> bool:
     return bool(rows.select(inside).to_series().all())
 
 
+@pytest.mark.slow
 def test_kamel_estimates_of_samples_cover_the_full_run() -> None:
     asked = queries(12, 40)
     answers = said(asked)

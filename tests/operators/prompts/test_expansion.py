@@ -104,6 +104,7 @@ def tables(facts: Facts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     return facts.relations, facts.templates, facts.pairs
 
 
+@pytest.mark.slow
 @each_setting
 def test_expand_other_seed_draws_others(mini: Facts, setting: Setting) -> None:
     one, other = expanded(mini, setting, seed=0), expanded(mini, setting, seed=1)

@@ -128,6 +128,7 @@ def test_page_of_a_budget_that_goes_on_is_marked_and_leads_to_its_estimates(
     assert "estimates.html" in (folder / page.NAME).read_text()
 
 
+@pytest.mark.slow
 def test_watch_shows_the_main_number_as_it_narrows(
     begun: Callable[[int], Plan],
     monkeypatch: pytest.MonkeyPatch,

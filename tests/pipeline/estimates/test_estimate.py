@@ -285,6 +285,7 @@ def test_control_that_says_nothing_of_the_prompts_is_refused(
         estimate(earlier("control=one", given))
 
 
+@pytest.mark.slow
 def test_target_asks_more_until_the_interval_is_as_narrow(
     small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
 ) -> None:

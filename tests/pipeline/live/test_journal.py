@@ -56,6 +56,7 @@ def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) ->
     assert not any(type(each).__module__ == journal.__name__ for each in logs.LOG.handlers)
 
 
+@pytest.mark.slow
 def test_journal_finished_run_again_begins_nothing(small_settings: Settings) -> None:
     settings = small_settings()
     for _ in range(2):

@@ -64,6 +64,7 @@ def add(add_to: Add, results: Path) -> Add:
     return partial(add_to, results)
 
 
+@pytest.mark.slow
 def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
     found = past.branches(str(results))
     assert sorted(each.setting for each in found) == SETTINGS

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -130,6 +131,7 @@ def test_blocks_up_to_each_are_the_prompts_of_a_smaller_budget(
 GROUPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(groups=GROUPS, seed=st.integers(0, 5))
 def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
     groups: list[list[int]], seed: int
