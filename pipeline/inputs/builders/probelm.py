@@ -106,7 +106,9 @@ def _relations(path: Path) -> Mapping[str, Relation]:
         .with_row_index("row")
         .with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
     )
-    found = found.with_columns(limit=pl.col("given").cast(pl.Int64, strict=False))
+    nested = found.schema["given"].is_nested()  # a list in a JSONL file
+    number = pl.lit(None) if nested else pl.col("given")
+    found = found.with_columns(limit=number.cast(pl.Int64, strict=False))
     refuse(found, dict(_problems()), found.columns, str(path))
     if found.is_empty():
         raise InputError(f"{path} has no row; write one for each relation of the set.")

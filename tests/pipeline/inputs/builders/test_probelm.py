@@ -1,5 +1,7 @@
 """build probelm: two snapshots become a set that the catalog reads and verifies."""
 
+import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +13,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.differences import differences
+from tests.messages import naming
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
 PETS = ["cat", "dog", "rabbit", "goldfish"]
@@ -113,6 +116,16 @@ def test_build_bad_relation_is_named(
     assert "relations.csv" in error
     assert sentence in error
     assert not sources["out"].exists()
+
+
+@pytest.mark.parametrize("limit", [[], [4], {"most": 4}])
+def test_build_limit_that_is_no_single_value_is_named(
+    sources: dict[str, Path], capsys: pytest.CaptureFixture[str], limit: object
+) -> None:
+    sources["relations"] = sources["relations"].with_suffix(".jsonl")
+    sources["relations"].write_text(json.dumps({**RELATION, "max_answers": limit}))
+    assert build(sources) == 2
+    assert re.search(naming("relations.jsonl", "row 0", "max_answers"), capsys.readouterr().err)
 
 
 def test_build_without_a_relation_is_refused(
