@@ -51,6 +51,7 @@ def read(path: Path, language: str) -> FactTable:
         if name in facts.columns:
             _check_aliases(facts[name], path)
     texts = [each for each in (*NEEDED, *_MORE) if each in facts.columns and each not in ALIASES]
+    _check_single(facts.select(texts), path)
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
     _check_popularity(facts, path)
     facts = _in_languages(facts, language)
@@ -125,6 +126,16 @@ def _in_languages(facts: pl.DataFrame, default: str) -> pl.DataFrame:
     given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     language = given.str.to_lowercase().replace("", None).fill_null(default.lower())
     return facts.with_columns(language=language)
+
+
+def _check_single(facts: pl.DataFrame, path: Path) -> None:
+    for column in facts:
+        if column.dtype.is_nested():  # as JSONL and Parquet may have it
+            row = int(column.is_not_null().arg_max() or 0)
+            found = column.slice(row, 1).to_list()[0]
+            raise InputError(
+                f"{path}, row {row} (counted from 0): {column.name} is {found}; write one value."
+            )
 
 
 def _check_popularity(facts: pl.DataFrame, path: Path) -> None:

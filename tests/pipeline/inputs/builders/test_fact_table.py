@@ -1,5 +1,6 @@
 """Tables of facts as people have them: other columns, separators, encodings, languages."""
 
+import json
 import re
 from pathlib import Path
 
@@ -87,6 +88,16 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, subtests: pytest
         path.write_bytes(content)
         with subtests.test(named=named), pytest.raises(FactsweepError, match=naming(*named)):
             fact_table.read(path, "en")
+
+
+def test_a_value_that_is_a_list_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    path = tmp_path / "mine.jsonl"
+    fact = {"relation": "capital", "subject": "Peru", "object": "Lima"}
+    for column in ("subject", "popularity", "date", "language"):
+        with subtests.test(column):
+            path.write_text(json.dumps({**fact, column: ["x"]}))
+            with pytest.raises(FactsweepError, match=naming(path, "row 0", column, "['x']")):
+                fact_table.read(path, "en")
 
 
 def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
