@@ -222,6 +222,7 @@ def test_encoder_is_not_asked_for_sets_of_answers(encoder_settings: Settings) ->
         encoder_settings("kamel", "benchmark=kamel-mini")
 
 
+@pytest.mark.slow
 def test_partial_page_of_an_encoder_lacks_relations_without_priors(
     done: Plan, tmp_path: Path
 ) -> None:

@@ -340,14 +340,9 @@ def test_what_is_damaged_again_and_again_ends_the_run(
         measured(plan.run, spoil)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "hundred",
-    [
-        pytest.param(n, marks=() if n == 0 else pytest.mark.slow)
-        for n in range(1 + -(-MUTATIONS // 100))
-    ],
-)
+@pytest.mark.parametrize("hundred", range(1 + -(-MUTATIONS // 100)))
 def test_any_mutation_gives_the_right_numbers_or_a_sentence(
     sound: Path,
     two_runs: dict[str, list[str]],

@@ -134,6 +134,7 @@ def test_run_too_many_failed_prompts_writes_results_and_says_so(
     assert (Path(settings.results) / settings.name / "metrics.parquet").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_run_few_failed_prompts_are_allowed(
     small_settings: Settings, compute_here: Compute

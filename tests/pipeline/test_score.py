@@ -106,6 +106,7 @@ def test_score_prompt_with_an_answer_of_its_own_counts_once(
     assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (asked, 0)
 
 
+@pytest.mark.slow
 def test_score_other_answers_replace_nothing(answers: pl.DataFrame, scored: Scored) -> None:
     first = scored(answers)
     wrong = scored(answers.with_columns(text=pl.lit("nothing of the kind")))

@@ -94,6 +94,7 @@ def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Refer
         assert astuple(completion)[:4] == pytest.approx(expected[:4], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_read_behind_it(
     engine: VllmEngine,
     reference: Callable[..., Reference],

@@ -124,6 +124,7 @@ def test_same_as_zero_shot_is_the_first_prompt_of_the_text(
         first.setdefault(text, prompt_id)
 
 
+@pytest.mark.slow
 @each_setting
 @given(data=st.data())
 def test_same_as_any_setting_names_an_earlier_prompt_of_equal_text(

@@ -95,6 +95,7 @@ def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> No
     assert (found.asked["samples"], found.left["samples"]) == (8, 8 * 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
 def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
     small_settings: Settings, compute_here: Compute, overrides: list[str]

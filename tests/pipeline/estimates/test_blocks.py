@@ -110,6 +110,7 @@ def test_blocks_before_the_first_is_answered_are_nothing(begun: Callable[[int], 
     assert not found.files
 
 
+@pytest.mark.slow
 def test_page_of_a_budget_that_goes_on_is_marked_and_leads_to_its_estimates(
     begun: Callable[[int], Plan],
 ) -> None:

@@ -63,6 +63,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return engine
 
 
+@pytest.mark.slow
 def test_estimate_then_more_then_all_asks_no_prompt_twice(
     small_settings: Settings, compute_here: Compute, engine: Counting
 ) -> None:

@@ -70,6 +70,7 @@ def test_report_record_holds_no_secret(results: Path) -> None:
         assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_report_is_written_again_only_if_it_would_be_another(
     done: Plan, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
