@@ -21,12 +21,15 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 def test_prompt_that_kills_engines_becomes_an_error_row(
     calm: Sweep, running_ray: str, tmp_path: Path
 ) -> None:
-    """The run fails, since there may be none, and there are results nevertheless."""
+    """With too many of them the run fails, and there are results nevertheless."""
     poison = calm.answered()[37]
-    given = (*SMALL, running_ray, "cluster.max_deaths=2", "decoding.max_failed_share=0")
-    done = Sweep(tmp_path, given, poison=poison).finish()
+    none, half = (f"decoding.max_failed_share={share}" for share in (0.0, 0.5))
+    given = (*SMALL, running_ray, "cluster.max_deaths=2")
+    done = Sweep(tmp_path, (*given, none), poison=poison).finish()
     assert done.returncode == 1
     assert "1 of" in done.stderr
+    done = Sweep(tmp_path, (*given, half), poison=poison).finish()
+    assert done.returncode == 0, done.stderr
     errors = pl.concat(map(pl.read_parquet, tmp_path.glob("artifacts/generations/*/errors/*")))
     assert errors.select("prompt_id", "reason").rows() == [(poison, "engine_died")]
     metrics = pl.read_parquet(tmp_path / "results/sweep/metrics.parquet")

@@ -33,7 +33,7 @@ from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
 STAGES = ("facts", "prompts", "admitted", "generations", "canary", "samples", "matched", "metrics")
-MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "0"))  # `make chaos`: 1,000
+MUTATIONS = int(os.environ.get("FACTSWEEP_MUTATIONS", "40"))  # `make chaos`: 1,000
 VERBS = {
     "report": ["report"],
     "compare": ["compare", "one", "two", "min_facts=5", "n_rounds=10"],

@@ -129,6 +129,7 @@ def slices(groups: list[Group]) -> dict[str | None, list[Group]]:
     return found
 
 
+@pytest.mark.many
 @given(given_groups())
 @settings(phases=WITHOUT_SHRINKING, max_examples=FEW)
 def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> None:
@@ -147,6 +148,7 @@ def test_probelm_numbers_are_those_of_the_naive_scorer(groups: list[Group]) -> N
         assert row["value"] == (pytest.approx(mean(values)) if values else None)
 
 
+@pytest.mark.many
 @given(given_groups())
 @settings(phases=WITHOUT_SHRINKING, max_examples=FEW)
 def test_probelm_plausibility_is_the_mean_of_the_nine(groups: list[Group]) -> None:
