@@ -17,6 +17,7 @@ from typing import NamedTuple
 import boto3
 import pytest
 
+_MOTO = Path(__file__).with_name("moto_server.py")
 _START_S = 60
 
 
@@ -28,10 +29,9 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(log: Path, *module: str) -> Iterator[Server]:
-    """A server that notes its requests in `log`; another `module` may be run with its arguments."""
-    given = module or ("moto.server", "-H", "127.0.0.1", "-p", "0")
-    command = [sys.executable, "-m", *given]
+def serving(log: Path, *other: str) -> Iterator[Server]:
+    """A server that notes its requests in `log`; `busy` or `google`: see tests/moto_server.py."""
+    command = [sys.executable, "-P", str(_MOTO), *other]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
         try:
             end = time.monotonic() + _START_S

@@ -34,7 +34,7 @@ def test_five_models_of_which_two_are_killed_answer_every_prompt_once(
 
     Of S3 every eighth request is refused as too much: it is asked again, and the sweeps count it.
     """
-    with serving(tmp_path / "s3.log", "tests.throttled_s3_server") as server:
+    with serving(tmp_path / "s3.log", "busy") as server:
         store = str(tmp_path / "artifacts")
         if place != "folder":  # its URL has all that the nodes of a Ray that runs already need
             bucket(server.url, monkeypatch)

@@ -1,4 +1,4 @@
-"""The store on Google's XML protocol: tests/gcs_server.py, on this machine."""
+"""The store on Google's XML protocol: tests/moto_server.py, on this machine."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Settings = Callable[..., Run]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("gcs") / "log", "tests.gcs_server") as serves:
+    with serving(tmp_path_factory.mktemp("gcs") / "log", "google") as serves:
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
         client = boto3.client("s3", endpoint_url=serves.url, region_name="us-east-1", **keys)
         client.create_bucket(Bucket="sweeps")
