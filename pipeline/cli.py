@@ -5,6 +5,7 @@ So nothing that takes time is imported here before `command` is there to expect 
 
 # PYTHON_ARGCOMPLETE_OK
 import atexit
+import gc
 import itertools
 import signal
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import NoReturn
 from factsweep.pipeline.machine.ending import end
 
 _STOPPED = 130
+_GARBAGE = 50_000  # objects between two looks for it: what is imported are many, and none is
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
 _CALLED_BACK = "polars"  # its Rust calls Python, and swallows what is raised there
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command() -> NoReturn:
     """The command line of this process; ends the process with the exit code."""
+    gc.set_threshold(_GARBAGE)
     try:
         # Under nohup and the like it is ignored, and stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
