@@ -19,10 +19,9 @@ NIGHTLY ?= demo
 RUN ?= $(MODEL)-$(BENCHMARK)
 sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
 
-# What loads the same weights, or the same Ray, is in one process; the rest, by module, fill the others. Fast tests
-# wait for a Ray or a server now and then, and are shared by three; the others fill two cores by what they start.
-PYTEST := $(BIN)/pytest -n 2 --no-loadscope-reorder
-QUICKLY := $(BIN)/pytest -n 3 --no-loadscope-reorder
+# What loads the same weights, or the same Ray, is in one process; the rest, by module, fill the others. Fast tests wait
+# for a Ray or a server now and then, and are shared by three; the others, by two, fill two cores by what they start.
+PYTEST := $(BIN)/pytest --no-loadscope-reorder
 FAST := not slow and not faults and not browser and not chaos
 # A CPU without AVX-512, and one without AVX2: other kernels add in another order, and `auto` is float32.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell
@@ -46,25 +45,25 @@ demo: setup  ## Run the whole pipeline on the mini data sets: no GPU, account or
 
 test: setup  ## Run the checks, the examples in docstrings and the fast tests
 	@$(MAKE) --no-print-directory --output-sync --jobs=2 check doctest
-	@$(QUICKLY) -m "$(FAST)"
+	@$(PYTEST) -n 3 -m "$(FAST)"
 
 quick: setup  ## Run the checks, and the fast tests of what was changed: [SINCE=HEAD]
 	@$(BIN)/mypy & types=$$!; \
 	$(BIN)/ruff format --check . && $(BIN)/ruff check -q . && $(BIN)/lint-imports >/dev/null || { kill $$types; exit 1; }; \
 	tests=$$($(BIN)/python tests/changed.py $(SINCE)); \
-	if test -n "$$tests"; then $(QUICKLY) -q -m "$(FAST)" $$tests || test $$? = 5; fi && wait $$types
+	if test -n "$$tests"; then $(PYTEST) -n 3 -q -m "$(FAST)" $$tests || test $$? = 5; fi && wait $$types
 
 doctest: setup  ## Run the examples in docstrings
 	@$(BIN)/pytest -q --doctest-modules factsweep/operators factsweep/pipeline
 
 test-rest: setup  ## Run all other tests: sweeps, faults, a browser, laws on many examples
-	@$(PYTEST) -m "(slow or faults or browser or many) and not chaos" --hypothesis-profile=many --durations=25
+	@$(PYTEST) -n 2 -m "(slow or faults or browser or many) and not chaos" --hypothesis-profile=many --durations=25
 
 test-narrow: setup  ## Run the fast tests of numbers and engines as on CPUs without AVX-512, and without AVX2
 	@# On a CPU without AVX-512, `make test` has just run them so.
-	@if grep -qm1 avx512f /proc/cpuinfo; then $(AVX2) $(QUICKLY) -q -m "$(FAST)" $(NUMBERS); fi
+	@if grep -qm1 avx512f /proc/cpuinfo; then $(AVX2) $(PYTEST) -n 3 -q -m "$(FAST)" $(NUMBERS); fi
 	@# vLLM needs AVX2: what torch compiles for it does not compile without.
-	@$(OLDER) $(QUICKLY) -q -m "$(FAST)" --ignore-glob='*vllm*' $(KERNELS)
+	@$(OLDER) $(PYTEST) -n 3 -q -m "$(FAST)" --ignore-glob='*vllm*' $(KERNELS)
 
 test-all: test test-narrow test-rest  ## Run everything that continuous integration runs
 
@@ -102,7 +101,7 @@ nightly: setup  ## Run a nightly of conf/nightly/ and compare it with its baseli
 chaos: setup  ## What CI has no time for: KILLS deaths, pauses and wrong clocks, 1,000 harmed files, each harm in each place
 	@FACTSWEEP_KILLS=$(KILLS) $(BIN)/pytest tests/faults/test_kills.py
 	@FACTSWEEP_MUTATIONS=1000 $(BIN)/pytest tests/pipeline/test_reads.py -k mutation
-	@$(PYTEST) -m chaos
+	@$(PYTEST) -n 2 -m chaos --ignore=tests/faults/test_kills.py
 
 bench: setup  ## Measure speed and memory: every script in benchmarks/
 	@failed=; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do \
