@@ -1,21 +1,12 @@
 """What the fault tests share."""
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 from filelock import FileLock
-from ray._private.services import get_node_ip_address
 
-from tests.faults.sweep import ON_GPUS, SMALL, STARTED, Sweep, kill
+from tests.faults import head
+from tests.faults.sweep import ON_GPUS, SMALL, STARTED, Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -63,32 +54,5 @@ def running_ray(_running_ray: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def _running_ray() -> Iterator[str]:
-    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets are short
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = [
-        *("--head", "--block", f"--port={port}"),
-        *("--num-cpus=16", "--include-dashboard=false", f"--temp-dir={folder}"),
-        *("--min-worker-port=0", "--max-worker-port=0"),
-    ]
-    with (folder / "log").open("w") as log:
-        head = subprocess.Popen(
-            [Path(sys.executable).with_name("ray"), "start", *options],
-            # As of a Ray that the driver starts.
-            env={**os.environ, "RAY_worker_niceness": "0", "RAY_AUTH_MODE": "disabled"},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    end = time.monotonic() + 600
-    while "--block" not in (folder / "log").read_text():  # its last words before it waits
-        assert head.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    yield f"cluster.address={get_node_ip_address()}:{port}"
-    for each in psutil.Process(head.pid).children(recursive=True):
-        kill(each)
-    head.kill()
-    head.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    with head.running(lambda *_: ["--num-cpus=16"]) as found:
+        yield f"cluster.address={found.address}"

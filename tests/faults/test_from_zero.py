@@ -5,22 +5,15 @@ machine, with GPUs that are only claimed. The engine is fake: see sweep.py.
 """
 
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from ray._private.services import get_node_ip_address
 
-from tests.faults.sweep import SMALL, Sweep, kill
+from tests.faults.head import Head, running
+from tests.faults.sweep import SMALL, Sweep
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 MOST = 3
@@ -54,8 +47,6 @@ VARIABLES = {
     "RAY_enable_autoscaler_v2": "1",
     "RAY_CLOUD_INSTANCE_ID": HEAD,
     "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD,
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_worker_niceness": "0",  # the two cores are everybody's
     "AUTOSCALER_UPDATE_INTERVAL_S": "1",
 }
 
@@ -63,27 +54,9 @@ VARIABLES = {
 class Growing:
     """A head with an autoscaler beside it."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("", 0))
-            port = free.getsockname()[1]
-        self.address = f"{get_node_ip_address()}:{port}"
-        self._log = folder / "ray/session_latest/logs/monitor.log"
-        provider = {**CONFIG["provider"], "gcs_address": self.address}  # type: ignore[dict-item]
-        (folder / "config.json").write_text(json.dumps({**CONFIG, "provider": provider}))
-        options = [
-            *("--head", "--block", f"--port={port}", f"--temp-dir={folder}/ray"),
-            *("--num-cpus=2", "--num-gpus=0", "--include-dashboard=false"),
-            *("--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=100000000"),
-            f"--autoscaling-config={folder}/config.json",
-        ]
-        self._process = subprocess.Popen(
-            [Path(sys.executable).with_name("ray"), "start", *options],
-            env={**os.environ, **VARIABLES},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    def __init__(self, head: Head) -> None:
+        self.address, self._process = head.address, head.process
+        self._log = head.folder / "ray/session_latest/logs/monitor.log"
 
     def became(self, kind: str = "replicas") -> list[str]:
         """What nodes of a kind became, one after the other, as the autoscaler says."""
@@ -97,21 +70,20 @@ class Growing:
             assert time.monotonic() < until
             time.sleep(0.2)
 
-    def end(self) -> None:
-        for each in psutil.Process(self._process.pid).children(recursive=True):
-            kill(each)
-        self._process.kill()
-        self._process.wait()
+
+def options(folder: Path, address: str) -> list[str]:
+    provider = {**CONFIG["provider"], "gcs_address": address}  # type: ignore[dict-item]
+    config = folder / "config.json"
+    config.write_text(json.dumps({**CONFIG, "provider": provider}))
+    sizes = ("--num-cpus=2", "--num-gpus=0", "--object-store-memory=100000000")
+    return [*sizes, f"--autoscaling-config={config}"]
 
 
 @pytest.fixture
 def growing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets are short
-    cluster = Growing(folder)
-    yield cluster
-    cluster.end()
-    shutil.rmtree(folder, ignore_errors=True)
+    with running(options, **VARIABLES) as head:
+        yield Growing(head)
 
 
 def test_workers_come_all_at_once_when_there_is_work_and_go_behind_it(
