@@ -15,7 +15,7 @@ from typing import NoReturn
 from factsweep.pipeline.machine.ending import end
 
 _STOPPED = 130
-_GARBAGE = 50_000  # objects between two looks for it: what is imported are many, and none is
+_COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
 _CALLED_BACK = "polars"  # its Rust calls Python, and swallows what is raised there
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command() -> NoReturn:
     """The command line of this process; ends the process with the exit code."""
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(_COLLECT_EVERY)
     try:
         # Under nohup and the like it is ignored, and stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

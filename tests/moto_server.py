@@ -1,7 +1,7 @@
 """moto's S3 on this machine, as it is, or as another: `moto_server.py [busy|google]`.
 
-A file is created once, as on S3, whoever asks beside: moto looks first whether it is there, and of
-eight clients on a busy machine two were told that they had created it.
+A file is created once, as on S3: moto looks whether it is there and puts it later, so that several
+clients that ask at once may each be told that they have created it.
 """
 
 import sys

@@ -43,7 +43,7 @@ from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.stores import s3_client
 
 _AT_ONCE = 2  # shards that an engine has: one that it answers, and one that waits or is published
-_GARBAGE = 50_000  # objects between two looks for it: what vLLM imports are millions, and none is
+_COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
 
 
@@ -193,7 +193,7 @@ class Decoder:
     def _load(self) -> tuple[Clocked, Any]:
         if self._hopeless is not None:
             raise self._hopeless
-        gc.set_threshold(_GARBAGE)
+        gc.set_threshold(_COLLECT_EVERY)
         with self._watchdog.on_guard(self._run.cluster.start_s):
             loaded = engine.load(self._run, *self._weights)
             tokenizer = models.tokenizer(self._weights[0])
