@@ -116,14 +116,13 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
         InputError: there is none and the overrides give one run alone, or a run cannot be.
     """
     names.check_run(name)
-    path = folders.files("study").get(name)
-    content = {"runs": []} if path is None else folders.content(path)
+    known = folders.files("study")
     given = {key: value for key, value in changes.items() if value is not None}
+    content = folders.content(known[name]) if name in known else {"runs": []}
     plan = build(Written, {**content, **given}, f"study {name}")
-    found = expanded(_latest([*plan.runs, *overrides]))
-    if path is None and len(found) == 1:
+    found = combined([*plan.runs, *overrides])
+    if name not in known and len(found) == 1:
         load(found[0].overrides)  # says which of them it cannot read
-        known = list(folders.files("study"))
         raise InputError(
             f"there is no study {name!r} in conf/study/, which has {', '.join(known)}, and one run "
             f"is no study; give several values, as in model=gpt2,gpt2-xl.{suggestion(name, known)}"
@@ -137,9 +136,32 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     return made
 
 
-def _latest(overrides: Sequence[str]) -> list[str]:
-    """Each key once, with the value that was given last, as Hydra takes them."""
-    return list({each.partition("=")[0]: each for each in overrides}.values())
+def combined(overrides: Sequence[str]) -> list[Expanded]:
+    """The runs that overrides give; of two values for one key the last one counts.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    return expanded(list({each.partition("=")[0]: each for each in overrides}.values()))
+
+
+def listed(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with those of conf/study/NAME.yaml where they say `study=NAME`.
+
+    Raises:
+        InputError: there is no such study.
+    """
+    known, found = folders.files("study"), list[str]()
+    for each in overrides:
+        key, _, name = each.partition("=")
+        if key == "study" and name not in known:
+            raise InputError(
+                f"there is no study {name!r} in conf/study/, which has {', '.join(known)}."
+                f"{suggestion(name, known)}"
+            )
+        is_study = key == "study"
+        found += build(Written, folders.content(known[name]), each).runs if is_study else [each]
+    return found
 
 
 def _members(name: str, found: Sequence[Expanded], axis: str | None) -> list[Member]:

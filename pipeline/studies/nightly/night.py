@@ -21,13 +21,11 @@ from factsweep.operators.names import check_run, folded
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.cluster import Cpus
-from factsweep.pipeline.config.compose import expanded
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.estimate import estimate
 from factsweep.pipeline.execution import asked
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.reports import compare_estimates
@@ -36,15 +34,16 @@ from factsweep.pipeline.reports.compare import settings as comparison_settings
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.pairs import Pair
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.run import run as compute
-from factsweep.pipeline.score import score
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
+from factsweep.pipeline.studies import study
+from factsweep.pipeline.studies.asking import ask
 from factsweep.pipeline.studies.nightly import baseline
 from factsweep.pipeline.studies.nightly.baseline import Baseline
+from factsweep.pipeline.studies.study import Member, Study, Written
 
 EXIT_CODES: dict[Outcome, int] = {
     "improvement": 0,
@@ -160,7 +159,8 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
     found: dict[str, Run] = {}
-    for each in (one for line in given.runs for one in expanded([*line, *overrides])):
+    lines = [[*study.listed(line), *overrides] for line in given.runs]
+    for each in (one for line in lines for one in study.combined(line)):
         run = load_run(each.overrides)
         measured = baseline.measured(run.model.name, run.benchmark.name)
         if measured in found:
@@ -207,8 +207,9 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     tonight = runs(name, overrides, day)
     results = tonight[0].results
     accepted = baseline.history(label(name), results)[-1:]
-    for run in tonight:
-        _measure(run, accepted)
+    asked_of = Study(name, Written(()), tuple(_members(tonight, accepted)))
+    if failed := ask(asked_of):
+        raise failed[0].error
     pairs = [_paired(run, accepted) for run in tonight]
     judged = [each for pair in pairs for each in _judged(pair, given, comparison)]
     outcomes = {each.outcome for each in judged}
@@ -226,22 +227,19 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     return found
 
 
-def _measure(run: Run, accepted: Sequence[Baseline]) -> None:
-    """Ask what a run asks; a part of its prompts with the baseline as its control."""
-    if run.budget is None:
-        measure = score if run.answers else compute
-        measure(run)
-    elif (against := _against(run, accepted)) is None:
-        estimate(run)
-    else:
-        before = baseline.settings(accepted[0], against, run.results)
-        estimate(_controlled(run, against, before))
+def _members(tonight: Sequence[Run], accepted: Sequence[Baseline]) -> Iterator[Member]:
+    """The runs of a night as those of a study, in the order given."""
+    for at, run in enumerate(tonight):
+        label = baseline.measured(run.model.name, run.benchmark.name)
+        yield Member(label, float(at), run.seed, _controlled(run, accepted), overrides=())
 
 
-def _controlled(run: Run, against: str, before: Mapping[str, PastBranch]) -> Run:
-    """The run with the baseline as its control, if that was asked the same prompts."""
-    if run.control is not None:
+def _controlled(run: Run, accepted: Sequence[Baseline]) -> Run:
+    """The run; with the baseline as control, if it asks a part of what that was asked."""
+    against = _against(run, accepted)
+    if run.budget is None or run.control is not None or against is None:
         return run
+    before = baseline.settings(accepted[0], against, run.results)
     known = {each.artifacts["prompts"].folder for each in before.values()}
     same = all(branch.prompts.folder in known for branch in planned(run).branches)
     return replace(run, control=against) if same else run

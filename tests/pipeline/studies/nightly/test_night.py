@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.run import Run
@@ -24,7 +24,9 @@ from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.reports.compare import compared, settings
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import facts
+from factsweep.pipeline.studies import asking
 from factsweep.pipeline.studies.nightly import night as nightly
+from factsweep.pipeline.studies.study import study
 from tests.messages import naming
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -300,10 +302,10 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # The stages without Ray: it is no part of what is asked here.
-    def here(run: Run) -> pl.DataFrame:
+    def here(run: Run, _others: object) -> pl.DataFrame:
         return report.write(compute_here(run), {"total": 0})
 
-    monkeypatch.setattr(nightly, "compute", here)
+    monkeypatch.setattr(asking, "compute", here)
     wide = {"smallest_difference": 0.3, "min_facts": 13}
     given = written(runs=[small], fresh=False, comparison=wide)
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
@@ -318,6 +320,36 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
     assert re.search(naming("noise floor", "0.0000"), printed)
     found = [len(list((tmp_path / "artifacts" / s).iterdir())) for s in ("generations", "canary")]
     assert found == [1, 2]
+
+
+def test_nightly_run_that_fails_ends_the_night_when_the_others_are_measured(
+    written: Nightly, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured = []
+
+    def compute(run: Run, _others: object) -> None:
+        measured.append(run.model.name)
+        if run.model.name == "second":  # a study begins with the last
+            raise DecodingError("second: no engine was ready.")
+
+    monkeypatch.setattr(asking, "compute", compute)
+    given = written(runs=[[*small, f"model.name={name}"] for name in ("first", "second")])
+    assert main(["nightly", given, f"results={tmp_path}/results"]) == DecodingError.exit_code
+    assert measured == ["second", "first"]
+    assert not list(tmp_path.glob("results/*/verdict.json"))
+
+
+def test_runs_those_of_a_study_are_runs_of_a_night(written: Nightly) -> None:
+    given = written(
+        runs=[["study=belief-2024", "benchmark.pairs_per_relation=6"], ["model=smollm2-135m"]]
+    )
+    found = nightly.runs(given, ["seed=3"], date(2026, 11, 1))
+    members = study("belief-2024", []).members
+    assert {each.model.name for each in found[:-1]} == {each.run.model.name for each in members}
+    assert {each.seed for each in found} == {3}
+    assert {each.benchmark.pairs_per_relation for each in found[:-1]} == {6}
+    with pytest.raises(InputError, match=naming("'belief'", "conf/study/", "belief-2024")):
+        nightly.runs(written(runs=[["study=belief"]]), [], date(2026, 11, 1))
 
 
 @pytest.mark.parametrize("name", choices("nightly"))

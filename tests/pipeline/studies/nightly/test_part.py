@@ -19,6 +19,7 @@ from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import facts
+from factsweep.pipeline.studies import asking
 from factsweep.pipeline.studies.nightly import night as nightly
 from tests.messages import naming
 from tests.pipeline.here import make_here
@@ -50,12 +51,12 @@ def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) 
     prompts = prompts.gather_every(3).vstack(prompts.gather_every(3, offset=1))
     engine = Knowing(dict(prompts.select("prompt_id", "label").iter_rows()))
 
-    def whole(run: Run) -> pl.DataFrame:
+    def whole(run: Run, _others: object) -> pl.DataFrame:
         plan = planned(run)
         make_here(plan, engine)
         return report.write(plan, {"total": 0})
 
-    monkeypatch.setattr(nightly, "compute", whole)
+    monkeypatch.setattr(asking, "compute", whole)
     monkeypatch.setattr(estimating, "compute", lambda plan, _measures: make_here(plan, engine))
     return engine
 
