@@ -1,9 +1,14 @@
 """The verb `launch`: a sweep, on the cluster that `cluster=` names."""
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from factsweep.pipeline.commands import doctor, run
 from factsweep.pipeline.commands.arguments import Parser
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.config.run import Run
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -29,27 +34,35 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _launch(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.execution.cluster import check_build
-    from factsweep.pipeline.launchers import LAUNCHERS, order
-    from factsweep.pipeline.machine import secrets
+    from factsweep.pipeline.launchers import order
 
     if asked.load and not asked.doctor:
         raise InputError("--load is a look of the doctor's: launch --doctor --load.")
     settings = load(asked.overrides)
-    launch = settings.cluster.launch
     verb = "doctor" if asked.doctor else "run"
-    if launch is None:
+    if settings.cluster.launch is None:
         if not asked.dry_run:
             return doctor.execute(asked) if asked.doctor else run.execute(asked)
         print(order.command(asked.overrides, verb))
         return 0
     order.check_no_credentials(settings)
-    launcher = LAUNCHERS[launch.kind]
     overrides = [*order.handed_on(settings, asked.overrides), *(["--load"] * asked.load)]
-    if launch.kind == "slurm" and not asked.dry_run:  # the nodes have this very installation
+    print(handed_over(settings, overrides, verb, dry_run=asked.dry_run))
+    return 0
+
+
+def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
+    """Submit a verb to the cluster of a run; returns what to do next, or else the job itself."""
+    from factsweep.pipeline.execution.cluster import check_build
+    from factsweep.pipeline.launchers import LAUNCHERS, order
+    from factsweep.pipeline.machine import secrets
+
+    launch = settings.cluster.launch
+    assert launch is not None
+    launcher = LAUNCHERS[launch.kind]
+    if launch.kind == "slurm" and not dry_run:  # the nodes have this very installation
         check_build(settings)
     text = launcher.rendered(settings, overrides, verb)
     # What is rendered may have the overrides in another form, in which no secret can be told.
     secrets.refuse(f"{order.command(overrides, verb)}\n{text}", "what would be submitted")
-    print(text.rstrip("\n") if asked.dry_run else launcher.submitted(launch, text))
-    return 0
+    return text.rstrip("\n") if dry_run else str(launcher.submitted(launch, text))

@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
@@ -54,6 +56,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     study.add_argument("--until", help=until)
     error = "with --until: the chance that any place is wrong; default: 0.05"
     study.add_argument("--error", type=float, help=error)
+    one = "with launch: all runs in one job, side by side on its GPUs, in place of one job for each"
+    study.flag("--one-job", one)
+    study.flag("--dry-run", "with launch: print the jobs, and submit nothing")
 
 
 def _study(asked: argparse.Namespace) -> int:
@@ -65,19 +70,46 @@ def _study(asked: argparse.Namespace) -> int:
     if len(asked.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
         known = listed(("run", *_VERBS, _REPORT))
         raise InputError(f"a study cannot {' '.join(asked.action)}; it can {known}.")
+    if action != "launch" and (asked.one_job or asked.dry_run):
+        raise InputError("--one-job and --dry-run say how a study is launched: study NAME launch.")
+    if asked.one_job:
+        return _one_job(found, asked)
     if action in _VERBS:
-        return _each(found, action)
+        return _each(found, action, ["--dry-run"] * asked.dry_run)
     return _measure(found, ask=action == "run")
 
 
-def _each(found: "Study", verb: str) -> int:
+def _one_job(found: "Study", asked: argparse.Namespace) -> int:
+    """Submit all runs of a study as one job."""
+    from factsweep.pipeline.commands.launch import handed_over
+    from factsweep.pipeline.execution.cluster import gpus_per_engine
+    from factsweep.pipeline.launchers import order
+
+    runs = [each.run for each in found.members]
+    run = replace(max(runs, key=gpus_per_engine), name=found.name)
+    launch = run.cluster.launch
+    if launch is None or launch.kind == "kuberay":
+        raise InputError("--one-job is for cluster=slurm and cluster=ray; leave it out.")
+    if launch.kind == "slurm" and launch.nodes is None:
+        raise InputError(
+            "--one-job needs the nodes that the job may have; give cluster.launch.nodes."
+        )
+    for each in runs:
+        order.check_no_credentials(each)
+    options = [f"--{name}={value}" for name in _FIELDS if (value := getattr(asked, name))]
+    overrides = [*asked.overrides, *options]
+    print(handed_over(run, overrides, f"study {found.name}", dry_run=asked.dry_run))
+    return 0
+
+
+def _each(found: "Study", verb: str, options: Sequence[str]) -> int:
     """Do what a verb does with each run; the exit code is the largest."""
     from factsweep.pipeline.commands.command_line import main
 
     codes = []
     for each in found.members:
         print(f"{each.run.name}:", flush=True)
-        codes.append(main([verb, *each.overrides]))
+        codes.append(main([verb, *each.overrides, *options]))
     return max(codes)
 
 

@@ -27,7 +27,16 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
     """
     folder = folders.own()
     own = [] if folder is None else ["--config-dir", str(folder)]
-    return shlex.join(["factsweep", verb, *own, *overrides])
+    return shlex.join(["factsweep", *verb.split(), *own, *overrides])
+
+
+def status(overrides: Sequence[str], verb: str) -> str:
+    """The command line that says how far that is.
+
+    >>> status(["model=gpt2,gpt2-xl"], "study sizes")
+    'factsweep study sizes status model=gpt2,gpt2-xl'
+    """
+    return command(overrides, f"{verb} status" if verb.startswith("study ") else "status")
 
 
 def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:

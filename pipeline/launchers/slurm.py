@@ -33,7 +33,7 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             path,
             *launch.setup,
             f"sweep() {{ exec {order.command(overrides, verb)}; }}",
-            f"status={shlex.quote(order.command(overrides, verb='status'))}",
+            f"status={shlex.quote(order.status(overrides, verb))}",
             f'logs="$PWD"/{shlex.quote(_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",
             f"metrics_port={launch.metrics_port or ''}",

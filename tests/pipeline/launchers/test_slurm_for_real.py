@@ -190,6 +190,33 @@ def test_doctor_looks_at_the_nodes_of_a_job(
     assert not (tmp_path / "results/looked/run.json").exists()
 
 
+@pytest.mark.chaos  # two minutes; the job above is a real one, too
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_study_of_two_models_is_one_job(
+    slurm: Path,
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
+    wait = ["cluster.launch.cpus_per_node=1", "cluster.launch.nodes=2"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    given = [*small, "model.name=one,two", "cluster=slurm", *sizes, *wait, *folders]
+    assert main(["study", "sizes", "launch", "--one-job", *given]) == 0
+    job = capsys.readouterr().out.split()[-1]
+    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
+    said = (tmp_path / f"factsweep-sizes-{job}.log").read_text()
+    assert state(job) == "COMPLETED", said
+    assert {each.parent.name for each in tmp_path.glob("results/sizes/*/run.json")} == {
+        "one",
+        "two",
+    }
+    assert (tmp_path / "results/sizes/report/index.html").exists()
+
+
 def queued(folder: Path, command: str, *options: str, user: int | None = None) -> str:
     """The number of a job on both nodes, as its user gives it to Slurm."""
     sizes = ["--nodes=2", "--ntasks-per-node=1", "--output=job-%j.log", "--parsable"]

@@ -1,5 +1,6 @@
 """A study of answers that were made here, so that what each run knows is known beforehand."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,6 +150,40 @@ def test_study_names_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
         study("mine", several, axis="date")
     with pytest.raises(InputError, match=naming("seed=0,1", "study")):
         composed(["seed=0,1"])
+
+
+def test_launch_of_all_runs_is_one_job_that_runs_the_study(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["study", "sizes", "model=gpt2,llama2-70b", "cluster.hardware=H100", "--axis", "size"]
+    stores = ["artifacts=s3://b/a", "results=s3://b/r"]
+    runs = ["model=gpt2,llama2-70b", "cluster.hardware=H100"]
+
+    def launched(*words: str) -> tuple[int, str]:
+        code = main([*given, "launch", *words, *stores])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    alike = " ".join([*runs, "cluster=slurm", "cluster.launch.nodes=2", *stores, "--axis=size"])
+    code, said = launched("--one-job", "--dry-run", "cluster=slurm", "cluster.launch.nodes=2")
+    assert code == 0
+    assert said.count("#SBATCH --nodes=2") == said.count("--job-name=factsweep-sizes\n") == 1
+    assert f"exec factsweep study sizes {alike};" in said
+    assert f"status='factsweep study sizes status {alike}'" in said
+    assert (
+        '"entrypoint": "factsweep study sizes '
+        in launched("--one-job", "--dry-run", "cluster=ray")[1]
+    )
+    each = launched("--dry-run", "cluster=slurm")[1]
+    assert each.count("#SBATCH --job-name=factsweep-sizes/") == 2
+    refused = {
+        ("--one-job", "cluster=slurm"): naming("--one-job", "cluster.launch.nodes"),
+        ("--one-job", "cluster=kuberay"): naming("--one-job", "cluster=slurm", "cluster=ray"),
+    }
+    for words, problem in refused.items():
+        code, said = launched(*words)
+        assert (code, bool(re.search(problem, said))) == (2, True), said
+    assert main([*given, "plan", "--dry-run"]) == 2
 
 
 def test_runs_are_in_the_order_of_their_axis_and_named_apart() -> None:
