@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
@@ -17,6 +18,8 @@ from factsweep.operators.metrics.comparing.law import laws
 from factsweep.operators.metrics.comparing.life import counted, lives
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.slices import deciles
+from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import study as tables
 from factsweep.operators.tables.runs.busy import busy_figure, busy_table
 from factsweep.operators.tables.runs.study import PLACE, POINTS
@@ -197,9 +200,9 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
     asked = setting.replace(" ", "-")
     name, facts_name = f"lives-{asked}", f"lives-of-facts-{asked}"
     known = f"known is right under {known_share:.0%} of the prompts or more"
-    return Report(
+    by_relation = Report(
         {
-            name: tables.lives_table(counted(found), relations),
+            name: tables.lives_table(counted(found), "relation", relations),
             facts_name: tables.facts_table(found, relations),
         },
         {name: tables.lives_figure(found, labels, known_share)},
@@ -209,6 +212,18 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
         },
         {name: found},
     )
+    return joined(by_relation, _lives_by_popularity(setting, found, facts))
+
+
+def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Report:
+    """How facts fare by how popular they are; nothing where the set does not say."""
+    tenths = deciles(facts.further.get("details", empty("details")))
+    if tenths.is_empty():
+        return Report({})
+    counts = counted(found.join(tenths, on="pair_id"), "decile")
+    name = f"lives-by-popularity-{setting.replace(' ', '-')}"
+    title = f"The life of facts by their popularity, 0 the least popular tenth, {setting}"
+    return Report({name: tables.lives_table(counts, "popularity", {})}, titles={name: title})
 
 
 def _laws(study: Study, setting: str, said: _Facts | None) -> Report:

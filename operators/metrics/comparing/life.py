@@ -60,16 +60,16 @@ def _life(
     return kind, first, learned, forgotten, len(turns)
 
 
-def counted(lives: pl.DataFrame) -> pl.DataFrame:
-    """How many facts fare in each way, over all (relation_id null) and by relation.
+def counted(lives: pl.DataFrame, by: str = "relation_id") -> pl.DataFrame:
+    """How many facts fare in each way, over all (null) and by relation, or another column.
 
-    Columns: relation_id, life, n_pairs; ways that no fact goes have no row.
+    Columns: that one, life, n_pairs; ways that no fact goes have no row.
 
     >>> rows = pl.DataFrame([("P1", "t", "learned", "b", "b", None, 1, [0.0, 1.0])], LIVES,
     ...     orient="row")
     >>> counted(rows).rows()
     [(None, 'learned', 1), ('P1', 'learned', 1)]
     """
-    everything = lives.with_columns(relation_id=pl.lit(None, pl.String))
-    counts = pl.concat([everything, lives]).group_by("relation_id", "life")
-    return counts.agg(n_pairs=pl.len().cast(pl.Int64)).sort("relation_id", "life")
+    everything = lives.with_columns(pl.lit(None, lives.schema[by]).alias(by))
+    counts = pl.concat([everything, lives]).group_by(by, "life")
+    return counts.agg(n_pairs=pl.len().cast(pl.Int64)).sort(by, "life")

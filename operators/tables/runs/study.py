@@ -78,13 +78,14 @@ def laws_table(laws: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def lives_table(counts: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
-    """How facts fare, one row per relation and one for all, a column per way."""
-    wide = counts.pivot("life", index="relation_id", values="n_pairs", aggregate_function="first")
+def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> pl.DataFrame:
+    """How facts fare, one row per part (`life.counted`) and one for all, a column per way."""
+    by = counts.columns[0]
+    wide = counts.pivot("life", index=by, values="n_pairs", aggregate_function="first")
     kinds = [kind for kind in KINDS if kind in wide.columns]
-    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort("relation_id", nulls_last=False)
-    relation = label_of(pl.col("relation_id"), labels).fill_null("all")
-    return rows.select(relation.alias("relation"), *kinds)
+    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by, nulls_last=False)
+    label = label_of(pl.col(by).cast(pl.String), labels).fill_null("all")
+    return rows.select(label.alias(part), *kinds)
 
 
 def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing import life
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
@@ -20,7 +23,7 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.asking import coarse_first
-from factsweep.pipeline.studies.results import _Facts, _laws
+from factsweep.pipeline.studies.results import _Facts, _laws, _lives_by_popularity
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
 
@@ -301,3 +304,22 @@ def test_law_that_the_runs_agree_with_is_a_table_and_another_is_none() -> None:
     assert decay.tables["laws-zero-shot"]["law"].to_list() == ["half-life"]
     assert decay.raw["laws-zero-shot"]["value"].item() == pytest.approx(1.0)
     assert not any(each.tables for each in found.values())
+
+
+def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
+    ways = ["learned"] * 12 + ["always known"] * 8
+    rows = [("P1", f"{i:02}", way, "a", "b", None, 1, [0.0, 1.0]) for i, way in enumerate(ways)]
+    found = pl.DataFrame(rows, life.LIVES, orient="row")
+    details = pl.DataFrame({"pair_id": found["pair_id"], "popularity": range(20)})
+    none = Facts(*(pl.DataFrame() for _ in range(3)), {})
+    said = _lives_by_popularity("zero-shot", found, replace(none, further={"details": details}))
+    (table,) = said.tables.values()
+    assert list(said.titles) == list(said.tables) == ["lives-by-popularity-zero-shot"]
+    assert table.columns == ["popularity", "always known", "learned"]
+    assert table.rows() == [
+        ("all", 8, 12),
+        *((str(i), 2 * (i > 5), 2 * (i < 6)) for i in range(10)),
+    ]
+    unknown = details.with_columns(popularity=pl.lit(None, pl.Float64))
+    for without in (none, replace(none, further={"details": unknown})):
+        assert not _lives_by_popularity("zero-shot", found, without).tables
