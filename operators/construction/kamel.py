@@ -220,7 +220,7 @@ def _queries(triples: pl.DataFrame) -> pl.DataFrame:
     first = pl.col("labels").list.first()
     answers = (
         kept.with_columns(first=first)
-        .sort("relation_id", "subject_id", "object_id", "first")
+        .sort("relation_id", "subject_id", "object_id", "first", "value")
         .group_by("relation_id", "subject_id", "object_id", "first", maintain_order=True)
         .agg("subjects", pl.col("labels").explode().unique(maintain_order=True))
     )

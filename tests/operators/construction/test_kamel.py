@@ -151,6 +151,8 @@ def test_build_survives_the_authors_layout() -> None:
 
 def test_build_any_order_of_rows_gives_the_same_set() -> None:
     rows = [("P1", f"S{i}", f"O{i % 3}", None) for i in range(9)]
+    days = [(f"S{i}", f"+1949-{month:02d}-01T00:00:00Z") for i in range(9) for month in (1, 2, 3)]
+    rows += [("P2", subject, DATE, day) for subject, day in days]
     table = triples(*rows, *(("P1", f"S{i}", "O5", None) for i in range(9)))
     shuffled = table.sample(fraction=1, shuffle=True, seed=3)
     one, other = (build(t, labels(), QUESTIONS, seed=1, sizes=SIZES) for t in (table, shuffled))
