@@ -119,9 +119,8 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             found += [(row, doubt, False) for doubt in earlier.doubts(fact)]
     table = pl.DataFrame(found, schema("row int, finding text, left_out bool"), orient="row")
     left = table.filter("left_out")["row"].implode()
-    rows = facts.with_columns(pl.col("row").cast(pl.Int64))
-    said = table.join(rows.select("row", "language", *_said()), "row", maintain_order="left")
-    return facts.filter(~pl.col("row").is_in(left)), said.select(FINDINGS.names())
+    said = _shown(facts).join(table, "row", maintain_order="right")
+    return facts.filter(~pl.col("row").is_in(left)), said
 
 
 def _fact(given: Mapping[str, Any]) -> _Fact:
@@ -141,12 +140,11 @@ def _clean(text: pl.Expr) -> pl.Expr:
 
 
 def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
-    row = pl.col("row").cast(pl.Int64)
-    said = facts.select(row, "language", *_said(), finding=pl.lit(finding), left_out=False)
-    return said.select(FINDINGS.names()).cast(FINDINGS)
+    return _shown(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
 
 
-def _said() -> tuple[pl.Expr, pl.Expr]:
-    """How a row is shown: its relation, and its subject and object."""
+def _shown(facts: pl.DataFrame) -> pl.DataFrame:
+    """How rows are told: row, language, relation, and their subject and object as `text`."""
     text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
-    return pl.col("relation").fill_null(""), text.alias("text")
+    relation = pl.col("relation").fill_null("")
+    return facts.select(pl.col("row").cast(pl.Int64), "language", relation, text=text)

@@ -8,6 +8,7 @@ from factsweep.operators.construction.fact_flaws import FINDINGS, NEEDED
 from factsweep.operators.construction.labels import foreign, names, plain
 from factsweep.operators.construction.paraphrase import has_slots
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
 
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")
@@ -85,11 +86,11 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
                 f"of {len(texts)}; write one with [X] and [Y] once each, and no object in it."
             )
     known = set(facts.select("language", "relation").iter_rows())
-    for language, relation in ((each, name) for each, held in templates.items() for name in held):
-        if (language, relation) not in known:
-            texts = templates[language][relation]
-            found += [(None, language, relation, text, _OF_NONE, True) for text in texts]
-    columns = dict.fromkeys(("language", "relation", "template"), pl.String())
+    for language, held in templates.items():
+        for relation, texts in held.items():
+            if (language, relation) not in known:
+                found += [(None, language, relation, text, _OF_NONE, True) for text in texts]
+    columns = schema("language text, relation text, template text")
     return pl.DataFrame(used, columns, orient="row"), pl.DataFrame(found, FINDINGS, orient="row")
 
 

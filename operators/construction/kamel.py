@@ -13,14 +13,13 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import DATE, NUMBER, SPLITS, facts_of, is_literal
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 from factsweep.operators.schemas.checks import fitted
 
 # An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
 # is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.
-TRIPLES = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id", "value"), pl.String()))
-# The main label first.
-LABELS = pl.Schema([("entity_id", pl.String()), ("labels", pl.List(pl.String))])
+TRIPLES = schema("relation_id text, subject_id text, object_id text, value text")
+LABELS = schema("entity_id text, labels text[]")  # the main label first
 
 # fmt: off
 _MONTHS = (

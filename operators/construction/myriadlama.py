@@ -14,11 +14,11 @@ from factsweep.operators.datasets.facts import Facts, checked, named, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, schema
 from factsweep.operators.schemas.checks import fitted, refuse
 
 # Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
-FACTS = pl.Schema(dict.fromkeys(("relation_id", "subject_id", "object_id"), pl.String()))
+FACTS = schema("relation_id text, subject_id text, object_id text")
 _NO_TEMPLATE = "relation_without_template"
 
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.schemas import schema
+
 SLOTS = ("[X]", "[Y]")
 N_PARAPHRASES = 19
-MANUAL = pl.Schema(dict.fromkeys(("relation_id", "template"), pl.String()))
-PARAPHRASES = pl.Schema(dict.fromkeys(("relation_id", "template", "paraphrase"), pl.String()))
+MANUAL = schema("relation_id text, template text")
+PARAPHRASES = schema("relation_id text, template text, paraphrase text")
 
 Ask = Callable[[str], str]
 

@@ -3,8 +3,7 @@
 Source: PRobELM, section 3 and appendix B (Algorithm 1).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -17,7 +16,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted
 
-TRIPLES = pl.Schema(dict.fromkeys(("subject_id", "relation_id", "object_id"), pl.String()))
+TRIPLES = schema("subject_id text, relation_id text, object_id text")
 SUBCLASS_OF = "P279"
 _SLOTS: tuple[Slot, Slot] = ("subject", "object")
 _TRIPLE = list(TRIPLES)
@@ -150,7 +149,7 @@ def _new_triples(
     rows = after.join(before, on=_TRIPLE, how="anti")
     rows = rows.filter(pl.col("relation_id").is_in(list(relations))).sort("relation_id", *_TRIPLE)
     for slot in _SLOTS:
-        named = names.select(pl.col("entity_id").alias(f"{slot}_id"), pl.col("label").alias(slot))
+        named = names.rename({"entity_id": f"{slot}_id", "label": slot})
         rows = rows.join(named, on=f"{slot}_id", how="left", maintain_order="left")
         keys = [f"{slot}_id", "relation_id"]
         answers = known.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
@@ -172,11 +171,10 @@ def _alternatives(
     parents_by: Collection[str],
 ) -> dict[tuple[str, ...], list[str]]:
     """The labels of each triple's alternatives in a slot, the most frequent entity first."""
-    stated = [f"{slot}_id" if name == f"{slot}_id" else name for name in _TRIPLE]
     asked = ["entity_id" if name == f"{slot}_id" else name for name in _TRIPLE]
     ordered = (
         frequencies(triples, before, slot, parents_by)
-        .join(known, left_on=asked, right_on=stated, how="anti")
+        .join(known, left_on=asked, right_on=_TRIPLE, how="anti")
         .join(names, on="entity_id")
         .sort("frequency", "entity_id", descending=[True, False])
     )
@@ -193,15 +191,15 @@ def _groups(
 ) -> pl.DataFrame:
     """Each triple with its alternatives by slot, its `reason`, and how many paraphrases it lost."""
     rows: list[dict[str, Any]] = []
-    most = (max_similarity, n_alternatives)
-    for triple in triples.drop("reason").iter_rows(named=True):
-        key = tuple(triple[name] for name in _TRIPLE)
-        taken = {slot: _taken(triple[slot], found[slot].get(key, []), *most) for slot in _SLOTS}
-        others = {f"other_{slot}s": labels for slot, (labels, _) in taken.items()}
-        asked = taken[relations[triple["relation_id"]].prompt.asked][0]
-        reason = "too_few_alternatives" if len(asked) < n_alternatives else None
-        n = sum(n_paraphrases for _, n_paraphrases in taken.values())
-        rows.append({**triple, **others, "reason": reason, "n_paraphrases": n})
+    for row in triples.iter_rows(named=True):
+        key, row["n_paraphrases"] = tuple(row[name] for name in _TRIPLE), 0
+        for slot in _SLOTS:
+            others, n = _taken(row[slot], found[slot].get(key, []), max_similarity, n_alternatives)
+            row[f"other_{slot}s"] = others
+            row["n_paraphrases"] += n
+        asked = row[f"other_{relations[row['relation_id']].prompt.asked}s"]
+        row["reason"] = "too_few_alternatives" if len(asked) < n_alternatives else None
+        rows.append(row)
     return pl.DataFrame(rows, schema=_GROUPS)
 
 
@@ -241,20 +239,12 @@ def _paraphrases(groups: pl.DataFrame) -> pl.DataFrame:
 
 def _rows(groups: pl.DataFrame, relations: Mapping[str, Relation]) -> pl.DataFrame:
     """The groups as the authors' rows: the plausible one, other subjects, other objects."""
-    rows = (_rows_of(number, group, relations) for number, group in enumerate(groups.to_dicts()))
-    return pl.DataFrame(list(chain.from_iterable(rows)), schema=ROWS)
-
-
-def _rows_of(
-    number: int, group: Mapping[str, Any], relations: Mapping[str, Relation]
-) -> Iterator[dict[str, Any]]:
-    triple = {
-        "id": number,
-        "subject": group["subject"],
-        "relation": relations[group["relation_id"]].prompt.relation,
-        "object": group["object"],
-    }
-    yield {**triple, "label": 1, "rank": 1}
-    for slot in _SLOTS:
-        for rank, label in enumerate(group[f"other_{slot}s"], start=2):
-            yield {**triple, slot: label, "label": 0, "rank": rank}
+    rows: list[dict[str, Any]] = []
+    for number, group in enumerate(groups.iter_rows(named=True)):
+        triple: dict[str, Any] = {each: group[each] for each in _SLOTS}
+        triple |= {"id": number, "relation": relations[group["relation_id"]].prompt.relation}
+        rows.append({**triple, "label": 1, "rank": 1})
+        for slot in _SLOTS:
+            for rank, label in enumerate(group[f"other_{slot}s"], start=2):
+                rows.append({**triple, slot: label, "label": 0, "rank": rank})
+    return pl.DataFrame(rows, schema=ROWS)

@@ -6,20 +6,14 @@ sheet; this one is ours.
 
 import polars as pl
 
-from factsweep.operators.construction.paraphrase import (
-    MANUAL,
-    PARAPHRASES,
-    SLOTS,
-    wording,
-)
+from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES, SLOTS, wording
 from factsweep.operators.datasets.facts import style
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import words
+from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import refuse
 
-SHEET = pl.Schema(
-    dict.fromkeys(("relation_id", "template", "paraphrase", "keep", "reason"), pl.String())
-)
+SHEET = schema("relation_id text, template text, paraphrase text, keep text, reason text")
 _ANSWERS = {"yes": True, "y": True, "true": True, "1": True, "x": True}
 _ANSWERS |= {"no": False, "n": False, "false": False, "0": False}
 

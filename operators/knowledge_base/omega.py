@@ -17,10 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.schemas import schema
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
 
 Rows = NDArray[np.int64]  # entities, by their row in the knowledge base
 NONE: Rows = np.empty(0, dtype=np.int64)
@@ -100,11 +100,10 @@ def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
         for kind in kinds(base, facts)
         for each in kind.questions
     ]
-    names = ("n_same_type", "n_right", "n_sharing")
-    schema = pl.Schema({"pair_id": pl.String(), **dict.fromkeys(names, pl.Int64())})
-    found = pl.DataFrame(sizes, schema=schema, orient="row")
+    columns = schema("pair_id text, n_same_type int, n_right int, n_sharing int")
+    found = pl.DataFrame(sizes, columns, orient="row")
     rows = facts.select("pair_id").join(found, on="pair_id", how="left", maintain_order="left")
-    rows = rows.with_columns(pl.col(names).fill_null(0))
+    rows = rows.with_columns(pl.exclude("pair_id").fill_null(0))
     left = pl.col("n_same_type") - pl.col("n_right") - pl.col("n_sharing")
     return rows.with_columns(n_distractors=left)
 
@@ -183,7 +182,7 @@ def _objects(rows: pl.DataFrame, ids: pl.DataFrame) -> dict[tuple[object, object
 
 def _latest_first(past: pl.DataFrame) -> pl.DataFrame:
     """Triples by their end, the latest first; of one end by the start, then by the object's id."""
-    parts = [_date(column)[part] for column in ("end", "start") for part in range(3)]
+    parts = [*_date("end"), *_date("start")]
     order = [*parts, pl.col("object_id")]
     return past.sort(order, descending=[True] * len(parts) + [False], nulls_last=True)
 
@@ -195,10 +194,7 @@ def _date(column: str) -> list[pl.Expr]:
     [(-44, 3, 15), (2011, None, None), (2011, 5, None)]
     """
     found = pl.col(column).str.extract_groups(r"^\+?(-?\d+)(?:-(\d\d))?(?:-(\d\d))?")
-    names = zip("123", ("year", "month", "day"), strict=True)
-    return [
-        found.struct.field(group).cast(pl.Int64).alias(f"{column}_{name}") for group, name in names
-    ]
+    return [found.struct.field(part).cast(pl.Int64).alias(f"{column}_{part}") for part in "123"]
 
 
 def resolved(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:

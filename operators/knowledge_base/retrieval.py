@@ -9,6 +9,7 @@ n distractors has all of them.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,7 +23,6 @@ from factsweep.operators.schemas import schema
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
 
 _Numbers = NDArray[np.int64]
 
@@ -81,11 +81,11 @@ def retrieved(
 
     `facts` has pair_id, subject_id, relation_id and answer_id, one row per fact.
     """
-    order = _Random(seed) if retrieval == "random" else _Semantic(base, seed)
+    order = partial(_drawn, seed) if retrieval == "random" else _Semantic(base, seed).of
     found = [
         (question.pair_id, _first(question, rows, n, earlier=retrieval == "temporal").tolist())
         for kind in kinds(base, facts)
-        for question, rows in order.of(kind, n)
+        for question, rows in order(kind, n)
     ]
     lists = pl.DataFrame(found, schema("pair_id text, row int[]"), orient="row")
     each = lists.explode("row").drop_nulls("row")
@@ -100,27 +100,22 @@ def _first(question: Question, rows: Rows, n: int, *, earlier: bool) -> Rows:
     return rows[:n]
 
 
-class _Random:
-    """Draws of each fact's own, without replacement."""
+def _drawn(seed: int, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
+    """Each fact with n distractors or all: of a draw of a few more, those that are in Ω.
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def of(self, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
-        """Each fact with n distractors or all: of a draw of a few more, those that are in Ω.
-
-        How many are drawn depends on the fact alone, so that other facts change no draw.
-        """
-        by_count: dict[int, list[Question]] = {}
-        among = kind.members.size
-        for question in kind.questions:
-            count = min(n + 1 + question.left_out.size, among)
-            by_count.setdefault(count, []).append(question)
-        for count, questions in by_count.items():
-            keys = seeds.keys(self._seed, "distractors", (each.pair_id for each in questions))
-            drawn = seeds.distinct_indices(keys, count=count, among=among)
-            for question, places in zip(questions, drawn, strict=True):
-                yield question, question.distractors(kind.members[places])[:n]
+    Each fact has a draw of its own, without replacement. How many are drawn depends on the fact
+    alone, so that other facts change no draw.
+    """
+    by_count: dict[int, list[Question]] = {}
+    among = kind.members.size
+    for question in kind.questions:
+        count = min(n + 1 + question.left_out.size, among)
+        by_count.setdefault(count, []).append(question)
+    for count, questions in by_count.items():
+        keys = seeds.keys(seed, "distractors", (each.pair_id for each in questions))
+        drawn = seeds.distinct_indices(keys, count=count, among=among)
+        for question, places in zip(questions, drawn, strict=True):
+            yield question, question.distractors(kind.members[places])[:n]
 
 
 class _Semantic:
