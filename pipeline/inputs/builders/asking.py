@@ -5,20 +5,14 @@ import json
 import os
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
 
-from factsweep.operators.construction.paraphrase import (
-    Ask,
-    Paraphrased,
-    as_table,
-    paraphrased,
-    until_enough,
-)
+from factsweep.operators.construction.paraphrase import Ask, as_table, paraphrased, until_enough
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.meter import Meter
 
@@ -45,13 +39,11 @@ def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
     Raises:
         InputError: the model gives no answer, `kept` holds something else, or another run has it.
     """
-    results: list[Paraphrased] = []
+    results, n, often = [], 0, {"n": model.n, "max_rounds": model.max_rounds}
     with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, kept) as ask:
-        for result in paraphrased(
-            ask, manual, n=model.n, max_rounds=model.max_rounds, hints=model.hints
-        ):
+        for result in paraphrased(ask, manual, **often, hints=model.hints):
             results.append(result)
-            n = sum(len(each.paraphrases) for each in results)
+            n += len(result.paraphrases)
             meter.show(f"{len(results)}/{manual.height} templates, {n:,} paraphrases")
     return as_table(results)
 
@@ -117,8 +109,10 @@ def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str
     file.seek(0, os.SEEK_END)
     found: defaultdict[str, deque[str]] = defaultdict(deque)
     for number, line in enumerate(content[:whole].splitlines(), start=1):
-        said = _answer(line)
-        if said is None:
+        said: Any = None
+        with suppress(ValueError):
+            said = json.loads(line)
+        if not isinstance(said, dict) or not all(isinstance(said.get(n), str) for n in _FIELDS):
             raise InputError(
                 f"{kept}, line {number}: no answer of a model ({', '.join(_FIELDS)}); "
                 "drop the line, or move the file away to ask again."
@@ -126,12 +120,3 @@ def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str
         if said["model"] == model:
             found[said["prompt"]].append(said["text"])
     return found
-
-
-def _answer(line: bytes) -> dict[str, str] | None:
-    try:
-        said: Any = json.loads(line)
-    except ValueError:
-        return None
-    fits = isinstance(said, dict) and all(isinstance(said.get(name), str) for name in _FIELDS)
-    return said if fits else None

@@ -4,7 +4,6 @@ import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -12,21 +11,17 @@ from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
 from factsweep.operators.datasets.layouts import MEANT, alike, listed
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs.builders import sources
 
 _MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language")
 
 
-class FactTable(NamedTuple):
-    """The facts with their rows, from 0, and languages; and what is to be said of the columns."""
+def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
+    """The facts of a table with their rows, from 0, and languages; and what to say of the columns.
 
-    facts: pl.DataFrame
-    said: Sequence[str]
-
-
-def read(path: Path, language: str) -> FactTable:
-    """The facts of a table, whose rows are in `language` unless they say otherwise.
+    Rows are in `language` unless they say otherwise.
 
     Raises:
         InputError: a needed column or all rows are missing; a popularity that is no number, or
@@ -53,12 +48,16 @@ def read(path: Path, language: str) -> FactTable:
     texts = [each for each in (*NEEDED, *_MORE) if each in facts.columns and each not in ALIASES]
     _check_single(facts.select(texts), path)
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
-    _check_popularity(facts, path)
-    facts = _in_languages(facts, language)
+    if "popularity" in facts.columns:
+        _check_popularity(facts.select("popularity"), path)
+    own = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
+    own = own.str.to_lowercase().replace("", None)
+    facts = facts.with_columns(language=own.fill_null(language.lower()))
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
-    facts = facts.with_row_index("row").with_columns(relation=relation)
-    return FactTable(facts, [*_of_columns(path, facts.columns, meant), *_of_languages(facts)])
+    said = [*_of_columns(path, facts.columns, meant), *_of_languages(facts)]
+    facts = facts.with_columns(relation=relation).drop("row", strict=False)
+    return facts.with_row_index("row"), said
 
 
 def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
@@ -105,7 +104,7 @@ def _made_long(path: Path, meant: Mapping[str, str], given: Sequence[str]) -> st
 def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
     for column, name in meant.items():
         yield f"{path}: column {column.strip()} is read as {name}"
-    if unread := [each for each in columns if each not in ("row", *NEEDED, *_MORE)]:
+    if unread := [each for each in columns if each not in (*NEEDED, *_MORE)]:
         more = ", ".join(each for each in _MORE if each not in columns)
         yield f"{path}: not read: {', '.join(unread)}; further columns that are: {more}"
 
@@ -122,12 +121,6 @@ def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _in_languages(facts: pl.DataFrame, default: str) -> pl.DataFrame:
-    given = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
-    language = given.str.to_lowercase().replace("", None).fill_null(default.lower())
-    return facts.with_columns(language=language)
-
-
 def _check_single(facts: pl.DataFrame, path: Path) -> None:
     for column in facts:
         if column.dtype.is_nested():  # as JSONL and Parquet may have it
@@ -139,16 +132,14 @@ def _check_single(facts: pl.DataFrame, path: Path) -> None:
 
 
 def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
-    if "popularity" in facts.columns:
-        given = facts["popularity"].replace("", None)
-        numbers = given.cast(pl.Float64, strict=False)
-        wrong = given.is_not_null() & ~numbers.is_finite().fill_null(value=False)
-        if wrong.any():
-            row = int(wrong.arg_max() or 0)
-            raise InputError(
-                f"{path}, row {row} (counted from 0): popularity {given[row]!r} is no number; "
-                "correct it, or leave it empty."
-            )
+    given = pl.col("popularity").replace("", None)
+    is_number = given.cast(pl.Float64, strict=False).is_finite().fill_null(value=False)
+    unfit = (
+        ", row {row} (counted from 0): popularity {popularity!r} is no number; correct it, or "
+        "leave it empty."
+    )
+    problems = {unfit: given.is_not_null() & ~is_number}
+    refuse(facts.with_row_index("row"), problems, ["row", "popularity"], str(path))
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:

@@ -8,13 +8,7 @@ import polars as pl
 import yaml
 
 from factsweep.operators.construction.fact_flaws import checked, cleaned, undated
-from factsweep.operators.construction.facts import (
-    Templates,
-    generic,
-    proposal,
-    reviewed,
-    rows,
-)
+from factsweep.operators.construction.facts import Templates, generic, proposal, reviewed, rows
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
@@ -228,15 +222,16 @@ def _publish(
     )
     of = {} if language == "en" else {"language": language}
     # The entry names the file of its rows: until it is replaced, the set is the one before.
-    for place, content in (
-        (f"data_catalog/{name}/{_FINDINGS}", found.write_csv()),
-        (f"data_catalog/{name}/README.md", card),
-        (f"data_catalog/{name}/{rows_file}", data),
-        (f"data_catalog/{name}.yaml", text),
-        (f"benchmark/{name}.yaml", _benchmark("facts", name, data=name, **of)),
-        (f"benchmark/{twins}.yaml", _benchmark("twins", twins, data=name)),
-    ):
-        Store(str(own)).put(place, content if isinstance(content, bytes) else content.encode())
+    files: dict[str, str | bytes] = {
+        f"data_catalog/{name}/{_FINDINGS}": found.write_csv(),
+        f"data_catalog/{name}/README.md": card,
+        f"data_catalog/{name}/{rows_file}": data,
+        f"data_catalog/{name}.yaml": text,
+        f"benchmark/{name}.yaml": _benchmark("facts", name, data=name, **of),
+        f"benchmark/{twins}.yaml": _benchmark("twins", twins, data=name),
+    }
+    for place, content in folder.encoded(files).items():
+        Store(str(own)).put(place, content)
     for earlier in out.glob("rows*.parquet"):
         if earlier.name != rows_file:
             earlier.unlink(missing_ok=True)
@@ -244,5 +239,4 @@ def _publish(
 
 
 def _benchmark(like: str, name: str, **fields: str) -> str:
-    held = {"defaults": [like, "_self_"], "name": name, **fields}
-    return yaml.safe_dump(held, sort_keys=False)
+    return yaml.safe_dump({"defaults": [like, "_self_"], "name": name, **fields}, sort_keys=False)

@@ -35,17 +35,17 @@ def left_out(dropped: pl.DataFrame) -> Iterator[str]:
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a folder: its files, by their names in it.
+    """Write the files of a folder, by their names in it.
 
     Raises:
         InputError: it cannot be written; nothing is then left of it.
     """
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        for name, content in files.items():
+        for name, content in encoded(files).items():
             path = aside / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            path.write_bytes(content)
         aside.rename(out)
     except OSError as error:
         raise InputError(
@@ -53,6 +53,13 @@ def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    """What files hold, as bytes."""
+    return {
+        name: held if isinstance(held, bytes) else held.encode() for name, held in files.items()
+    }
 
 
 def entry(
@@ -73,10 +80,6 @@ def entry(
     `builder` made it; null: the one that is called as its reader. An entry that `is_beside` its
     folder names it from there, so that both can be moved.
     """
-    contents = {
-        name: content if isinstance(content, bytes) else content.encode()
-        for name, content in data.items()
-    }
     place = out.name if is_beside else str(out.absolute())
     fields: dict[str, Any] = {
         "name": out.name,
@@ -87,12 +90,11 @@ def entry(
         "reader": reader,
         "columns": {name: type_name(dtype) for name, dtype in schema.items()},
         "counts": dict(counts),
-        "checksum": digests.of_contents(contents),
+        "checksum": digests.of_contents(encoded(data)),
         "relations": dict(relations),
     }
-    return ("" if is_beside else _HEAD.format(name=out.name)) + yaml.safe_dump(
-        fields, sort_keys=False, allow_unicode=True, width=1000
-    )
+    head = "" if is_beside else _HEAD.format(name=out.name)
+    return head + yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def entry_of_rows(

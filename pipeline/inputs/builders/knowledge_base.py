@@ -13,14 +13,14 @@ The same command, given again, skips the lines of finished parts without parsing
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import count, islice
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -111,24 +111,19 @@ def _of_set(name: str) -> KnowledgeBase:
 
 
 def _of_table(path: Path) -> KnowledgeBase:
-    given = rows(path)
-    found = {
-        ours: next((each for each in theirs if each in given.columns), None)
-        for ours, theirs in _FACTS.items()
-    }
-    for ours, theirs in found.items():
+    given, texts = rows(path), list[pl.Expr]()
+    for ours, names in _FACTS.items():
+        theirs = next((each for each in names if each in given.columns), None)
         if theirs is None:
             raise InputError(
-                f"{path}: there is no column {' or '.join(_FACTS[ours])}; it has "
+                f"{path}: there is no column {' or '.join(names)}; it has "
                 f"{', '.join(given.columns)}. Rename or add one."
             )
         if given.schema[theirs].is_nested():
             raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
-    facts = given.select(
-        pl.col(str(theirs)).cast(pl.String).alias(ours) for ours, theirs in found.items()
-    )
-    labels = {f"{part}s": pl.concat_list(f"{part}_label") for part in ("subject", "object")}
-    return of_triples(facts.with_columns(**labels).rename({"objects": "labels"}))
+        texts.append(pl.col(theirs).cast(pl.String).alias(ours))
+    labels = {"subjects": pl.concat_list("subject_label"), "labels": pl.concat_list("object_label")}
+    return of_triples(given.select(texts).with_columns(**labels))
 
 
 def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
@@ -159,29 +154,19 @@ def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: i
             )
 
 
-class _Lines(NamedTuple):
-    """Some lines of a dump: the number of their part, that of the first of them, and they."""
-
-    part: int
-    first: int
-    lines: list[bytes]
-
-
 def _make_parts(
     dump: Path, aside: Path, languages: Sequence[str], lines_per_part: int, workers: int
 ) -> None:
     """Make the parts that are missing; one worker is this process, several are others."""
     done = {path.stem for path in _files(aside, "entities")}
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
-    with (
-        _pool(workers) as submit,
-        opened(dump) as (raw, stream),
-        Meter("knowledge base") as meter,
-    ):
-        for some in _chunks(stream, lines_per_part):
-            n_bytes += sum(map(len, some.lines))
-            if _name(some.part) not in done:
-                submit(_make, aside, some, languages)
+    with _pool(workers) as submit, opened(dump) as (raw, stream), Meter("knowledge base") as meter:
+        lines = wikidata.whole(stream)
+        for number, some in enumerate(iter(lambda: list(islice(lines, lines_per_part)), [])):
+            n_bytes += sum(map(len, some))
+            part = f"{number:06d}"
+            if part not in done:
+                submit(_make, aside, part, some, number * lines_per_part + 1, languages)
             rate = n_bytes / 1e6 / (monotonic() - began)
             meter.show(f"{raw.tell() / size:.1%} of {dump.name} · {rate:,.0f} MB/s unpacked")
 
@@ -209,28 +194,17 @@ def _pool(workers: int) -> Iterator[Callable[..., None]]:
             pool.shutdown(cancel_futures=True)
 
 
-def _chunks(stream: Iterable[bytes], lines_per_part: int) -> Iterator[_Lines]:
-    lines = wikidata.whole(stream)
-    for number in count():
-        some = list(islice(lines, lines_per_part))
-        if not some:
-            return
-        yield _Lines(number, number * lines_per_part + 1, some)
-
-
-def _make(aside: Path, some: _Lines, languages: Sequence[str]) -> None:
+def _make(
+    aside: Path, part: str, lines: list[bytes], first_line: int, languages: Sequence[str]
+) -> None:
     """Publish a part; the file of its entities comes last."""
-    part = wikidata.read_items(some.lines, languages, some.first)
-    noted = {_UNLABELLED: str(part.n_unlabelled)}
+    found = wikidata.read_items(lines, languages, first_line)
+    noted = {_UNLABELLED: str(found.n_unlabelled)}
     for table in TABLES:
-        path = aside / table / f"{_name(some.part)}.parquet"
+        path = aside / table / f"{part}.parquet"
         new = path.with_suffix(".new")
-        getattr(part, table).write_parquet(new, metadata=noted)
+        getattr(found, table).write_parquet(new, metadata=noted)
         new.rename(path)
-
-
-def _name(part: int) -> str:
-    return f"{part:06d}"
 
 
 def _files(aside: Path, table: str) -> list[Path]:

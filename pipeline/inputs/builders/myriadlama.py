@@ -42,14 +42,6 @@ class _Tables(NamedTuple):
     knowledge: pl.DataFrame | None
 
 
-class _Paraphrases(NamedTuple):
-    """What goes into the set, its review sheet, and a sentence about both."""
-
-    kept: pl.DataFrame | None
-    sheet: pl.DataFrame | None
-    sentence: str
-
-
 def build_myriadlama(
     sources: Sources,
     out: Path,
@@ -82,11 +74,16 @@ def build_myriadlama(
         relation_labels=_relation_labels(tables),
     )
     bare = make()  # before anything is asked and paid for
-    found = _paraphrases(tables, bare, out, model, paraphrases)
-    built = bare if found.kept is None else make(paraphrases=found.kept)
-    publish(out, _files(out, built, found.sheet))
-    yield from _summary(out, built)
-    yield found.sentence
+    kept, sheet, sentence = _paraphrases(tables.manual, bare, out, model, paraphrases)
+    built = bare if kept is None else make(paraphrases=kept)
+    publish(out, _files(out, built, sheet))
+    facts = built.facts
+    yield (
+        f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
+        f"{facts.pairs.height:,} pairs"
+    )
+    yield from left_out(built.dropped)
+    yield sentence
     yield from _missing(built, n)
 
 
@@ -125,65 +122,46 @@ def _manual(path: Path) -> pl.DataFrame:
 
 def _relation_labels(tables: _Tables) -> Mapping[str, str]:
     """The names of the relations, where the labels have them."""
-    named = tables.labels.join(
-        tables.facts, left_on="entity_id", right_on="relation_id", how="semi"
-    )
-    first = named.select("entity_id", pl.col("labels").list.first()).drop_nulls()
-    return dict(first.unique("entity_id", keep="first", maintain_order=True).iter_rows())
+    is_relation = pl.col("entity_id").is_in(tables.facts["relation_id"].implode())
+    named = tables.labels.filter(is_relation).select("entity_id", pl.col("labels").list.first())
+    return dict(named.drop_nulls().unique("entity_id", keep="first").iter_rows())
 
 
 def _paraphrases(
-    tables: _Tables, bare: Built, out: Path, model: Model | None, sheet: Path | None
-) -> _Paraphrases:
-    used = bare.facts.relations["relation_id"]
-    manual = tables.manual.filter(pl.col("relation_id").is_in(used.implode()))
+    manual: pl.DataFrame, bare: Built, out: Path, model: Model | None, sheet: Path | None
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None, str]:
+    """What goes into the set, its review sheet, and a sentence about both."""
     if sheet is not None:
         given = rows(sheet)
         kept = reviewed(given)
-        return _Paraphrases(
-            kept, given, f"paraphrases: {kept.height:,} kept of the {given.height:,} in {sheet}"
-        )
+        return kept, given, f"paraphrases: {kept.height:,} kept of the {given.height:,} in {sheet}"
     if model is None:
-        return _Paraphrases(
-            None, None, "paraphrases: none, since neither --endpoint nor --paraphrases was given"
-        )
-    said = asked(model, manual, out.with_name(f"{out.name}.asked.jsonl"))
-    marked = review_sheet(manual, said)
-    kept = reviewed(marked.filter(pl.col("keep") == "yes"))
+        return None, None, "paraphrases: none, since neither --endpoint nor --paraphrases was given"
+    manual = manual.filter(_is_used(bare))
+    marked = review_sheet(manual, asked(model, manual, out.with_name(f"{out.name}.asked.jsonl")))
+    kept = reviewed(marked.filter(keep="yes"))
     n_open, n_no = ((marked["keep"] == answer).sum() for answer in ("", "no"))
-    return _Paraphrases(
-        kept,
-        marked,
+    sentence = (
         f"paraphrases: {kept.height:,} of {model.name}, which no person has looked at; "
         f"{n_open:,} more wait for a yes, {n_no:,} cannot be used: edit {out / _SHEET} "
-        "and give it with --paraphrases",
+        "and give it with --paraphrases"
     )
+    return kept, marked, sentence
+
+
+def _is_used(built: Built) -> pl.Expr:
+    return pl.col("relation_id").is_in(built.facts.relations["relation_id"].implode())
 
 
 def _files(out: Path, built: Built, sheet: pl.DataFrame | None) -> dict[str, str | bytes]:
     made = built.rows()
     data = {"rows.parquet": parquet(made)}
-    files: dict[str, str | bytes] = {**data}
-    files[f"{out.name}.yaml"] = entry_of_rows(out, data, made, built.facts)
-    if sheet is not None:
-        files[_SHEET] = sheet.write_csv()
-    return files
-
-
-def _summary(out: Path, built: Built) -> Iterator[str]:
-    facts = built.facts
-    yield (
-        f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
-        f"{facts.pairs.height:,} pairs"
-    )
-    yield from left_out(built.dropped)
+    told = {} if sheet is None else {_SHEET: sheet.write_csv()}
+    return {**data, f"{out.name}.yaml": entry_of_rows(out, data, made, built.facts), **told}
 
 
 def _missing(built: Built, n: int) -> Iterator[str]:
-    used = built.facts.relations["relation_id"]
-    short = built.missing.filter(
-        pl.col("relation_id").is_in(used.implode()), pl.col("n_missing") > 0
-    )
+    short = built.missing.filter(_is_used(built), pl.col("n_missing") > 0)
     for relation_id, n_manual, n_found, n_missing in short.iter_rows():
         yield f"  {relation_id}: {n_missing:,} of {n_manual * n:,} missing, {n_found:,} there"
 

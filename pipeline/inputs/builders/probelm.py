@@ -19,14 +19,13 @@ from factsweep.operators.datasets.probelm import (
     groups_from_files,
 )
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.inputs.builders import sources
 from factsweep.pipeline.inputs.builders.folder import check_new, entry, left_out, publish
 from factsweep.pipeline.inputs.builders.sources import rows, table
 
-_RELATIONS = pl.Schema(
-    dict.fromkeys(("relation_id", "relation", "statement", "question", "asked"), pl.String())
-)
+_RELATIONS = schema("relation_id text, relation text, statement text, question text, asked text")
 _SLOTS = ("<subject>", "<object>")
 
 
@@ -55,7 +54,10 @@ def build_probelm(
         InputError: a file or value is missing or unfit, no group is left, or `out` exists.
     """
     check_new(out)
-    _check(frame, max_similarity)
+    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
+        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
+    if not 0 <= max_similarity <= 1:
+        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
     whitelist = _relations(relations)
     built = probelm.build(
         table(before, TRIPLES),
@@ -91,23 +93,13 @@ def build_probelm(
     yield from left_out(built.dropped)
 
 
-def _check(frame: str, max_similarity: float) -> None:
-    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
-        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
-    if not 0 <= max_similarity <= 1:
-        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
-
-
 def _relations(path: Path) -> Mapping[str, Relation]:
     given = rows(path)
     limits = given["max_answers"] if "max_answers" in given.columns else pl.lit(None)
-    found = (
-        table(path, _RELATIONS)
-        .with_row_index("row")
-        .with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
-    )
-    nested = found.schema["given"].is_nested()  # a list in a JSONL file
-    number = pl.lit(None) if nested else pl.col("given")
+    found = table(path, _RELATIONS).with_row_index("row")
+    found = found.with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
+    is_list = found.schema["given"].is_nested()  # as JSONL may have it
+    number = pl.lit(None) if is_list else pl.col("given")
     found = found.with_columns(limit=number.cast(pl.Int64, strict=False))
     refuse(found, dict(_problems()), found.columns, str(path))
     if found.is_empty():
@@ -119,7 +111,6 @@ def _relations(path: Path) -> Mapping[str, Relation]:
 
 
 def _problems() -> Iterator[tuple[str, pl.Expr]]:
-    """What may be wrong with a relation."""
     row = ", row {row} (counted from 0): "
     is_number = pl.col("given").is_null() | pl.col("limit").is_not_null()
     yield f"{row}max_answers is no number; write one or nothing.", ~is_number

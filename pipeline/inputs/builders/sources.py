@@ -13,7 +13,9 @@ import polars as pl
 from factsweep.operators.construction import wikidata
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.construction.wikidata import Chunk, Filter
+from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted, refuse
 from factsweep.pipeline.inputs.files import scan, text, unreadable
 from factsweep.pipeline.machine.meter import Meter
@@ -25,15 +27,15 @@ _UNPACKED: Mapping[str, Callable[[BinaryIO], Iterable[bytes]]] = {
 }
 
 
-def table(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    """The columns of `schema` of a Parquet, JSONL or CSV file.
+def table(path: Path, wanted: pl.Schema) -> pl.DataFrame:
+    """The columns of a schema of a Parquet, JSONL or CSV file.
 
     Raises:
         InputError: no such file, a column that is missing or of another type, or a text that is
             empty.
     """
-    chosen = fitted(rows(path), schema, str(path))
-    texts = [column for column, dtype in schema.items() if dtype == pl.String]
+    chosen = fitted(rows(path), wanted, str(path))
+    texts = [column for column, dtype in wanted.items() if dtype == pl.String]
     empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
     problems = {empty % column: pl.col(column).is_null() for column in texts}
     refuse(chosen.with_row_index("row"), problems, ["row"], str(path))
@@ -55,11 +57,10 @@ def content(path: Path) -> str:
     return text(path)
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file that are not empty, with their numbers, from 1."""
-    for number, line in enumerate(content(path).removeprefix("\ufeff").splitlines(), start=1):
-        if line.strip():
-            yield number, line.strip()
+def lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a text file that are not empty, each behind where it stands."""
+    for where, line in lines_of(str(path), content(path).removeprefix("\ufeff")):
+        yield where, line.strip()
 
 
 def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
@@ -68,18 +69,16 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
     Raises:
         InputError: a line without a comma, or with nothing on a side of it.
     """
-    names = ("relation_id", column)
-    if path.suffix in (".parquet", ".jsonl"):
-        return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
-    if path.suffix == ".csv" and next(lines(path), (0, ""))[1].startswith("relation_id,"):
-        return list(table(path, pl.Schema(dict.fromkeys(names, pl.String()))).iter_rows())
+    is_table = path.suffix in (".parquet", ".jsonl")
+    if path.suffix == ".csv":
+        is_table = next(lines(path), ("", ""))[1].startswith("relation_id,")
+    if is_table:
+        return list(table(path, schema(f"relation_id text, {column} text")).iter_rows())
     found = []
-    for number, line in lines(path):
+    for where, line in lines(path):
         relation_id, _, said = (part.strip() for part in line.partition(","))
         if not (relation_id and said):
-            raise InputError(
-                f"{path}, line {number}: {line!r} is no relation, comma and {column}; correct it."
-            )
+            raise InputError(f"{where}: {line!r} is no relation, comma and {column}; correct it.")
         found.append((relation_id, said))
     return found
 
@@ -93,12 +92,10 @@ def labels(path: Path) -> pl.DataFrame:
     if path.suffix != ".tsv":
         return table(path, LABELS)
     found = []
-    for number, line in lines(path):
+    for where, line in lines(path):
         entity_id, *names = line.split("\t")
         if not names:
-            raise InputError(
-                f"{path}, line {number}: {line!r} has no name; write the id, a tab and the names."
-            )
+            raise InputError(f"{where}: {line!r} has no name; write the id, a tab and the names.")
         found.append((entity_id, names))
     return pl.DataFrame(found, schema=LABELS, orient="row")
 

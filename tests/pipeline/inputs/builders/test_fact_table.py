@@ -45,6 +45,14 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
     ]
 
 
+def test_a_column_called_row_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(_MORE.format("row", "7", "8"))
+    facts, said = fact_table.read(path, "en")
+    assert facts["row"].to_list() == [0, 1]
+    assert "not read: row; " in said[0]
+
+
 def test_a_language_without_words_is_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(_MORE.format("language", "de", "German"))
@@ -104,7 +112,7 @@ def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     same = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
     path.write_text(f"relation,subject,object,language,subject_id\n{same}P36,Peru,Lima,fr,\n")
-    said = [*fact_table.strangers(fact_table.read(path, "en").facts)]
+    said = [*fact_table.strangers(fact_table.read(path, "en")[0])]
     assert [each.split()[3] for each in said] == ["nl", "fr"]
 
 

@@ -123,15 +123,15 @@ def test_build_dump_any_size_of_part_and_any_workers_give_the_same(tmp_path: Pat
 def test_build_dump_killed_resumes_with_the_parts_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dump, made = tmp_path / "dump.json", list[int]()
+    dump, made = tmp_path / "dump.json", list[str]()
     dump.write_text(DUMP)
     make = builder._make
 
-    def dying(aside: Path, some: Any, languages: Any) -> None:
+    def dying(aside: Path, part: str, *more: Any) -> None:
         if len(made) == 2:
             raise KeyboardInterrupt
-        make(aside, some, languages)
-        made.append(some.part)
+        make(aside, part, *more)
+        made.append(part)
 
     monkeypatch.setattr(builder, "_make", dying)
     with pytest.raises(KeyboardInterrupt):
@@ -140,13 +140,13 @@ def test_build_dump_killed_resumes_with_the_parts_that_are_there(
     # A part without the file of its entities, as a kill in the midst of it leaves it.
     (tmp_path / ".out.parts/triples/000002.parquet").write_bytes(b"torn")
 
-    def noted(aside: Path, some: Any, languages: Any) -> None:
-        make(aside, some, languages)
-        made.append(some.part)
+    def noted(aside: Path, part: str, *more: Any) -> None:
+        make(aside, part, *more)
+        made.append(part)
 
     monkeypatch.setattr(builder, "_make", noted)
     again = built(dump, tmp_path / "out")
-    assert made == [0, 1, 2, 3]
+    assert [int(part) for part in made] == [0, 1, 2, 3]
     assert again.triples.equals(built(dump, tmp_path / "fresh").triples)
 
 
