@@ -64,7 +64,6 @@ def _add_model(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _catalog(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.pipeline.inputs import catalog
-    from factsweep.pipeline.inputs.differences import differences
     from factsweep.pipeline.machine.logs import note
 
     if asked.action == "list":
@@ -78,7 +77,7 @@ def _catalog(asked: argparse.Namespace) -> int:
         found = catalog.fetched(entry, note)
         print(f"{entry.name}: fetched at commit {found.commit}")
         return 0
-    problems = list(differences(entry, asked.path))
+    problems = list(catalog.differences(entry, asked.path))
     print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
     return 1 if problems else 0
 

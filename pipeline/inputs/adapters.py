@@ -90,11 +90,9 @@ def _adapted(adapter: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     except SafetensorError as error:
         raise InputError(f"{path} is damaged ({reason(error)}); save the adapter again.") from error
     for name, first in found.items():
-        if name.endswith(_A):
-            module = name.removeprefix(_PREFIX).removesuffix(_A)
-            second = found.get(name.removesuffix(_A) + _B)
-            if second is not None:
-                yield module, (second[0], first[1])
+        second = found.get(name.removesuffix(_A) + _B)
+        if name.endswith(_A) and second is not None:
+            yield name.removeprefix(_PREFIX).removesuffix(_A), (second[0], first[1])
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, labelled
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
-from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
@@ -72,12 +72,11 @@ def entry(name: str, language: str = "en") -> Entry:
         )
     found = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
     check(found.name, f"data_catalog/{name}.yaml: the name")
-    named = found.source.files.replace("{language}", language)
-    found = replace(found, source=replace(found.source, files=named))
-    if found.source.kind != "catalog" or path.parent == folders.CATALOG:
-        return found
-    # Files beside a user's own entry: a worker elsewhere is told where, and looks for no folder.
-    return replace(found, source=replace(found.source, id=str(path.parent / found.source.id)))
+    source = replace(found.source, files=found.source.files.replace("{language}", language))
+    if source.kind == "catalog" and path.parent != folders.CATALOG:
+        # Beside a user's own entry: a worker elsewhere is told where, and looks for no folder.
+        source = replace(source, id=str(path.parent / source.id))
+    return replace(found, source=source)
 
 
 def files(entry: Entry, path: str | None = None) -> list[Path]:
@@ -99,14 +98,12 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     folder = Path(path) if path else _folder(entry)
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
-    beside = set(_beside(entry, folder))
-    patterns = entry.source.files.split("|")
-    named = {each for p in patterns for each in folder.glob(p) if each.is_file()}
-    found = {each for each in named if not _is_record(each, folder)} - beside
-    reader = READERS[entry.reader]
+    beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
+    named = {path for each in entry.source.files.split("|") for path in folder.glob(each)}
+    found = {p for p in named if p.is_file() and not _is_record(p, folder)} - beside
     if not found and not reader.by_language and (path or reader.content == "rows"):
-        tables = {p for p in folder.rglob("*") if has_rows(p) and not _is_record(p, folder)}
-        found = tables - beside
+        tables = filter(has_rows, folder.rglob("*"))
+        found = {p for p in tables if not _is_record(p, folder)} - beside
     if not found:
         fix = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
         fix = _by_hand(entry) if entry.source.kind == "elsewhere" else fix
@@ -302,3 +299,36 @@ def fetched_checksum(entry: Entry) -> str | None:
     content = json.loads(record.read_text()) if record.is_file() else {}
     found: str | None = content.get("checksum")  # earlier versions recorded another sum
     return found
+
+
+def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
+    """What differs between a data set and its entry, one line each; nothing if it is right."""
+    paths = files(entry, path)
+    found = checksum(paths)
+    expected = entry.checksum if path else entry.checksum or fetched_checksum(entry)
+    if expected not in (None, found):
+        yield f"checksum: expected {expected}, found {found}"
+    reader = READERS[entry.reader]
+    facts = read(entry, path)  # an unfit file is named here
+    found_files = content_of(entry, paths)
+    columns = reader.columns(found_files)
+    for column in entry.columns:
+        if column not in columns and not column.endswith("?"):
+            yield f"column {column}: missing"
+    figures = reader.figures(found_files, facts)
+    sound = {name: 0 for name in FAULTS if name in figures}  # no rows that contradict each other
+    for name, expected in {**sound, **entry.counts}.items():
+        if name not in figures:
+            raise InputError(
+                f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
+                f"there are {', '.join(figures)}."
+            )
+        if figures[name] != expected:
+            yield _difference(name, expected, figures[name], columns)
+
+
+def _difference(name: str, expected: float, found: float, columns: Sequence[str]) -> str:
+    by = f"{round(abs(found - expected), 2):,} {'more' if found > expected else 'fewer'}"
+    lacking = [column for column in NEEDS.get(name, ()) if column not in columns]
+    why = FAULTS.get(name) or (f"the files have no {' and no '.join(lacking)}" if lacking else "")
+    return f"{name}: expected {expected:,}, found {found:,} ({by}){why and f'; {why}'}"

@@ -46,10 +46,7 @@ def folder(model: Model, version: str) -> Path:
 
 
 def _sources(model: Model) -> dict[str, Any]:
-    return {
-        "from": digests.of_files(digests.below(_package(model))),
-        "by": versions(*_LIBRARIES),
-    }
+    return {"from": digests.of_files(digests.below(_package(model))), "by": versions(*_LIBRARIES)}
 
 
 def _package(model: Model) -> Path:

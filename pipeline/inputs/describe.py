@@ -65,12 +65,10 @@ def describe(
     with measures(parser, encoder) as (parse, encode):
         measured = diversity(facts, parse=parse, encode=encode)
     published = catalog.published("belief")
+    options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
     not_asked = {
         figure: f"not measured, since no --{option} was given"
-        for figure, option, given in (
-            ("syntax", "parser", parser),
-            ("semantics", "encoder", encoder),
-        )
+        for figure, option, given in options
         if not given
     }
     tables = {
@@ -88,7 +86,9 @@ def describe(
         "parser": DependencyParser(parser).versions if parser else None,
         "encoder": encoder,
     }
-    yield from _shown(tables)
+    for title, table in tables.items():
+        if not table.is_empty():
+            yield f"## {title.replace('-', ' ').capitalize()}\n\n{markdown(table)}"
     yield from sentences(catalog.contradictions(entry, path, facts))
     if out:
         write_tables(Store(out), tables)
@@ -152,9 +152,3 @@ def _counted(
         return found
 
     return counted
-
-
-def _shown(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
-    for name, table in tables.items():
-        if not table.is_empty():
-            yield f"## {name.replace('-', ' ').capitalize()}\n\n{markdown(table)}"

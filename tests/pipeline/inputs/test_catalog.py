@@ -16,7 +16,7 @@ from factsweep.operators.datasets.facts import counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.differences import differences
+from factsweep.pipeline.inputs.catalog import differences
 from tests.messages import naming
 
 MINI = catalog.entry("myriadlama-mini")

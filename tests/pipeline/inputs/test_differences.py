@@ -9,7 +9,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.differences import differences
+from factsweep.pipeline.inputs.catalog import differences
 from tests.messages import naming
 
 MINI = catalog.entry("myriadlama-mini")

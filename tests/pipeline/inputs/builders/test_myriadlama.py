@@ -22,7 +22,7 @@ from factsweep.operators.datasets.facts import counts
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.differences import differences
+from factsweep.pipeline.inputs.catalog import differences
 from tests.chat_server import ChatServer, completion, serving
 from tests.messages import naming
 

@@ -12,7 +12,7 @@ from factsweep.operators.datasets.probelm import candidates
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.differences import differences
+from factsweep.pipeline.inputs.catalog import differences
 from tests.messages import naming
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
