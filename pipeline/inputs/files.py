@@ -9,6 +9,7 @@ from typing import Literal
 
 import polars as pl
 
+from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.datasets.json_texts import parsed
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 
@@ -98,10 +99,7 @@ def _table(path: Path) -> pl.DataFrame:
     """All rows of a file; one of names by id (.tsv) has the columns entity_id and labels."""
     if kind(path) == ".tsv":
         rows = [line.split("\t") for line in text(path).splitlines() if line]
-        return pl.DataFrame(
-            {"entity_id": [row[0] for row in rows], "labels": [row[1:] for row in rows]},
-            schema={"entity_id": pl.String, "labels": pl.List(pl.String)},
-        )
+        return pl.DataFrame([(each, names) for each, *names in rows], LABELS, orient="row")
     return _rows([path]).collect()
 
 

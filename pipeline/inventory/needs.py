@@ -17,6 +17,7 @@ from factsweep.pipeline.storage.uses import Use
 from factsweep.pipeline.studies.nightly import baseline
 
 UNFINISHED = "a run that is not known and not done"
+_time = datetime.fromisoformat
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,3 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
             f"again what it is of, which writes it anew, or remove {store.where(folder)}.",
             name,
         ) from error
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)

@@ -27,9 +27,9 @@ import polars as pl
 from factsweep.operators.construction import wikidata
 from factsweep.operators.datasets.entities import from_names, knowledge_base, of_triples
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
+from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.builders.folder import check_new
+from factsweep.pipeline.inputs.builders.folder import check_new, publish
 from factsweep.pipeline.inputs.builders.sources import check_file, labels, opened, rows
 from factsweep.pipeline.machine.meter import Meter
 
@@ -57,6 +57,8 @@ def build_from_facts(
     Raises:
         InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
+    from factsweep.pipeline.storage.tables import parquet  # not for those that parse a dump
+
     check_new(out)
     parts = [*map(_of_set, data), *map(_of_table, facts)]
     if not parts:
@@ -66,13 +68,8 @@ def build_from_facts(
     if aliases is not None:
         names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
     base = checked(from_names(names, triples))
-    whole = out.with_name(f".{out.name}.new")
-    whole.mkdir(exist_ok=True)
-    for table in TABLES:
-        getattr(base, table).write_parquet(whole / f"{table}.parquet")
-    whole.rename(out)
-    sizes = counts(base)
-    yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
+    publish(out, {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES})
+    yield f"{out}: {base.entities.height:,} entities, {base.triples.height:,} triples"
 
 
 def build_from_dump(
