@@ -67,14 +67,10 @@ class Encoded(NamedTuple):
 
 # From everything to what always fits, each about half of the one before.
 _FILLS = (
-    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 1),
-    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 2),
-    Fill(1, MOST_REPLIES, MOST_EXAMPLES, 6),
-    Fill(1, 3, 2, 8),
-    Fill(1, 3, 2, 32),
+    *(Fill(1, MOST_REPLIES, MOST_EXAMPLES, full) for full in (1, 2, 6)),
+    *(Fill(1, 3, 2, full) for full in (8, 32)),
     Fill(1, 2, 1, 64),
-    Fill(1, 1, 0, 0),
-    *(Fill(2**n, 1, 0, 0) for n in range(1, 12)),
+    *(Fill(2**n, 1, 0, 0) for n in range(12)),
 )
 
 
@@ -180,8 +176,4 @@ def _first(rows: pl.DataFrame, pairs: pl.DataFrame, n: int) -> dict[str, list[di
     if not n:  # Polars' head(0) of a group is a row of nulls
         return {}
     mine = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
-    mine = mine.group_by("pair_id", maintain_order=True).head(n)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in mine.iter_rows(named=True):
-        found.setdefault(row.pop("pair_id"), []).append(row)
-    return found
+    return mine.group_by("pair_id", maintain_order=True).head(n).rows_by_key("pair_id", named=True)

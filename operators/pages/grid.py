@@ -40,15 +40,9 @@ def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) ->
     """
     said = [column for column in table.columns if table[column].null_count() < table.height]
     shown = table.select(said).head(most_rows)
-    columns = [[_text(value) for value in series] for series in shown.iter_columns()]
-    return Grid(
-        name,
-        title,
-        tuple(said),
-        tuple(_is_numeric(column) for column in columns),
-        tuple(zip(*columns, strict=True)),
-        table.height - shown.height,
-    )
+    columns = [list(map(_text, series)) for series in shown.iter_columns()]
+    numeric, rows = tuple(map(_is_numeric, columns)), tuple(zip(*columns, strict=True))
+    return Grid(name, title, tuple(said), numeric, rows, table.height - shown.height)
 
 
 def _text(value: object) -> str:

@@ -49,9 +49,7 @@ _HEADINGS = (
 _FRAME = pl.col("slice").str.extract(r"^frame=([0-9]{4}-[0-9]{2})$")
 _FRAME_OF = pl.col("slice").str.extract(r"^frame=([0-9]{4}-[0-9]{2})")
 _BASELINE = pl.col("metric").str.starts_with("baseline_")
-# fmt: off
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# fmt: on
 
 
 def months(frame: str) -> str:
@@ -73,13 +71,9 @@ def overview(
     measured = metrics.select("model", frame=_FRAME).drop_nulls().unique()
     words = {frame: months(frame) for frame in sizes["frame"]}
     rows = measured.join(sizes, on="frame").sort("model", "frame")
-    return rows.select(
-        "model",
-        _cutoff(cutoffs).fill_null(DASH).alias("training data up to"),
-        pl.col("frame").replace(words).alias("time frame") + _mark(cutoffs),
-        "groups",
-        "scenarios",
-    )
+    cutoff, frame = _cutoff(cutoffs).fill_null(DASH), pl.col("frame").replace(words)
+    shown = {"training data up to": cutoff, "time frame": frame + _mark(cutoffs)}
+    return rows.select("model", **shown, groups="groups", scenarios="scenarios")
 
 
 def by_frame(

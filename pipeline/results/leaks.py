@@ -44,14 +44,9 @@ def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
     >>> leaks_table(pl.DataFrame([row], LEAKS, orient="row")).row(0)
     ('m', '4-template', 'nowhere', 152, '.2500', '.2000–.3000')
     """
-    return rows.select(
-        "model",
-        "setting",
-        pl.col("place").alias("a right answer in"),
-        pl.col("n").alias("prompts"),
-        SHARE.dashed(pl.col("value")).alias("Acc@1"),
-        SHARE.interval().alias("95 % interval"),
-    )
+    counts = {"a right answer in": "place", "prompts": "n"}
+    shares = {"Acc@1": SHARE.dashed(pl.col("value")), "95 % interval": SHARE.interval()}
+    return rows.select("model", "setting", **counts, **shares)
 
 
 def said(rows: pl.DataFrame) -> Iterator[str]:

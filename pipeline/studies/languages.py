@@ -15,7 +15,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     known_in_one_alone,
 )
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
-from factsweep.operators.tables.runs.languages import across_table, alone_table
+from factsweep.operators.tables.runs.study import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch
 
 _ROUNDS = 1000

@@ -15,6 +15,8 @@ BERTS = ("bert-base-uncased", "bert-large-uncased", "bert-large-uncased-whole-wo
 ALBERTS = ("albert-base-v2", "albert-xxlarge-v2")
 # Those of 8B parameters or fewer are asked in all templates, the others in the manual ones.
 SMALL = ("llama2-7b", "llama2-7b-it", "llama3-8b", "llama3-8b-it", "phi3-mini", "phi3-small")
+LLAMA3 = ("llama3-8b", "llama3-8b-it", "llama3-70b")
+PHI3 = ("phi3-mini", "phi3-small", "phi3-medium")
 LLAMA2 = ("llama2-7b", "llama2-13b", "llama2-70b")
 LLAMA2_IT = ("llama2-7b-it", "llama2-13b-it", "llama2-70b-it")
 THREE = ("llama2-7b", "llama3-8b", "phi3-small")
@@ -97,11 +99,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             ("003:5", "000:5"),
             MODEL,
             of(
-                [
-                    *LLAMA2,
-                    *LLAMA2_IT,
-                    *("llama3-8b", "llama3-70b", "phi3-mini", "phi3-small", "phi3-medium"),
-                ],
+                [*LLAMA2, *LLAMA2_IT, "llama3-8b", "llama3-70b", *PHI3],
                 ["4-template"],
                 variant=MANUAL,
             ),
@@ -112,10 +110,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             # In 003 the row Phi3-mini holds the numbers of Phi3-small.
             ("000:6", "003:6"),
             MODEL,
-            of(
-                ["llama2-7b", "llama2-7b-it", "llama3-8b", "llama3-8b-it", "phi3-mini"],
-                ["zero-shot"],
-            ),
+            of([each for each in SMALL if each != "phi3-small"], ["zero-shot"]),
             (*CORE, ONE_WORD),
         ),
         "table-7": Table(
@@ -202,10 +197,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             MODEL,
             tuple(
                 {"model": model}
-                for model in (
-                    *(*BERTS, *ALBERTS, *LLAMA2, *LLAMA2_IT, "llama3-8b", "llama3-8b-it"),
-                    *("llama3-70b", "phi3-mini", "phi3-small", "phi3-medium"),
-                )
+                for model in (*BERTS, *ALBERTS, *LLAMA2, *LLAMA2_IT, *LLAMA3, *PHI3)
             ),
             (
                 column("parameters", "billions_of_parameters"),

@@ -58,18 +58,9 @@ def effects(
 
 def effects_table(found: pl.DataFrame) -> pl.DataFrame:
     """The effects as texts, for people."""
-    return found.select(
-        "effect",
-        "from",
-        "to",
-        pl.col("metric").replace(_HEADINGS),
-        number("first"),
-        number("second"),
-        *difference(),
-        pl.col("n_pairs").alias("facts"),
-        pl.col("n_prompts").alias("prompts"),
-        pl.col("not_paired").alias("not paired"),
-    )
+    values = pl.col("metric").replace(_HEADINGS), number("first"), number("second")
+    counts = {"facts": "n_pairs", "prompts": "n_prompts", "not paired": "not_paired"}
+    return found.select("effect", "from", "to", *values, **difference(), **counts)
 
 
 def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
@@ -143,5 +134,5 @@ def _effect(
         "paired": found.sentence(unit),
         "not_paired": found.left_out(unit),
     }
-    columns = [pl.lit(value).alias(name) for name, value in named.items()]
-    return rows.select(*columns, pl.exclude("relation_id")).select(EFFECTS.names())
+    columns = {name: pl.lit(value) for name, value in named.items()}
+    return rows.with_columns(**columns).select(EFFECTS.names())

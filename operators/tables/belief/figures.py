@@ -74,10 +74,8 @@ _SHARES = {
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
-    names = called("model", "setting", "variant")
-    rows = rows.drop_nulls("value").select(
-        names.alias("run"), "metric", "value", "ci_low", "ci_high"
-    )
+    run = called("model", "setting", "variant").alias("run")
+    rows = rows.drop_nulls("value").select(run, "metric", "value", "ci_low", "ci_high")
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_SHARES))
 
 
@@ -140,12 +138,9 @@ def spread_by_relation(
 
     Rows of one run, by their mean, the best first; a relation is its id and its label.
     """
-    label = label_of(relation_id(), relation_labels)
-    rows = metrics.filter(is_relation()).select(
-        "value",
-        relation=named(relation_id(), label),
-        part=pl.col("metric").str.strip_prefix("template_spread_"),
-    )
+    relation = named(relation_id(), label_of(relation_id(), relation_labels))
+    part = pl.col("metric").str.strip_prefix("template_spread_")
+    rows = metrics.filter(is_relation()).select("value", relation=relation, part=part)
     table = rows.pivot("part", _PARTS, index="relation", values="value", aggregate_function="first")
     return table.drop_nulls().sort("mean", "relation", descending=[True, False])
 

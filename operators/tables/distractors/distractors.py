@@ -20,7 +20,6 @@ from factsweep.operators.tables.shared.wide import by_source, joined, of_relatio
 
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
-_MEASURE = "measure="
 # As the paper prints them, in the order of Table 3.
 MEASURES: Mapping[str, str] = {
     "karr": "KaRR",
@@ -106,15 +105,11 @@ def robust(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.D
 def configurations(taus: pl.DataFrame) -> pl.DataFrame:
     """Table 9: the configuration that each fold chose, with its tau on that fold and the others."""
     complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING), "chosen")
-    return complete.select(
-        *SETTING,
-        _named(pl.col("measure")).alias("measure"),
-        "fold",
-        "hyperparameters",
-        _TAU.dashed(pl.col("tau_others")).alias("τ of the other folds"),
-        _TAU.dashed(pl.col("tau")).alias("τ"),
-        facts="n",
-    ).sort(*SETTING, "measure", "fold", nulls_last=False)
+    named = complete.with_columns(measure=_named(pl.col("measure")))
+    shown = {"τ of the other folds": "tau_others", "τ": "tau"}
+    columns = {heading: _TAU.dashed(pl.col(name)) for heading, name in shown.items()}
+    table = named.select(*SETTING, "measure", "fold", "hyperparameters", **columns, facts="n")
+    return table.sort(*SETTING, "measure", "fold", nulls_last=False)
 
 
 def missing(table: pl.DataFrame) -> pl.DataFrame:
@@ -158,11 +153,9 @@ def _per_measure(
     if published is not None:
         parts.insert(0, published.filter(table=table).with_columns(source=pl.lit("published")))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
-    cells = rows.with_columns(
-        pl.col("metric").replace_strict(names),
-        measure=_named(pl.col("slice").str.strip_prefix(_MEASURE)),
-        text=_TAU.dashed(pl.col("value")),
-    )
+    measure = _named(pl.col("slice").str.strip_prefix("measure="))
+    text = _TAU.dashed(pl.col("value"))
+    cells = rows.with_columns(pl.col("metric").replace_strict(names), measure=measure, text=text)
     keys = ["model", "benchmark", "variant", "measure", "source"]
     order = [*keys[:3], pl.col("measure").cast(pl.Enum(list(MEASURES.values()))), "source"]
     # A baseline is the same under every retrieval.

@@ -67,10 +67,7 @@ _TAU = "Kendall's τ-b, mean of folds"
 _AGREEMENT = "Agreement with people"
 FIGURES: Mapping[str, Axes] = {
     "retrieval": Axes(
-        "distractors",
-        "Min@n in %",
-        "Min@n",
-        "Min@n by number of distractors (Figures 1 and 2)",
+        "distractors", "Min@n in %", "Min@n", "Min@n by number of distractors (Figures 1 and 2)"
     ),
     "n-distractors": Axes(
         "distractors", _TAU, _AGREEMENT, f"{_AGREEMENT} by number of distractors (Figure 3)"
@@ -211,8 +208,8 @@ def drawn_sizes(found: Sizes) -> dict[str, Drawn]:
     """Figure 8 by its name; nothing where no size is known."""
     if found.points.is_empty():
         return {}
-    name = "extrapolation"
-    return {name: Drawn(sizes_table(found), sizes_figure(found), FIGURES[name].heading)}
+    heading = FIGURES["extrapolation"].heading
+    return {"extrapolation": Drawn(sizes_table(found), sizes_figure(found), heading)}
 
 
 def sizes_figure(found: Sizes) -> "Figure":
@@ -234,11 +231,8 @@ def sizes_figure(found: Sizes) -> "Figure":
 
 def sizes_table(found: Sizes) -> pl.DataFrame:
     """Figure 8 as numbers: a row per model, and one of what the line says."""
-    rows = found.points.select(
-        "model",
-        parameters=PARAMETERS.column(pl.col("parameters")),
-        **{"Avg@20": (100 * pl.col("value")).round(2)},
-    )
+    size, value = PARAMETERS.column(pl.col("parameters")), (100 * pl.col("value")).round(2)
+    rows = found.points.select("model", parameters=size, **{"Avg@20": value})
     if found.line is None:
         return rows
     end = found.line.reaches(TARGET)

@@ -13,7 +13,6 @@ import polars as pl
 from factsweep.operators.errors import InputError
 
 _PLACE = ("benchmark", "setting", "slice")
-_NO_FILTER = "none"
 _UNKNOWN = "N/A"  # how the harness writes a missing standard error
 _QUANTILE = 1.959964  # a 95 % interval is so many standard errors to each side
 
@@ -72,7 +71,10 @@ def harness_results(
             name: {metric: higher_is_better.get(metric) for metric in rows["metric"]}
             for name, rows in tasks.items()
         },
-        "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
+        "n-samples": {
+            name: {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
+            for name, rows in tasks.items()
+        },
         **_run(record, started),
     }
 
@@ -80,23 +82,19 @@ def harness_results(
 def _task(name: str, rows: pl.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "alias": name, "sample_len": rows["n"].max()}
     for row in rows.drop_nulls("value").iter_rows(named=True):
+        low, high = row["ci_low"], row["ci_high"]
         # The harness cuts a key at its first comma.
-        variant = (row["variant"] or _NO_FILTER).replace(",", "+")
+        variant = (row["variant"] or "none").replace(",", "+")
         found[f"{row['metric']},{variant}"] = row["value"]
-        found[f"{row['metric']}_stderr,{variant}"] = _standard_error(row["ci_low"], row["ci_high"])
+        error = _UNKNOWN if low is None or high is None else (high - low) / (2 * _QUANTILE)
+        found[f"{row['metric']}_stderr,{variant}"] = error
     return found
 
 
-def _standard_error(low: float | None, high: float | None) -> float | str:
-    return _UNKNOWN if low is None or high is None else (high - low) / (2 * _QUANTILE)
-
-
 def _task_config(name: str, rows: pl.DataFrame, record: Mapping[str, Any]) -> dict[str, Any]:
-    benchmark = rows["benchmark"][0]
-    dataset = record["run"].get("benchmark", {}).get("data", benchmark)
     return {
         "task": name,
-        "dataset_path": dataset,
+        "dataset_path": record["run"].get("benchmark", {}).get("data", rows["benchmark"][0]),
         "num_fewshot": _shots(rows),
         "output_type": "generate_until",
         "metadata": {"setting": rows["setting"][0], "slice": rows["slice"][0]},
@@ -107,10 +105,6 @@ def _shots(rows: pl.DataFrame) -> int:
     """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
     shown = re.match(r"\d+(?=-)", rows["setting"][0])
     return int(shown[0]) if shown else 0
-
-
-def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:
-    return {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
 
 
 def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
@@ -143,11 +137,8 @@ def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
         "model_source": decoding.get("engine"),
         "model_name": model["id"],
         "model_name_sanitized": _sanitized(model["id"]),
-        "system_instruction": None,
-        "system_instruction_sha": None,
-        "fewshot_as_multiturn": None,
-        "chat_template": None,
-        "chat_template_sha": None,
+        **dict.fromkeys(("system_instruction", "system_instruction_sha", "fewshot_as_multiturn")),
+        **dict.fromkeys(("chat_template", "chat_template_sha")),
         "task_hashes": {},
         "total_evaluation_time_seconds": None if seconds is None else str(seconds),
     }

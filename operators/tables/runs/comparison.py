@@ -27,8 +27,7 @@ def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
     n_prompts / design effect.
     """
     overall = comparison.filter(pl.col("relation_id").is_null())
-    metric = pl.col("metric").replace(_HEADINGS)
-    return overall.select(metric.alias("metric"), *_columns(names))
+    return overall.select(pl.col("metric").replace(_HEADINGS), **_columns(names))
 
 
 def by_relation(
@@ -38,8 +37,7 @@ def by_relation(
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> pl.DataFrame:
     """The differences of one metric, one row per relation, the largest loss first, as texts."""
-    rows = _relations(comparison, metric)
-    return rows.select(_labelled(relation_labels), *_columns(names))
+    return _relations(comparison, metric).select(_labelled(relation_labels), **_columns(names))
 
 
 def gained_and_lost(
@@ -53,14 +51,10 @@ def gained_and_lost(
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
     everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
-    return rows.select(
-        pl.col("metric").replace(_HEADINGS).alias("known"),
-        everywhere.otherwise(_labelled(relation_labels)).alias("relation"),
-        pl.col("n_pairs").alias("facts"),
-        pl.col("n_gained").alias("gained"),
-        pl.col("n_lost").alias("lost"),
-        *difference(),
-    )
+    relation = everywhere.otherwise(_labelled(relation_labels))
+    counts = {"facts": "n_pairs", "gained": "n_gained", "lost": "n_lost"}
+    known = pl.col("metric").replace(_HEADINGS)
+    return rows.select(known=known, relation=relation, **counts, **difference())
 
 
 def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
@@ -86,24 +80,16 @@ def changed_facts(
     prompts.
     """
     first_labels = pl.element().struct.field("labels").list.first()
-    names = pairs.select(
-        "pair_id",
-        subject=pl.col("subjects").list.first(),
-        objects=pl.col("objects").list.eval(first_labels).list.join(", "),
-    )
+    objects = pl.col("objects").list.eval(first_labels).list.join(", ")
+    names = pairs.select("pair_id", subject=pl.col("subjects").list.first(), objects=objects)
     size = (pl.col("share_after") - pl.col("share_before")).abs()
     rows = changes.drop_nulls("change").join(names, on="pair_id", how="left")
     order = [pl.col("change").cast(pl.Enum(_CHANGES)), size, pl.col("pair_id")]
-    return rows.sort(order, descending=[False, True, False]).select(
-        "change",
-        _labelled(relation_labels),
-        "pair_id",
-        "subject",
-        "objects",
-        pl.col("before", "after").cast(pl.String),
-        pl.col("share_before").round(4).alias("right before"),
-        pl.col("share_after").round(4).alias("right after"),
-    )
+    ordered = rows.sort(order, descending=[False, True, False])
+    fact = "change", _labelled(relation_labels), "pair_id", "subject", "objects"
+    states = pl.col("before", "after").cast(pl.String)
+    right = {f"right {when}": pl.col(f"share_{when}").round(4) for when in ("before", "after")}
+    return ordered.select(*fact, states, **right)
 
 
 def differences_figure(
@@ -161,17 +147,16 @@ def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
     return named(relation, label_of(relation, relation_labels)).alias("relation")
 
 
-def _columns(names: tuple[str, str]) -> list[pl.Expr]:
+def _columns(names: tuple[str, str]) -> dict[str, pl.Expr]:
     # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
     effect = pl.col("design_effect")
     worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
-    return [
-        number("first").alias(names[0]),
-        number("second").alias(names[1]),
-        *difference(),
-        number("effect_size", signed=True).alias("Cohen's h"),
-        decimal(1).column(pl.col("design_effect")).alias("design effect"),
-        COUNT.column(worth).alias("worth"),
-        pl.col("n_pairs").alias("facts"),
-        pl.col("n_prompts").alias("prompts"),
-    ]
+    return {
+        **dict(zip(names, (number("first"), number("second")), strict=True)),
+        **difference(),
+        "Cohen's h": number("effect_size", signed=True),
+        "design effect": decimal(1).column(effect),
+        "worth": COUNT.column(worth),
+        "facts": pl.col("n_pairs"),
+        "prompts": pl.col("n_prompts"),
+    }

@@ -6,7 +6,8 @@ from factsweep.operators.cost import PREDICTED
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 
 _PERCENT = percent(1)
-_SUMS = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
+_COUNTS = ("prompts", "answers", "prompt_tokens", "output_tokens")
+_SECONDS = ("seconds", "gpu_seconds", "core_seconds", "idle_seconds")
 
 
 def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -18,9 +19,9 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     """
     rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
     charged = ["cost"] if "cost" in rows and rows["cost"].count() else []
-    sums = (*_SUMS, "seconds", "gpu_seconds", "core_seconds", "idle_seconds", "bytes", *charged)
-    whole = [pl.col(name).null_count() == 0 for name in sums]  # a sum of unknown parts is unknown
-    summed = [pl.when(each).then(pl.sum(name)) for name, each in zip(sums, whole, strict=True)]
+    sums = (*_COUNTS, "cached_tokens", *_SECONDS, "bytes", *charged)
+    # A sum of unknown parts is unknown.
+    summed = (pl.when(pl.col(name).null_count() == 0).then(pl.sum(name)) for name in sums)
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
     table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
@@ -29,10 +30,7 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     return table.sort("setting", nulls_last=False, maintain_order=True).select(
         "setting",
         "stage",
-        COUNT.column(pl.col("prompts")),
-        COUNT.column(pl.col("answers")),
-        COUNT.column(pl.col("prompt_tokens")).alias("prompt tokens"),
-        COUNT.column(pl.col("output_tokens")).alias("output tokens"),
+        *(COUNT.column(pl.col(name)).alias(name.replace("_", " ")) for name in _COUNTS),
         _PERCENT.column(_finite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias("cached"),
         *(MONEY.column(pl.col(name)).alias("spent") for name in charged),
         HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
@@ -50,12 +48,8 @@ def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
     """stage, setting, predicted_hours, predicted_bytes."""
     gpu = pl.col("gpu_hours") > 0
     known = pl.DataFrame(schema=PREDICTED) if predicted is None else predicted
-    return known.select(
-        "stage",
-        "setting",
-        predicted_hours=pl.when(gpu).then("gpu_hours").otherwise("core_hours"),
-        predicted_bytes="bytes",
-    )
+    hours = pl.when(gpu).then("gpu_hours").otherwise("core_hours")
+    return known.select("stage", "setting", predicted_hours=hours, predicted_bytes="bytes")
 
 
 def _finite(share: pl.Expr) -> pl.Expr:

@@ -90,15 +90,10 @@ def _beside(
     printed = pl.concat(parts, how="diagonal_relaxed")
     mine = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
     others = mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)["benchmark"]
-    sets = dict.fromkeys((name, *others))
+    rows = tuple({"benchmark": each} for each in dict.fromkeys((name, *others)))
+    columns = tuple(Column(_heading(each), ({"metric": each},)) for each in metrics)
+    table = Table("", tables, {"benchmark": "set"}, rows, columns)
     of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
-    table = Table(
-        title="",
-        printed_in=tables,
-        heads={"benchmark": "set"},
-        rows=tuple({"benchmark": each} for each in sets),
-        columns=tuple(Column(_heading(each), ({"metric": each},)) for each in metrics),
-    )
     own = pl.DataFrame(of, schema=PUBLISHED, orient="row")
     filled = fill(table, own, mine, benchmark=name, names=NAMES).table
     is_own = pl.col("set") == NAMES.get(name, name)
@@ -116,14 +111,10 @@ def sizes(
 
     The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
     """
-    of_all = diversity(facts, parse=parse, encode=encode).tail(1)
-    (of_set,) = of_all.select("quantity", "lexicon", "syntax", "semantics").to_dicts()
+    of_set = diversity(facts, parse=parse, encode=encode).select(DIFFERENCES).row(-1, named=True)
     numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
-    rows = {
-        "benchmark": benchmark,
-        "metric": list(numbers),
-        "value": [float(number) for number in numbers.values()],
-    }
+    values = list(map(float, numbers.values()))
+    rows = {"benchmark": benchmark, "metric": list(numbers), "value": values}
     return pl.concat([empty("metrics"), pl.DataFrame(rows)], how="diagonal_relaxed")
 
 
@@ -141,11 +132,9 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
     second = paraphrases.select(*group, paraphrase="text")
     rows = facts.relations.join(first, on="relation_id", maintain_order="left_right")
     rows = rows.join(second, on=group, how="left", maintain_order="left_right")
-    return rows.select(
-        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
-        pl.col("text").alias("manual template"),
-        pl.col("paraphrase").alias("paraphrased template"),
-    )
+    relation = named(pl.col("relation_id"), pl.col("label"))
+    texts = {"manual template": "text", "paraphrased template": "paraphrase"}
+    return rows.select(relation=relation, **texts)
 
 
 _SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")

@@ -1,4 +1,4 @@
-"""A study for people: the runs along their axis, what differs, and how facts fare."""
+"""A study for people: runs along their axis, what differs, how facts fare, and languages."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,25 +40,21 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
     ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
     """
-    ranks = pl.when(pl.col("rank_low") == pl.col("rank_high")).then(
-        pl.col("rank_low").cast(pl.String)
-    )
+    low, high = pl.col("rank_low"), pl.col("rank_high")
+    rank = pl.when(low == high).then(low.cast(pl.String)).otherwise(pl.format("{}–{}", low, high))
     asked = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
     at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
     several = points["setting"].n_unique() > 1
-    part = points["estimated"].is_not_null().any()
-    ranked = points["rank_low"].is_not_null().any()
-    rank = ranks.otherwise(pl.format("{}–{}", "rank_low", "rank_high")).alias("rank")
     return points.select(
-        *(["setting"] if several else []),
+        *["setting"] * several,
         pl.col("label").alias("run"),
-        *([] if axis == PLACE else [at.alias(axis)]),
+        *[at.alias(axis)] * (axis != PLACE),
         SHARE.dashed(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
-        *([rank] if ranked else []),
-        *([asked.alias("prompts asked")] if part else []),
+        *[rank.alias("rank")] * (points["rank_low"].count() > 0),
+        *[asked.alias("prompts asked")] * (points["estimated"].count() > 0),
     )
 
 
@@ -99,14 +95,29 @@ def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     ('capital', 'France', 'learned', 'b', None, '▁▅█')
     """
     turned = lives.sort(pl.col("n_turns") == 0, "relation_id", "subject")
-    return turned.select(
-        label_of(pl.col("relation_id"), labels).alias("relation"),
-        "subject",
-        pl.col("life").cast(pl.String),
-        pl.col("learned_at").alias("learned at"),
-        pl.col("forgotten_at").alias("forgotten at"),
-        _CURVE.list.join("").alias("curve"),
-    )
+    relation = label_of(pl.col("relation_id"), labels).alias("relation")
+    turns = {"learned at": "learned_at", "forgotten at": "forgotten_at"}
+    life = pl.col("life").cast(pl.String)
+    return turned.select(relation, "subject", life, **turns, curve=_CURVE.list.join(""))
+
+
+def across_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`)."""
+    counts = {"facts": "n_facts", "known": "n_known", "in both": "n_shared"}
+    shares = {}
+    for name in ("sharing", "consist"):
+        shares[name] = SHARE.dashed(pl.col(name))
+        shares[f"{name} 95 %"] = SHARE.interval(ends=(f"{name}_low", f"{name}_high"))
+    return rows.select(**{"known in": "language", "and in": "other"}, **counts, **shares)
+
+
+def alone_table(facts: pl.DataFrame) -> pl.DataFrame:
+    """Facts that one language alone knows, as they are asked in it.
+
+    Needs relation_id, subject, object and language.
+    """
+    names = {"known in": "language", "relation": "relation_id"}
+    return facts.select(**names, subject="subject", object="object")
 
 
 def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":

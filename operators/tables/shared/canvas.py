@@ -68,14 +68,14 @@ def below(figure: "Figure", ncols: int, **how: Any) -> None:
 
 
 def series(
-    rows: pl.DataFrame, column: str = "series", names: Sequence[str] = ()
+    rows: pl.DataFrame, names: Sequence[str] = ()
 ) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
     """The rows of each series with its look; `names`: those that stand in several frames alike."""
-    for number, name in enumerate(names or rows[column].unique(maintain_order=True)):
+    for number, name in enumerate(names or rows["series"].unique(maintain_order=True)):
         colour, marker = SERIES[number % len(SERIES)]
         stroke = _STROKES[number // len(SERIES) % len(_STROKES)]
         look = {"label": name, "color": colour, "marker": marker, "linestyle": stroke}
-        yield rows.filter(pl.col(column) == name), look
+        yield rows.filter(series=name), look
 
 
 def curves(
@@ -89,7 +89,7 @@ def curves(
     **style: Any,
 ) -> None:
     """A line for each series (column `series`) in the order of `x`, with a band between `ends`."""
-    for mine, look in series(rows, names=names):
+    for mine, look in series(rows, names):
         points = mine.sort(x)
         unmarked = {"marker": ""} if points.height > _MOST_MARKED else {}
         if points.height:

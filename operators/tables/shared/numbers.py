@@ -133,10 +133,11 @@ def number(name: str, *, signed: bool = False) -> pl.Expr:
     return SHARE.column(pl.col(name), signed=signed)
 
 
-def difference() -> list[pl.Expr]:
-    """A difference with its interval and its p-value."""
-    interval = SHARE.interval(" to ", signed=True).alias("95 % interval")
-    return [number("difference", signed=True), interval, p_holm()]
+def difference() -> dict[str, pl.Expr]:
+    """A difference with its interval and its p-value, by heading."""
+    interval = SHARE.interval(" to ", signed=True)
+    shown = {"difference": number("difference", signed=True), "95 % interval": interval}
+    return {**shown, "p (Holm)": p_holm()}
 
 
 def p_holm() -> pl.Expr:

@@ -110,14 +110,9 @@ def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
     cells = down.join(across, how="cross", suffix=" of column", maintain_order="left_right")
     whole = cells.with_columns(pl.coalesce(f"{name} of column", name).alias(name) for name in PLACE)
     without = (pl.all_horizontal(pl.col(n) == x for n, x in each.items()) for each in table.without)
-    return whole.select(
-        *PLACE[:1],
-        pl.col("benchmark").fill_null(benchmark),
-        *PLACE[2:],
-        "row",
-        "heading",
-        applies=~pl.any_horizontal(pl.lit(False), *without).fill_null(False),
-    )
+    applies = ~pl.any_horizontal(pl.lit(False), *without).fill_null(False)
+    named = whole.select(*PLACE, "row", "heading", applies=applies)
+    return named.with_columns(pl.col("benchmark").fill_null(benchmark))
 
 
 def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[Place]:
@@ -156,12 +151,9 @@ def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.
     if published is None:
         return pl.DataFrame(schema={**dict.fromkeys(PLACE, pl.String()), "published": pl.Float64()})
     mine = published.filter(pl.col("table").is_in(list(tables)))
-    return (
-        mine.sort(pl.col("table").cast(pl.Enum(tables)))
-        .unique(PLACE, keep="first")
-        .select(*PLACE, published="value")
-        .cast(dict.fromkeys(PLACE, pl.String()))
-    )
+    ordered = mine.sort(pl.col("table").cast(pl.Enum(tables)))
+    first = ordered.unique(PLACE, keep="first").select(*PLACE, published="value")
+    return first.cast(dict.fromkeys(PLACE, pl.String()))
 
 
 def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str]) -> pl.DataFrame:

@@ -19,12 +19,9 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
     theirs = published.rename({"value": "published"}).cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
     # Papers print four digits; more would be the noise of floating point.
-    difference = (pl.col("measured") - pl.col("published")).round(6)
-    return (
-        theirs.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
-        .with_columns(difference=difference)
-        .select(*PLACE, "table", "measured", "ci_low", "ci_high", "published", "difference")
-    )
+    difference = (pl.col("measured") - pl.col("published")).round(6).alias("difference")
+    both = theirs.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
+    return both.select(*PLACE, "table", "measured", "ci_low", "ci_high", "published", difference)
 
 
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:

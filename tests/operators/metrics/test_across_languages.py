@@ -12,7 +12,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     entities,
     known_in_one_alone,
 )
-from factsweep.operators.tables.runs.languages import across_table
+from factsweep.operators.tables.runs.study import across_table
 
 Row = dict[str, object]
 
