@@ -3,7 +3,6 @@
 import io
 import re
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from markupsafe import Markup
 
@@ -12,19 +11,17 @@ from factsweep.operators.tables.shared.lettering import save
 
 # Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
 # variables that page.css gives other values in dark mode.
-_INK = MappingProxyType(
-    {
-        "#000000": "currentColor",
-        "#ffffff": "var(--paper)",
-        "#ebebeb": "var(--rule)",
-        "#0072b2": "var(--blue)",
-        "#d55e00": "var(--vermilion)",
-        "#009e73": "var(--green)",
-        "#cc79a7": "var(--purple)",
-        "#e69f00": "var(--orange)",
-        "#56b4e9": "var(--sky)",
-    }
-)
+_INK = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--paper)",
+    "#ebebeb": "var(--rule)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--vermilion)",
+    "#009e73": "var(--green)",
+    "#cc79a7": "var(--purple)",
+    "#e69f00": "var(--orange)",
+    "#56b4e9": "var(--sky)",
+}
 
 
 @dataclass(frozen=True)

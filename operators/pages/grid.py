@@ -16,6 +16,8 @@ _NUMBER = re.compile(
     r"( ?[–(/][-+\d.,%–)/ ]*(to [-+\d.,%]+\))?| to [-+\d.,]+"
     r"|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
 )
+STEPS = 20  # of the colour scale
+_DARK = 0.55  # up to here white text reads best on cividis, from here black
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,6 @@ def _text(value: object) -> str:
 
 def _is_numeric(texts: Sequence[str]) -> bool:
     return all(_NUMBER.fullmatch(text) for text in texts) and any(text != "–" for text in texts)
-
-
-STEPS = 20
-_DARK = 0.55  # up to here white text reads best on cividis, from here black
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,7 @@ def estimated_tiles(estimates: pl.DataFrame, metrics: Container[str]) -> Iterato
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:
     """The measured numbers that a paper has too; null where there is none."""
-    if published is None:
-        return None
-    rows = beside(metrics, published)
+    rows = pl.DataFrame() if published is None else beside(metrics, published)
     if rows.is_empty():
         return None
     return grid(rows.select(_BESIDE), "published", "Beside the published numbers", most_rows=60)

@@ -35,7 +35,6 @@ SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)
-_BASELINE_F1 = {"baseline_f1": "baseline F1"}
 _INTERVAL = "F1 interval"
 _ENDS = ("ci_low", "ci_high")
 _TEXT = _PERCENT.dashed(pl.col("value"))
@@ -102,7 +101,8 @@ def by_relation(
     place = [*SETTING, "ID", "Label"]
     rows = of_relations(metrics, relation_labels)
     known = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
-    headings = {"precision": "Precision", "recall": "Recall", "f1": "F1", **_BASELINE_F1}
+    headings = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
+    headings["baseline_f1"] = "baseline F1"
     parts = [rows]
     if published is not None:
         theirs = of_relations(published, relation_labels).filter(metric="f1")

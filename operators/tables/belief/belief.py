@@ -66,11 +66,6 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
 
 def _scope(setting: pl.Expr, variant: pl.Expr) -> pl.Expr:
     """For how many prompts a demonstration was drawn; a dash where there are none."""
-    return (
-        pl.when(~setting.str.contains(r"^\d"))
-        .then(pl.lit(DASH))
-        .when(variant.str.contains("scope=prompt"))
-        .then(pl.lit("prompt"))
-        .otherwise(pl.lit("shared"))
-        .alias("scope")
-    )
+    none = pl.when(~setting.str.contains(r"^\d")).then(pl.lit(DASH))
+    own = none.when(variant.str.contains("scope=prompt")).then(pl.lit("prompt"))
+    return own.otherwise(pl.lit("shared")).alias("scope")

@@ -127,12 +127,7 @@ def _effect(
         return EFFECTS.to_frame()
     mine = pl.concat(terms).filter(pl.col("metric").is_in(_SHOWN))
     rows = compare(mine, seed=seed, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
-    named = {
-        "effect": pair.effect,
-        "from": str(pair.first),
-        "to": str(pair.second),
-        "paired": found.sentence(unit),
-        "not_paired": found.left_out(unit),
-    }
-    columns = {name: pl.lit(value) for name, value in named.items()}
+    named = {"effect": pair.effect, "from": str(pair.first), "to": str(pair.second)}
+    how = {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
+    columns = {name: pl.lit(value) for name, value in {**named, **how}.items()}
     return rows.with_columns(**columns).select(EFFECTS.names())

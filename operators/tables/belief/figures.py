@@ -16,6 +16,12 @@ from factsweep.operators.tables.shared.relations import is_relation, label_of, n
 
 _ALONE_INCHES, _PANEL_INCHES = 4.0, 2.3
 _MOST_IN_A_ROW = 4
+_DARK = 0.7  # where black text on the map's blue is no longer read with ease
+_SHARES = {
+    "acc_at_1": "mean prompt",
+    "coverage_maximum": "best template",
+    "coverage_oracle": "any prompt",
+}
 
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
@@ -24,9 +30,8 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     `bins` has panel, series, mean_confidence and mean_accuracy. A series looks the same in all
     panels. Below the dashed diagonal a model is overconfident.
     """
-    panels, names = (
-        bins[name].unique(maintain_order=True).to_list() for name in ("panel", "series")
-    )
+    panels = bins["panel"].unique(maintain_order=True).to_list()
+    names = bins["series"].unique(maintain_order=True).to_list()
     n_columns = min(len(panels), _MOST_IN_A_ROW)
     n_rows = math.ceil(len(panels) / _MOST_IN_A_ROW)
     legend_columns = max(2, min(len(names) + 1, 2 * n_columns))
@@ -64,13 +69,6 @@ def _draw_panel(axes: "Axes", bins: pl.DataFrame, names: list[str]) -> None:
     axes.grid(color="0.92")
 
 
-_SHARES = {
-    "acc_at_1": "mean prompt",
-    "coverage_maximum": "best template",
-    "coverage_oracle": "any prompt",
-}
-
-
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
@@ -94,9 +92,6 @@ def coverage_figure(shares: pl.DataFrame) -> "Figure":
         axes.plot(rows["value"], places, marker, color=colour, markersize=5.5, label=label)
     canvas.below(figure, 3)
     return figure
-
-
-_DARK = 0.7  # where black text on the map's blue is no longer read with ease
 
 
 def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
@@ -128,9 +123,6 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     return figure
 
 
-_PARTS = ("min", "mean", "max")
-
-
 def spread_by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] = MappingProxyType({})
 ) -> pl.DataFrame:
@@ -141,7 +133,8 @@ def spread_by_relation(
     relation = named(relation_id(), label_of(relation_id(), relation_labels))
     part = pl.col("metric").str.strip_prefix("template_spread_")
     rows = metrics.filter(is_relation()).select("value", relation=relation, part=part)
-    table = rows.pivot("part", _PARTS, index="relation", values="value", aggregate_function="first")
+    parts = ("min", "mean", "max")
+    table = rows.pivot("part", parts, index="relation", values="value", aggregate_function="first")
     return table.drop_nulls().sort("mean", "relation", descending=[True, False])
 
 

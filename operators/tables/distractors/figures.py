@@ -11,6 +11,10 @@ from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import Figure, curves, framed
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal
 
+# Figure 8: the number that is extrapolated, and the one that is asked for.
+EXTRAPOLATED, TARGET = "avg_at_20", 0.9
+_LARGEST = 300  # the power of ten up to which a line is drawn
+
 
 class Line(NamedTuple):
     """value = intercept + slope · log10(parameters), and R² of the fit."""
@@ -39,11 +43,6 @@ def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Li
 
     found = linregress(log10_parameters, values)
     return Line(float(found.intercept), float(found.slope), float(found.rvalue**2))
-
-
-# Figure 8: the number that is extrapolated, and the one that is asked for.
-EXTRAPOLATED, TARGET = "avg_at_20", 0.9
-_LARGEST = 300  # the power of ten up to which a line is drawn
 
 
 class Axes(NamedTuple):
@@ -193,13 +192,10 @@ def sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> Sizes:
     """
     billions = costs.filter(metric="billions_of_parameters").select("model", billions="value")
     values = metrics.filter(pl.col("slice").is_null(), setting="optimal", metric=EXTRAPOLATED)
-    points = (
-        values.drop_nulls("value")
-        .unique("model", keep="first", maintain_order=True)
-        .join(billions.unique("model"), on="model", maintain_order="left")
-        .select("model", parameters=1e9 * pl.col("billions"), value="value")
-        .sort("parameters")
-    )
+    first = values.drop_nulls("value").unique("model", keep="first", maintain_order=True)
+    both = first.join(billions.unique("model"), on="model", maintain_order="left")
+    size = 1e9 * pl.col("billions")
+    points = both.select("model", parameters=size, value="value").sort("parameters")
     logs = points["parameters"].log10().to_list()
     return Sizes(points, log_linear(logs, points["value"].to_list()))
 

@@ -14,8 +14,6 @@ SPANS = schema("""
 """)
 ANSWERING, LOADING = "answering", "loading"
 _PERCENT = percent(1)
-_LANE = 0.8  # of a lane's height
-_HATCH = "////"
 
 
 def busy_table(spans: pl.DataFrame) -> pl.DataFrame:
@@ -98,10 +96,10 @@ def busy_figure(spans: pl.DataFrame) -> "Figure":
                 places[row["node"], row["gpus"]],
                 (row["ended"] - row["began"]) / seconds,
                 left=row["began"] / seconds,
-                height=_LANE,
+                height=0.8,
                 color="white" if loads else colour,
                 edgecolor=colour,
-                hatch=_HATCH if loads else None,
+                hatch="////" if loads else None,
                 linewidth=0.4,
             )
         axes.barh(0, 0, color=colour, label=run)

@@ -19,6 +19,16 @@ from factsweep.operators.tables.shared.relations import named
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
+_OF_RELATION = (*SIZES[1:], *DIFFERENCES)
+_SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")
+_SPLITS = {
+    "split": "Split",
+    "relations": "Relations",
+    "queries": "Queries",
+    "answers": "Right answers",
+    "several": "Queries with several",
+    "labels": "Labels per answer",
+}
 
 
 def sizes_beside(facts: Facts, name: str, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -73,9 +83,6 @@ def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFra
             rows.append((figure, ", ".join(bare["relation_id"]), reason))
     schema = dict.fromkeys(("figure", "relations", "reason"), pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-_OF_RELATION = (*SIZES[1:], *DIFFERENCES)
 
 
 def _beside(
@@ -137,9 +144,6 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
     return rows.select(relation=relation, **texts)
 
 
-_SUMS = ("n_same_type", "n_right", "n_sharing", "n_distractors")
-
-
 def distractors_by_relation(facts: Facts) -> pl.DataFrame:
     """One row per relation, and one for all (relation_id null).
 
@@ -158,16 +162,6 @@ def distractors_by_relation(facts: Facts) -> pl.DataFrame:
     figures = {"n_facts": pl.len(), **counts, **sums}
     by_relation = rows.group_by("relation_id", maintain_order=True).agg(**figures)
     return pl.concat([by_relation, rows.select(relation_id=pl.lit(None, pl.String), **figures)])
-
-
-_SPLITS = {
-    "split": "Split",
-    "relations": "Relations",
-    "queries": "Queries",
-    "answers": "Right answers",
-    "several": "Queries with several",
-    "labels": "Labels per answer",
-}
 
 
 def splits(facts: Facts) -> pl.DataFrame:

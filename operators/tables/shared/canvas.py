@@ -28,7 +28,6 @@ SERIES = (
 # A series beyond the colours has the first one's colour and another stroke.
 _STROKES = ("-", ":", "-.")
 _MOST_MARKED = 20  # points of a series
-_PALE = "0.92"  # of the grid
 
 
 def blank(width: float, height: float) -> "Figure":
@@ -45,7 +44,7 @@ def framed(
     figure = blank(width, height)
     axes = figure.add_subplot()
     axes.set(**labels)
-    axes.grid(color=_PALE, axis=grid)
+    axes.grid(color="0.92", axis=grid)
     axes.set_axisbelow(True)
     return figure, axes
 

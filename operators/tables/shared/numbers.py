@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import polars as pl
 
@@ -95,18 +94,16 @@ MONEY = Number(",.4f")  # 0.0123, in whatever currency the prices are
 MEGABYTES = Number(",.2f", factor=1e-6)  # 4.20, from bytes
 
 # The kinds of a paper's metrics; all others are shares.
-_KINDS: Mapping[str, Number] = MappingProxyType(
-    {
-        **dict.fromkeys(("relations", "templates", "pairs", "prompts"), COUNT),
-        **dict.fromkeys(("unique_triples", "derived_triples"), COUNT),
-        **dict.fromkeys(("quantity", "semantics", "manual_rank"), decimal(2)),
-        "runtime_hours": Number(".4g"),
-        **dict.fromkeys(
-            ("billions_of_parameters", "billions_of_training_tokens", "billions_of_training_words"),
-            Number(",g"),
-        ),
-    }
-)
+_KINDS: Mapping[str, Number] = {
+    **dict.fromkeys(("relations", "templates", "pairs", "prompts"), COUNT),
+    **dict.fromkeys(("unique_triples", "derived_triples"), COUNT),
+    **dict.fromkeys(("quantity", "semantics", "manual_rank"), decimal(2)),
+    "runtime_hours": Number(".4g"),
+    **dict.fromkeys(
+        ("billions_of_parameters", "billions_of_training_tokens", "billions_of_training_words"),
+        Number(",g"),
+    ),
+}
 
 
 def of_metric(metric: str) -> Number:

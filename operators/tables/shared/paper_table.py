@@ -190,9 +190,6 @@ def _asked(cells: pl.DataFrame, table: Table, models: Set[str]) -> pl.DataFrame:
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:
     """Why numbers are missing: one row per run and reason, with the names of the metrics."""
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
-    return (
-        cells.drop_nulls("reason")
-        .group_by(*SETTING, "reason", maintain_order=True)
-        .agg(metrics=metric.unique(maintain_order=True).str.join(", "))
-        .select(*SETTING, "metrics", "reason")
-    )
+    metrics = metric.unique(maintain_order=True).str.join(", ")
+    by_reason = cells.drop_nulls("reason").group_by(*SETTING, "reason", maintain_order=True)
+    return by_reason.agg(metrics=metrics).select(*SETTING, "metrics", "reason")

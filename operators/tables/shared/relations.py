@@ -7,6 +7,7 @@ import polars as pl
 from factsweep.operators.tables.shared.numbers import percent
 
 _SLICE = "relation="
+_WHOLE = percent(0)
 
 
 def is_relation() -> pl.Expr:
@@ -33,9 +34,6 @@ def named(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
     """
     further = pl.when(label != relation).then(label)
     return pl.concat_str(relation, further, separator=" ", ignore_nulls=True)
-
-
-_WHOLE = percent(0)
 
 
 def best_and_worst(
