@@ -110,10 +110,8 @@ def compared(
 
 def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     paired, changes, found = _by_relation(pair, unit, given)
-    comparison = compare(paired, seed=0, n_rounds=given.n_rounds)
-    ranked = _ranked(pair, given.n_rounds)
-    if ranked is not None:
-        comparison = pl.concat([comparison, ranked])
+    summed = compare(paired, seed=0, n_rounds=given.n_rounds)
+    comparison = pl.concat([summed, *_ranked(pair, given.n_rounds)])
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
@@ -136,22 +134,11 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
         "asked": pl.Series("differs in", pair.asked, pl.String).to_frame(),
         "departures": pl.Series("differs in", pair.departures, pl.String).to_frame(),
     }
-    figure = tables.differences_figure(
-        comparison,
-        main,
-        f"{other} against {one}",
-        alpha=given.alpha,
-        margin=bar.margin,
-        relation_labels=labels,
-    )
+    title, limits = f"{other} against {one}", {"alpha": given.alpha, "margin": bar.margin}
+    figure = tables.differences_figure(comparison, main, title, **limits, relation_labels=labels)
     raw = {"comparison": _told(comparison, pair, unit), "changes": changes}
-    return Compared(
-        pair=pair,
-        paired=sentence,
-        flip_rates=flip_rates,
-        report=Report(written, {"differences": figure}, raw=raw),
-        verdict=_verdict(deciding, bar, given.min_facts),
-    )
+    report = Report(written, {"differences": figure}, raw=raw)
+    return Compared(pair, sentence, report, _verdict(deciding, bar, given.min_facts), flip_rates)
 
 
 def _told(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
@@ -204,9 +191,12 @@ def _by_relation(
 
 def _alone(pair: Pair) -> Iterator[Shared]:
     """What only one of the runs has, of the relations that only it was asked."""
-    ours, theirs = (sorted(each) for each in pair.relations_alone)
-    yield from (shared(each, each.clear()) for each in map(pair.first.matched_answers, ours))
-    yield from (shared(each.clear(), each) for each in map(pair.second.matched_answers, theirs))
+    ours, theirs = (
+        map(one.matched_answers, sorted({*one.relations} - {*pair.relations}))
+        for one in (pair.first, pair.second)
+    )
+    yield from (shared(each, each.clear()) for each in ours)
+    yield from (shared(each.clear(), each) for each in theirs)
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:
@@ -240,13 +230,13 @@ def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
     }
 
 
-def _ranked(pair: Pair, n_rounds: int) -> pl.DataFrame | None:
-    """The rows of what is no sum over pairs; null where there is nothing of the kind."""
+def _ranked(pair: Pair, n_rounds: int) -> Iterator[pl.DataFrame]:
+    """The rows of what is no sum over pairs, where there is anything of the kind."""
     ranked, table = comparing(pair.first).ranked, pair.first.how.measure.calibration
-    if ranked is None or table is None:
-        return None
-    first, second = (each.read_all(table) for each in pair.matched)
-    return ranked(first, second, n_rounds)
+    if ranked is not None and table is not None:
+        matched = (each.artifacts["matched"] for each in (pair.first, pair.second))
+        first, second = (each.read_all(table) for each in matched)
+        yield ranked(first, second, n_rounds)
 
 
 def flip_rate(branch: PastBranch) -> float | None:

@@ -92,7 +92,6 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
 
 
 def _sides(results: str, run: str) -> Mapping[str, _Side]:
-    """The settings of a run, by title."""
     if not written.is_estimate(results, run):
         return {title: _whole(each) for title, each in past.by_title(results, run).items()}
     part = written.read(results, run)

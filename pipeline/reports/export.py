@@ -73,10 +73,6 @@ def _written(metrics: pl.DataFrame) -> pl.DataFrame:
     return metrics.with_columns(as_printed(name).alias(name) for name in _NUMBERS)
 
 
-def _rounded(metrics: pl.DataFrame) -> str:
-    return csv(metrics.with_columns(pl.col(_NUMBERS).round(_DIGITS)))
-
-
 def _forms(
     name: str, numbers: Callable[[pl.DataFrame], str], texts: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]]:
@@ -89,7 +85,9 @@ def _forms(
     }
 
 
-_METRICS = _forms("metrics", _rounded, _written)
+_METRICS = _forms(
+    "metrics", lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))), _written
+)
 _ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
 FORMATS = (*_METRICS, "lm-eval")
 

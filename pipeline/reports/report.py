@@ -55,18 +55,14 @@ def report(
 ) -> Iterator[str]:
     """Write past runs' tables, figures and pages together; yields where, and what was left out.
 
-    Tables and figures are one folder per benchmark and part of its facts, with a page; an index
-    lists the pages (`together`). `parse` and `encode` measure how different the templates are,
-    which takes a while; `more` gives what stands before the papers' tables.
+    `parse` and `encode` measure how different the templates are, which takes a while; `more` gives
+    what stands before the papers' tables.
 
     Raises:
         InputError: no such runs, or one that is not whole.
     """
-    asked = [
-        each
-        for each in names or past.known(results, ESTIMATE)
-        if written.is_estimate(results, each)
-    ]
+    known = names or past.known(results, ESTIMATE)
+    asked = [each for each in known if written.is_estimate(results, each)]
     full = [each for each in names or past.known(results) if each not in asked]
     parts = together(past.branches(results, full)) if full or not asked else []
     entries: list[Entry] = []
@@ -133,17 +129,15 @@ def together(branches: Sequence[PastBranch]) -> list[Together]:
 
 def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
     """One for each part of a benchmark's facts; the largest has the benchmark's name."""
-    loaded: dict[str, Facts] = {}
+    contents: dict[str, str] = {}  # by the folder of the facts
     parts: dict[str, list[PastBranch]] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for branch in branches:
-        artifact = branch.artifacts["facts"]
-        if artifact.folder not in loaded:
-            loaded[artifact.folder] = branch.facts
-        facts = loaded[artifact.folder]
-        content = _content(facts)
-        parts.setdefault(content, []).append(branch)
-        sizes[content] = facts.pairs.height, facts.relations.height
+        if (folder := branch.artifacts["facts"].folder) not in contents:
+            facts = branch.facts
+            contents[folder] = _content(facts)
+            sizes[contents[folder]] = facts.pairs.height, facts.relations.height
+        parts.setdefault(contents[folder], []).append(branch)
     ordered = sorted(parts, key=lambda each: sizes[each], reverse=True)
     folders = list(_folders(branches[0].benchmark, [sizes[each] for each in ordered]))
     for content, folder in zip(ordered, folders, strict=True):
@@ -183,7 +177,8 @@ def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
     kept, notes = [], []
     for name, runs in past.by_setting(branches).items():
         chosen: list[PastBranch] = []
-        for branch in sorted(runs, key=lambda each: each.started, reverse=True):
+        # When they began (ISO 8601); empty if it was not written down.
+        for branch in sorted(runs, key=lambda one: one.record.get("started", ""), reverse=True):
             rival = next((each for each in chosen if _conflict(each, branch)), None)
             if rival is None:
                 chosen.append(branch)

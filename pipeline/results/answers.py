@@ -57,19 +57,16 @@ def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
 
 def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     first_label = pl.element().struct.field("labels").list.first()
-    pairs = facts.pairs.select(
-        "pair_id", "relation_id", "subjects", objects=pl.col("objects").list.eval(first_label)
-    )
+    objects = pl.col("objects").list.eval(first_label)
+    pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
     relations = facts.relations.rename({"label": "relation"})
     templates = facts.templates.select("template_id", template="text")
     rows = joined(joined(asked, pairs, ["pair_id"]), relations, ["relation_id"])
     rows = joined(rows, templates, ["template_id"])
     subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
-    return rows.select(
-        *("prompt_id", "same_as", "relation_id", "relation", "pair_id"),
-        subject.alias("subject"),
-        *("objects", "template_id", "template", "prompt"),
-    )
+    ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
+    shown = ("objects", "template_id", "template", "prompt")
+    return rows.select(*ids, subject.alias("subject"), *shown)
 
 
 def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
@@ -77,5 +74,4 @@ def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
     matched = branch.matched_answers()
     if not {"prompt_id", "correct"} <= {*matched.columns}:
         return rows
-    judged = matched.select("prompt_id", "correct")
-    return joined(rows, judged, ["prompt_id"])
+    return joined(rows, matched.select("prompt_id", "correct"), ["prompt_id"])

@@ -35,10 +35,7 @@ _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
 _COMPARISONS = "effects"  # the table that has a section of its own
-_SHOWN = (
-    *("model", "benchmark", "settings", "decoding"),
-    *("matching", "metrics", "cluster", "seed"),
-)
+_SHOWN = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
 
@@ -60,7 +57,12 @@ def results_page(
     asked, templates = _told(branches[:_MOST_ASKED], facts)
     figures, left_out = _drawings(report)
     browser = _browser(asked, facts, len(branches)) if asked else None
-    published = headline.beside_published(result.tables["metrics"], result.published)
+    grids = {
+        name: grid(table, name, _title_of(report, name))
+        for name, table in report.tables.items()
+        if table.height and table.width
+    }
+    comparisons = grids.pop(_COMPARISONS, None)
     content = Page(
         title=_title(branches),
         lead=_lead(branches, facts, asked),
@@ -68,31 +70,19 @@ def results_page(
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
         tiles=list(headline.tiles(metrics, measure.main_metric)),
         headline=overall,
-        published=published,
+        published=headline.beside_published(result.tables["metrics"], result.published),
         terms=terms_of((row[0] for row in overall.rows), measure.metrics),
         figures=figures,
-        comparisons=_comparisons(report),
+        comparisons=comparisons,
         heat_map=heat_map(metrics, measure.main_metric, labels),
         templates=templates,
         browser=browser,
-        tables=[
-            grid(table, name, _title_of(report, name))
-            for name, table in report.tables.items()
-            if table.height and table.width and name != _COMPARISONS
-        ],
+        tables=list(grids.values()),
         left_out=left_out,
         runs=list(_runs(branches)),
         is_partial=partial,
     )
     return page.page(content).encode()
-
-
-def _comparisons(report: Report) -> Grid | None:
-    """The settings that differ in one thing, compared; null where there are none."""
-    table = report.tables.get(_COMPARISONS)
-    if table is None or table.is_empty():
-        return None
-    return grid(table, _COMPARISONS, _title_of(report, _COMPARISONS))
 
 
 def _title(branches: Sequence[PastBranch]) -> str:
@@ -184,12 +174,11 @@ def _namings(branches: Sequence[PastBranch]) -> Iterator[Callable[[str | None], 
 
 
 def _name(branch: PastBranch, setting: str | None, *, model: bool, seed: bool) -> str:
-    own = [branch.model] * model, [setting or branch.setting], [f"seed {branch.seed}"] * seed
-    return " ".join(part for parts in own for part in parts)
+    own = setting or branch.setting
+    return " ".join([*[branch.model] * model, own, *[f"seed {branch.seed}"] * seed])
 
 
 def _foremost(digest: Digest) -> Digest:
-    """The digest with as many replies as are shown."""
     by_fact = digest.replies.group_by("pair_id", "asked", maintain_order=True)
     return replace(digest, replies=by_fact.head(fact_browser.MOST_REPLIES))
 
@@ -273,23 +262,17 @@ def _with_right(
     branch: PastBranch, relation: str, rows: pl.DataFrame, matched: pl.DataFrame
 ) -> pl.DataFrame:
     """The prompts with `right`, and `n_right` of their samples; null where it is not known."""
-    for column, table, name in (
-        ("right", matched, "correct"),
-        ("n_right", _sampled_right(branch, relation), "n_right_samples"),
-    ):
+    is_sampled = "sampled" in branch.how.measure.matched
+    artifact = branch.artifacts["matched"]
+    sampled = artifact.read("sampled", relation) if is_sampled else pl.DataFrame()
+    sources = ("right", matched, "correct"), ("n_right", sampled, "n_right_samples")
+    for column, table, name in sources:
         if {"prompt_id", name} <= set(table.columns):
             known = table.select("prompt_id", pl.col(name).alias(column))
             rows = joined(rows, known, ["prompt_id"])
         else:
             rows = rows.with_columns(pl.lit(None).alias(column))
     return rows
-
-
-def _sampled_right(branch: PastBranch, relation: str) -> pl.DataFrame:
-    artifact = branch.artifacts["matched"]
-    if "sampled" not in branch.how.measure.matched:
-        return pl.DataFrame()
-    return artifact.read("sampled", relation)
 
 
 def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> Browser:

@@ -12,7 +12,6 @@ from factsweep.operators.metrics.comparing.pairing import Unit, unit_between
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 
 Setting = TypeVar("Setting")
@@ -34,11 +33,6 @@ class Pair:
     departures: tuple[str, ...]  # what differs beside that and the model
 
     @property
-    def matched(self) -> tuple[Artifact, Artifact]:
-        """The matched answers of both."""
-        return self.first.artifacts["matched"], self.second.artifacts["matched"]
-
-    @property
     def title(self) -> str:
         """The setting, or both."""
         titles = self.first.setting, self.second.setting
@@ -47,8 +41,9 @@ class Pair:
     @property
     def names(self) -> tuple[str, str]:
         """How the two are called: by model, setting and seed, as far as they differ, or by run."""
-        told = [(each.model, each.setting, f"seed {each.seed}") for each in self._both]
-        differing = [both for both in zip(*told, strict=True) if both[0] != both[1]]
+        both = self.first, self.second
+        told = [(each.model, each.setting, f"seed {each.seed}") for each in both]
+        differing = [each for each in zip(*told, strict=True) if each[0] != each[1]]
         if differing:
             one, other = zip(*differing, strict=True)
             return " ".join(one), " ".join(other)
@@ -61,25 +56,13 @@ class Pair:
         return sorted({*self.first.relations} & {*self.second.relations})
 
     @property
-    def relations_alone(self) -> tuple[set[str], set[str]]:
-        """The relations that only the first, and only the second, has answers of."""
-        one, other = ({*each.relations} for each in self._both)
-        return one - other, other - one
-
-    @property
     def unit(self) -> Unit:
         """Prompts, as far as both have any and differ in more than the choice of templates."""
         other = [line for line in self.asked if not line.startswith("prompts setting.templates:")]
         alone = bool(self.asked) and not other and self.first.model == self.second.model
-        parts = (
-            (self.first.matched_answers(each), self.second.matched_answers(each))
-            for each in self.relations
-        )
-        return unit_between(parts, templates_alone=alone)
-
-    @property
-    def _both(self) -> tuple[PastBranch, PastBranch]:
-        return self.first, self.second
+        both = self.first, self.second
+        ours, theirs = (map(each.matched_answers, self.relations) for each in both)
+        return unit_between(zip(ours, theirs, strict=True), templates_alone=alone)
 
 
 def pairs(first: str, second: str, results: str) -> list[Pair]:
@@ -89,7 +72,14 @@ def pairs(first: str, second: str, results: str) -> list[Pair]:
         InputError: there is no such run or setting, nothing to pair, or no relation in common.
     """
     ours, theirs = (setting_of(each, partial(past.by_title, results)) for each in (first, second))
-    return [_pair(one, other) for one, other in matching((first, ours), (second, theirs))]
+    found = [paired(one, other) for one, other in matching((first, ours), (second, theirs))]
+    for each in found:
+        if not each.relations:
+            raise InputError(
+                f"{each.first.run} and {each.second.run} have no relation in common; compare runs "
+                "over the same data."
+            )
+    return found
 
 
 def matching(
@@ -140,16 +130,6 @@ def comparing(branch: PastBranch) -> Compare:
     found = branch.how.compare
     if found is None:
         raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
-    return found
-
-
-def _pair(one: PastBranch, other: PastBranch) -> Pair:
-    found = paired(one, other)
-    if not found.relations:
-        raise InputError(
-            f"{one.run} and {other.run} have no relation in common; compare runs over the same "
-            "data."
-        )
     return found
 
 

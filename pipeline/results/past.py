@@ -47,11 +47,6 @@ class PastBranch:
         return int(self.record["run"]["seed"])
 
     @property
-    def started(self) -> str:
-        """When the run began (ISO 8601); empty if it was not written down."""
-        return str(self.record.get("started", ""))
-
-    @property
     def metrics(self) -> Artifact:
         """Its metrics."""
         return self.artifacts["metrics"]

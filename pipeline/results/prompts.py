@@ -110,7 +110,6 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
 
 
 def _made(run: Run, steps: tuple[Step, ...]) -> Artifact:
-    """The prompts' artifact, computed where it is missing."""
     missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
     if missing:
         wait = run.cluster.when_held == "wait"
@@ -129,11 +128,8 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
         candidate = pl.col("prompt_id").str.strip_suffix(pl.format(".{}", "setting"))
         return rows.select("prompt_id", "setting", "prompt", "asked", candidate_id=candidate)
     if ability == PREFER:
-        sets = (
-            candidate_sets(prompts, shard)
-            .group_by("candidates_id")
-            .agg(candidates=pl.struct("entity_id", "labels"))
-        )
+        by_set = candidate_sets(prompts, shard).group_by("candidates_id")
+        sets = by_set.agg(candidates=pl.struct("entity_id", "labels"))
         rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
         return rows.select("prompt_id", "prompt", "asked", "candidates")
     return rows.select("prompt_id", "prompt", "asked", *({"messages"} & {*rows.columns}))

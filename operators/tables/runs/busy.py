@@ -120,10 +120,9 @@ def _unit(seconds: float) -> tuple[str, float]:
     return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
 
 
-def _colour(number: int) -> tuple[float, float, float]:
+def _colour(number: int) -> tuple[float, ...]:
     """One of six colours, the next six lighter, and so on."""
     from matplotlib.colors import to_rgb
 
     light = min(0.75, 0.25 * (number // len(SERIES)))
-    red, green, blue = (c + (1 - c) * light for c in to_rgb(SERIES[number % len(SERIES)][0]))
-    return red, green, blue
+    return tuple(c + (1 - c) * light for c in to_rgb(SERIES[number % len(SERIES)][0]))
