@@ -1,16 +1,10 @@
 """A trie read by an engine that takes texts: each node is a text of its own, of several clozes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
-from factsweep.operators.engines.preference import (
-    Preferred,
-    PreferRequest,
-    Read,
-    log_sum,
-    preferred_of,
-    search,
-)
+from factsweep.operators.engines.preference import Preferred, PreferRequest, Read, log_sum, search
 
 Asked = tuple[Sequence[int], Sequence[int]]
 """A text, and the tokens whose log-probabilities behind it are asked for."""
@@ -62,7 +56,8 @@ class _Searched:
         try:
             self.nodes = self._steps.send(list(map(self._read, self.nodes, said)))
         except StopIteration as ended:
-            return preferred_of(self._request, ended.value, self._n_tokens)
+            found: Preferred = ended.value
+            return replace(found, n_prompt_tokens=self._n_tokens)
         return None
 
     def _read(self, node: int, said: Mapping[int, float]) -> Read:

@@ -15,8 +15,9 @@ Both then sum up all labels of what they found. The answer is in no search: it t
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
 from factsweep.operators.prompts.label_trie import Trie
@@ -132,14 +133,7 @@ class Reader(Protocol):
         ...
 
 
-class Ranked(NamedTuple):
-    """The right answer and its distractors, in the order in which they count."""
-
-    answer: Plausible
-    distractors: Sequence[Plausible]
-
-
-Steps = Generator[Sequence[int], Sequence[Read], Ranked]
+Steps = Generator[Sequence[int], Sequence[Read], Preferred]
 
 
 def preferred(request: PreferRequest, reader: Reader) -> Preferred:
@@ -150,16 +144,15 @@ def preferred(request: PreferRequest, reader: Reader) -> Preferred:
         try:
             nodes = steps.send(reader.read(nodes))
         except StopIteration as ended:
-            return preferred_of(request, ended.value, reader.n_tokens)
-
-
-def preferred_of(request: PreferRequest, found: Ranked, n_tokens: int) -> Preferred:
-    """What was found, as it is handed on; the model has read `n_tokens`."""
-    return Preferred(request.request_id, found.answer, found.distractors, n_tokens)
+            found: Preferred = ended.value
+            return replace(found, n_prompt_tokens=reader.n_tokens)
 
 
 def search(request: PreferRequest) -> Steps:
-    """Find what a request asks for: yields nodes, and is sent what is said behind them."""
+    """Find what a request asks for: yields nodes, and is sent what is said behind them.
+
+    What it returns leaves `n_prompt_tokens` to whoever reads the nodes.
+    """
     seen = _Seen(request.trie)
     entities = yield from _chosen(request, seen)
     if missing := seen.unread([request.answer_id, *entities]):
@@ -167,7 +160,7 @@ def search(request: PreferRequest) -> Steps:
     answer, *found = map(seen.plausible, [request.answer_id, *entities])
     if request.search != "given":
         found.sort(key=lambda each: (-each.logprob, each.entity_id))
-    return Ranked(answer, found[: request.n])
+    return Preferred(request.request_id, answer, found[: request.n], n_prompt_tokens=0)
 
 
 def _chosen(
@@ -244,7 +237,7 @@ class _Found:
 
     def open(self, nodes: Sequence[int]) -> list[int]:
         """Those nodes at or below which a label of some distractor ends."""
-        return [node for node in nodes if self._trie.n_names[node] > self._n_barred.get(node, 0)]
+        return [node for node in nodes if self._trie.n_names[node] > self._n_barred[node]]
 
     def next(self, waiting: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
         """The nodes to look behind now, and those that wait; each has what leads to it, in nats."""
@@ -277,14 +270,10 @@ class _Found:
         return math.log(labels) + nth - self._slack if labels > 0.5 else _NEVER
 
 
-def _n_below(trie: Trie, entities: Iterable[str]) -> Mapping[int, int]:
+def _n_below(trie: Trie, entities: Iterable[str]) -> Counter[int]:
     """How many pairs of one of these entities and a node lie at or below each node."""
-    found: dict[int, int] = {}
-    for entity_id in entities:
-        for node in trie.nodes_of[entity_id]:
-            for above in trie.above(node):
-                found[above] = found.get(above, 0) + 1
-    return found
+    nodes = (node for entity_id in entities for node in trie.nodes_of[entity_id])
+    return Counter(above for node in nodes for above in trie.above(node))
 
 
 def log_sum(logprobs: Iterable[float]) -> float:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.openai_client import refusal, without
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage
 from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT
@@ -90,8 +90,7 @@ class Blame:
                 raise self.refusal(said) from None
             self._is_dead = True  # unless the probe is answered
             try:
-                async with asyncio.timeout(self._endpoint.give_up_s):
-                    answer = await self._ask(probe(request))
+                answer = await self._ask(probe(request))
             except NoAnswerError as error:
                 if error.reason != "other_model":
                     self._is_dead = False

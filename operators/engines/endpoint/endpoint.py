@@ -9,43 +9,32 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from queue import SimpleQueue
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from factsweep.operators.engines import node_reader
-from factsweep.operators.engines.endpoint import next_tokens, prompt_scores
+from factsweep.operators.engines.endpoint import given_tokens
 from factsweep.operators.engines.endpoint.blame import AnyRequest, Blame, probe
 from factsweep.operators.engines.endpoint.dialect import Dialect
+from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.limit import Limit
-from factsweep.operators.engines.endpoint.next_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.openai_client import key
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Replies
+from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
 from factsweep.operators.engines.endpoint.watched_http import BILLED, Faults, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import Preferred, PreferRequest
-from factsweep.operators.engines.protocol import (
-    Answer,
-    Refused,
-    Request,
-    Scored,
-    ScoreRequest,
-)
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
 from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-T = TypeVar("T")
-Asked = TypeVar("Asked", bound=AnyRequest)
-
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class EndpointEngine:
@@ -57,10 +46,10 @@ class EndpointEngine:
         assert start.endpoint is not None, "settings see to it"
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
-        self._replies = Replies.of(start)
+        self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
         self._limit, self._faults = Limit(max=start.endpoint.max_concurrent), Faults()
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
-        self._blame = Blame(start, self._key, self._asked)
+        self._blame = Blame(start, self._key, self._asked_in_time)
         self._is_scorer = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -72,7 +61,7 @@ class EndpointEngine:
         Raises:
             InputError: the server answers nothing, whatever it is asked.
         """
-        yield from self._each(requests, self._answer)
+        yield from self._each(requests)
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
         """One score for each text, in the order they are finished; or why there is none.
@@ -85,7 +74,7 @@ class EndpointEngine:
         if (first := next(waiting, None)) is None:
             return
         self._check_scores(first, "given texts")
-        yield from self._each(chain([first], waiting), self._answer)
+        yield from self._each(chain([first], waiting))
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in the order in which they are found.
@@ -104,30 +93,25 @@ class EndpointEngine:
         if jobs:
             self._check_scores(jobs[0], "given tokens")
         found: list[dict[int, float]] = [{} for _ in asked]
-        for said in self._each(jobs, self._answer):
+        for said in self._each(jobs):
             if isinstance(said, Refused):
                 raise self._blame.refusal(f"{said.reason}: {said.detail}")
             found[int(said.request_id)].update(said.logprobs)
         return found
 
     def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
-        """Ask once, for little, whether the server gives scores at all."""
-        if not self._is_scorer:
-            checked = self._check_scorer(request, what)
-            asyncio.run_coroutine_threadsafe(checked, self._loop).result()
-            self._is_scorer = True
-
-    async def _check_scorer(self, request: ScoreRequest | NextRequest, what: str) -> None:
-        """Refuse a server that gives no scores.
+        """Ask once, for little, whether the server gives scores at all.
 
         Raises:
-            InputError: it says what the server said.
+            InputError: it gives none, and what it said.
         """
         from openai import BadRequestError, OpenAIError, UnprocessableEntityError
 
+        if self._is_scorer:
+            return
         try:
-            async with asyncio.timeout(self._endpoint.give_up_s):
-                await self._asked(probe(request))
+            little = self._asked_in_time(probe(request))
+            asyncio.run_coroutine_threadsafe(little, self._loop).result()
         except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
@@ -136,6 +120,7 @@ class EndpointEngine:
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
             raise self._blame.refusal(self._blame.said(error)) from None
+        self._is_scorer = True
 
     def faults(self) -> dict[str, float]:
         """How many calls were turned away, timed out or failed since the last time, by which."""
@@ -150,13 +135,13 @@ class EndpointEngine:
             self._thread.join()
             self._loop.close()
 
-    def _each(self, requests: Iterable[Asked], ask: Callable[[Asked], Awaitable[T]]) -> Iterator[T]:
-        """Ask for each request, as many at once as are allowed.
+    def _each(self, requests: Iterable[AnyRequest]) -> Iterator[Any]:
+        """What is said of each request, as many at once as are allowed.
 
         Where one ends the run, those that are under way are waited for: they are paid for.
         """
         waiting, more, fatal = iter(requests), True, list[InputError]()
-        done, running = SimpleQueue[Future[T]](), set[Future[T]]()
+        done, running = SimpleQueue[Future[Any]](), set[Future[Any]]()
         self._limit.is_fed = True
         try:
             while more or running:
@@ -165,7 +150,7 @@ class EndpointEngine:
                     if request is None:
                         more = self._limit.is_fed = False
                         break
-                    future = asyncio.run_coroutine_threadsafe(_awaited(ask(request)), self._loop)
+                    future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
                     running.add(future)
                     future.add_done_callback(done.put)
                 if running:
@@ -199,12 +184,15 @@ class EndpointEngine:
 
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._endpoint.give_up_s):
-                answer = await self._asked(request)
+            answer = await self._asked_in_time(request)
         except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
             return await self._blame.explained(request, error, began)
         self._blame.clear()
         return answer
+
+    async def _asked_in_time(self, request: AnyRequest) -> Answer | Scored | NextSaid:
+        async with asyncio.timeout(self._endpoint.give_up_s):
+            return await self._asked(request)
 
     async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
         """The answer of the server.
@@ -215,28 +203,13 @@ class EndpointEngine:
         if isinstance(request, Request):
             said = await self._said(request)
             return self._replies.answer(request, said, self._dialect.left_out)
-        model = self._start.model
-        if isinstance(request, ScoreRequest):
-            said = await self._create(prompt_scores.parameters(model, request))
-        else:
-            more = next_tokens.further(request)
-            said = await self._create(next_tokens.parameters(model, request), more)
+        said = await self._create(given_tokens.parameters(self._start.model, request))
         usage = self._replies.usage(request, said)
         served = self._replies.served(said, usage)
         try:
-            if isinstance(request, NextRequest):
-                known = next_tokens.said(request, said)
-                return NextSaid(request.request_id, known, usage.prompt, usage.output)
-            found = prompt_scores.scored(request, said)
+            return given_tokens.read(request, said, usage, served)
         except ValueError as error:
             raise NoAnswerError("no_scores", str(error), usage) from error
-        return replace(
-            found,
-            n_prompt_tokens=usage.prompt,
-            n_cached_tokens=usage.cached,
-            n_output_tokens=usage.output,
-            served=served,
-        )
 
     async def _said(self, request: Request) -> Any:
         """What the server says, asked without what it does not know."""
@@ -250,10 +223,10 @@ class EndpointEngine:
                 if not self._dialect.learns(str(error), asked):
                     raise
 
-    async def _create(self, asked: Mapping[str, Any], more: Mapping[str, Any] = _NOTHING) -> Any:
-        client, extra = self._client, {**self._start.arguments, **more}
+    async def _create(self, asked: Mapping[str, Any]) -> Any:
+        client, extra = self._client, {**self._start.arguments, **asked.get("extra_body", {})}
         of = client.chat.completions if self._endpoint.chat else client.completions
-        return await of.create(**asked, extra_body=extra)
+        return await of.create(**{**asked, "extra_body": extra})
 
     @cached_property
     def _client(self) -> "AsyncOpenAI":
@@ -266,10 +239,6 @@ class EndpointEngine:
             max_retries=_TRIES,
             http_client=watched(self._limit, self._faults, self._endpoint.timeout_s),
         )
-
-
-async def _awaited(answer: Awaitable[T]) -> T:
-    return await answer
 
 
 KIND = EngineKind(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.protocol import Answer, Completion, Request, Thought
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
@@ -42,12 +41,6 @@ class Replies:
     revision: str
     chat: bool
     _estimate: Estimate = field(default_factory=Estimate)
-
-    @classmethod
-    def of(cls, start: Start) -> "Replies":
-        """Those of the server that an engine is to ask."""
-        assert start.endpoint is not None, "settings see to it"
-        return cls(start.model, start.revision or ANY, start.endpoint.chat)
 
     def answer(self, request: Request, said: Any, left_out: Set[str]) -> Answer:
         """The answer in a reply; `left_out` is what was not asked for, since it is not taken.

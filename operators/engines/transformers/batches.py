@@ -1,7 +1,7 @@
 """Texts in batches of a bounded size: padding costs as much as text."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,3 +19,13 @@ def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterat
         batch.append(text)
     if batch:
         yield batch
+
+
+def padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
+    """The rows as a tensor, padded behind: rows × the longest."""
+    import torch
+
+    table = torch.full((len(rows), max(map(len, rows))), padding, dtype=torch.long)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = torch.tensor(values, dtype=torch.long)
+    return table

@@ -14,7 +14,7 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
-from factsweep.operators.engines.transformers.batches import bounded
+from factsweep.operators.engines.transformers.batches import bounded, padded
 
 # Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
 # the widest table of a pass is one of tokens × vocabulary.
@@ -56,12 +56,8 @@ class Likelihood:
 
     def _logprobs(self, texts: Sequence[Sequence[int]], cache: Any) -> list[list[float]]:
         """Of each text's tokens from the second on; the cache takes in all but the last."""
-        import torch
-
         lengths = [max(len(text) - 1, 0) for text in texts]
-        ids = torch.zeros(len(texts), max(lengths) + 1, dtype=torch.long)
-        for row, text in zip(ids, texts, strict=True):
-            row[: len(text)] = torch.tensor(text, dtype=torch.long)
+        ids = padded(texts)
         found: list[list[float]] = [[] for _ in texts]
         width = max(_TOKENS_PER_BATCH // len(texts), 1)
         for start in range(0, max(lengths), width):

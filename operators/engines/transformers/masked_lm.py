@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from factsweep.operators.engines.transformers.batches import bounded
+from factsweep.operators.engines.transformers.batches import bounded, padded
 
 # Prompts are sorted by length within a window, so that they need little padding.
 _PROMPTS_PER_WINDOW = 4096
@@ -70,20 +70,20 @@ class MaskedLM:
         with torch.inference_mode():
             probabilities = self._logits(batch).float().softmax(dim=-1)
             best = probabilities.max(dim=-1)
-            asked = _padded([r.candidate_ids for r in batch], 0).to(self._device)
+            asked = padded([r.candidate_ids for r in batch]).to(self._device)
             candidates = probabilities.gather(1, asked).tolist()
         tokens = self._tokenizer.convert_ids_to_tokens(best.indices.tolist())
         columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
-        for request, token_id, token, probability, padded in zip(batch, *columns, strict=True):
-            own = padded[: len(request.candidate_ids)]
+        for request, token_id, token, probability, shares in zip(batch, *columns, strict=True):
+            own = shares[: len(request.candidate_ids)]
             yield Prediction(request.request_id, token_id, token, probability, own)
 
     def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""
         import torch
 
-        ids = _padded([r.token_ids for r in batch], self._tokenizer.pad_token_id)
-        attended = _padded([[1] * len(r.token_ids) for r in batch], 0)
+        ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id)
+        attended = padded([[1] * len(r.token_ids) for r in batch])
         places = torch.tensor([_mask_place(r, self._tokenizer.mask_token_id) for r in batch])
         with _AtPlaces(self._model.base_model, places.to(self._device)):
             output = self._model(
@@ -112,15 +112,6 @@ class _AtPlaces:
         rows = range(len(hidden))
         output.last_hidden_state = hidden[rows, self._places].unsqueeze(1)
         return output
-
-
-def _padded(rows: Sequence[Sequence[int]], padding: int) -> Any:
-    import torch
-
-    table = torch.full((len(rows), max(map(len, rows))), padding, dtype=torch.long)
-    for row, values in zip(table, rows, strict=True):
-        row[: len(values)] = torch.tensor(values, dtype=torch.long)
-    return table
 
 
 def _mask_place(request: MaskedRequest, mask_id: int) -> int:

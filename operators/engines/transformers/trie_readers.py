@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from factsweep.operators.engines.preference import Read
-from factsweep.operators.engines.transformers.batches import bounded
+from factsweep.operators.engines.transformers.batches import bounded, padded
 from factsweep.operators.prompts.label_trie import Name, Trie
 
 _TOKENS_PER_PASS = 512
@@ -173,10 +173,8 @@ class PathReader(_Behind):
         """The logits behind each token; a causal model reads nothing of the padding behind."""
         import torch
 
-        device, width = self._model.device, max(map(len, ids))
-        padded = [[*row, *[0] * (width - len(row))] for row in ids]
+        read = padded(ids).to(self._model.device)
         with torch.inference_mode():
-            read = torch.tensor(padded, device=device)
             return self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
 
 

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
 from factsweep.operators.engines.node_reader import Asked, in_parts, preferences
-from factsweep.operators.engines.preference import (
-    Beams,
-    BeamsRequest,
-    Preferred,
-    PreferRequest,
-)
+from factsweep.operators.engines.preference import Beams, BeamsRequest, Preferred, PreferRequest
 from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
@@ -23,7 +18,6 @@ from factsweep.operators.engines.protocol import (
     Thought,
 )
 from factsweep.operators.engines.thoughts import Marks, marks
-from factsweep.operators.engines.vllm.parameters import of_probabilities, of_request
 from factsweep.operators.engines.vllm.start import arguments, load, switches
 
 if TYPE_CHECKING:
@@ -93,9 +87,9 @@ class VllmEngine:
         """An answer, or first the thought: behind it, each sample is a job of its own."""
         n, thinking = request.sampling.n, request.thinking
         if thinking is None:
-            return _Job(request, request.token_ids, of_request(request), n)
+            return _Job(request, request.token_ids, _of_request(request), n)
         marks = self._marks(thinking.parser)
-        thinks = of_request(
+        thinks = _of_request(
             request,
             max_tokens=thinking.max_tokens,
             stop=[marks.end],  # those of the answer may well stand in a thought
@@ -120,7 +114,7 @@ class VllmEngine:
         vLLM reads no cached prefix for them. A text must be shorter than the longest that the model
         may read: vLLM leaves room for a token behind it.
         """
-        parameters = of_probabilities(prompt_logprobs=0)
+        parameters = _of_probabilities(prompt_logprobs=0)
         jobs = (_Job(r, r.token_ids, parameters, len(r.token_ids)) for r in requests)
         for request, output in self._outputs(jobs, self._max_tokens):
             # The first token has none.
@@ -139,7 +133,7 @@ class VllmEngine:
     def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
         """The log-probability of each token that is asked for behind a text."""
         jobs = [
-            _Job(number, text, of_probabilities(logprob_token_ids=list(tokens)), 1)
+            _Job(number, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
             for number, text, tokens in in_parts(asked)
         ]
         found: list[dict[int, float]] = [{} for _ in asked]
@@ -163,7 +157,7 @@ class VllmEngine:
             BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0),
             lora_request=self._lora,
         )
-        top = _Job(request, request.token_ids, of_probabilities(logprobs=request.top_tokens), 1)
+        top = _Job(request, request.token_ids, _of_probabilities(logprobs=request.top_tokens), 1)
         ((_, output),) = self._outputs([top], self._max_answers)
         said = output.outputs[0].logprobs[0]
         likeliest = sorted(said, key=lambda token: (-said[token].logprob, token))
@@ -223,7 +217,34 @@ def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Jo
     # As vLLM seeds the samples of one request.
     seed = None if request.seed is None else request.seed + number
     one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
-    return _Job(_Behind(request, number, thought), read, of_request(one), 1)
+    return _Job(_Behind(request, number, thought), read, _of_request(one), 1)
+
+
+def _of_request(request: Request, **other: Any) -> "SamplingParams":
+    """As a request says; `other` takes the place of what it says."""
+    sampling = request.sampling
+    asked: dict[str, Any] = {
+        "n": sampling.n,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": request.seed,
+        "max_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop),
+        "logprobs": 0 if sampling.logprobs else None,
+    }
+    return _whole(**{**asked, **other})
+
+
+def _of_probabilities(**named: Any) -> "SamplingParams":
+    """One token, vLLM's minimum, of which nothing counts but the log-probabilities it names."""
+    return _whole(temperature=0.0, max_tokens=1, detokenize=False, **named)
+
+
+def _whole(**asked: Any) -> "SamplingParams":
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **asked)
 
 
 def _answer(request: Request, output: "RequestOutput") -> Answer:
