@@ -15,24 +15,26 @@ from factsweep.operators.errors import InputError
 
 _SAMPLE_ROWS = 100
 _LIKE = 0.6  # the least likeness of two names that makes one a guess for the other
-_ENTITY, _RELATION, _TEMPLATE = r"^(.*/)?Q\d+$", r"^(.*/)?P\d+$", r"\[X\].*\[Y\]|\[Y\].*\[X\]"
+KINDS: Mapping[str, str] = {
+    "entity": r"^(.*/)?Q\d+$",
+    "relation": r"^(.*/)?P\d+$",
+    "template": r"\[X\].*\[Y\]|\[Y\].*\[X\]",
+}
 
 
 @dataclass(frozen=True)
 class Column:
     """A column that a reader expects.
 
-    `kind` says how its texts look; `other_names` are names that other files have for it.
+    `other_names` are names that other files have for it; `kind` says how its texts look: one of
+    KINDS, or null for any.
     """
 
     name: str
     types: tuple[pl.DataType, ...]
     required: bool
     other_names: tuple[str, ...] = ()
-    kind: str | None = None  # one of KINDS; null: any text
-
-
-KINDS: Mapping[str, str] = {"entity": _ENTITY, "relation": _RELATION, "template": _TEMPLATE}
+    kind: str | None = None
 
 
 def type_name(dtype: pl.DataType) -> str:
@@ -171,10 +173,11 @@ def _side_by_side(
     schema: pl.Schema, expected: Sequence[Column], guesses: Mapping[str, str]
 ) -> Iterator[str]:
     left = [f"{each.name}{'' if each.required else '?'}: {_types(each)}" for each in expected]
-    right = [_found(schema, column, guesses) for column in expected]
+    there = {name: f"{name}: {type_name(dtype)}" for name, dtype in schema.items()}
+    likely = {name: f"{there[found]} (likely this)" for name, found in guesses.items()}
+    right = [(there | likely).get(column.name, "–") for column in expected]
     named = {column.name for column in expected} | set(guesses.values())
-    right += [f"{name}: {type_name(schema[name])}" for name in schema if name not in named]
-    return _beside(left, right)
+    return _beside(left, right + [text for name, text in there.items() if name not in named])
 
 
 def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str]) -> Iterator[str]:
@@ -183,10 +186,3 @@ def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str
             yield f"  {column.name}: {{from: {guesses[column.name]}}}"
         elif column.required or column.name in schema:
             yield f"  {column.name}: {{from: …}} # no column looks like it"
-
-
-def _found(schema: pl.Schema, column: Column, guesses: Mapping[str, str]) -> str:
-    if column.name in guesses:
-        found = guesses[column.name]
-        return f"{found}: {type_name(schema[found])} (likely this)"
-    return f"{column.name}: {type_name(schema[column.name])}" if column.name in schema else "–"

@@ -96,9 +96,10 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     if how == "refuse":
         refuse(found, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
-    text, of_object = _filled(seen(pl.element())), pl.element().struct.field("labels")
-    names = pl.col("subjects").list.eval(text)
-    labels = pl.element().struct.with_fields(labels=of_object.list.eval(text))
+    text, of_object = seen(pl.element()), pl.element().struct.field("labels")
+    filled = text.filter(text.str.strip_chars() != "")
+    names = pl.col("subjects").list.eval(filled)
+    labels = pl.element().struct.with_fields(labels=of_object.list.eval(filled))
     objects = pl.col("objects").list.eval(labels)
     objects = objects.list.eval(pl.element().filter(of_object.list.len() > 0))
     pairs = facts.pairs.with_columns(subjects=names, objects=objects)
@@ -108,10 +109,6 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
 def seen(text: pl.Expr) -> pl.Expr:
     """A text without these characters."""
     return text.str.replace_all(_CHARACTER, "")
-
-
-def _filled(texts: pl.Expr) -> pl.Expr:
-    return texts.filter(texts.str.strip_chars() != "")
 
 
 def _texts(facts: Facts) -> pl.DataFrame:

@@ -60,6 +60,10 @@ class _Row(NamedTuple):
     split: str
     fields: Mapping[str, Any]
 
+    def check(self, fits: object, problem: str) -> None:
+        """Refuse the row where it does not fit."""
+        check(self.where, fits, problem, self.fields)
+
 
 def is_literal(object_id: pl.Expr) -> pl.Expr:
     """Whether an answer is a date or a number, by its object_id; False where that is null.
@@ -162,8 +166,8 @@ def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[st
             )
         subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
         numbers[row.relation_id, row.split] += 1
-        subject = row.fields.get("sub_label")
-        check(row.where, _is_text(subject), "sub_label is empty", row.fields)
+        subject = row.fields["sub_label"]
+        row.check(_is_text(subject), "sub_label is empty")
         yield {
             "pair_id": f"{row.relation_id}.{subject_id}",
             "relation_id": row.relation_id,
@@ -175,32 +179,28 @@ def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[st
 
 
 def _objects(row: _Row) -> list[dict[str, Any]]:
-    answers: Any = row.fields.get("obj_label")
-    check(row.where, isinstance(answers, list) and answers, "obj_label is no list", row.fields)
-    ids: Any = row.fields.get("obj_uri")
-    if ids is None:
-        ids = [None] * len(answers)
-    fits = isinstance(ids, list) and len(ids) == len(answers)
-    check(row.where, fits, "obj_uri and obj_label differ in length", row.fields)
+    answers, ids = row.fields["obj_label"], row.fields.get("obj_uri")
+    row.check(isinstance(answers, list) and answers, "obj_label is no list")
+    ids = [None] * len(answers) if ids is None else ids
+    same = isinstance(ids, list) and len(ids) == len(answers)
+    row.check(same, "obj_uri and obj_label differ in length")
     return [_object(row, *each) for each in zip(ids, answers, strict=True)]
 
 
-def _object(row: _Row, object_id: object, answer: object) -> dict[str, Any]:
-    check(row.where, object_id is None or _is_text(object_id), "obj_uri holds no text", row.fields)
+def _object(row: _Row, object_id: object, answer: Any) -> dict[str, Any]:
+    row.check(object_id is None or _is_text(object_id), "obj_uri holds no text")
     if isinstance(answer, str):
-        check(row.where, _is_text(answer), "obj_label has an empty label", row.fields)
+        row.check(_is_text(answer), "obj_label has an empty label")
         return {"object_id": object_id, "labels": [answer]}
-    check(row.where, isinstance(answer, dict), "obj_label holds no text and no labels", row.fields)
-    assert isinstance(answer, dict)
-    main, others = answer.get("rdf"), answer.get("alternative") or []
-    check(row.where, isinstance(others, list), "alternative is no list", row.fields)
-    names = [main, answer.get("chosen"), *others]
+    row.check(isinstance(answer, dict), "obj_label holds no text and no labels")
+    main, chosen, others = answer.get("rdf"), answer.get("chosen"), answer.get("alternative") or []
+    row.check(isinstance(others, list), "alternative is no list")
+    # A literal has no main label: its first one is the first alternative.
+    names = [*others, chosen] if main is None else [main, chosen, *others]
     texts = all(name is None or isinstance(name, str) for name in names)
-    check(row.where, texts, "obj_label holds a label that is no text", row.fields)
-    if main is None:
-        names = [*others, answer.get("chosen")]
-    labels = list(dict.fromkeys(name for name in names if _is_text(name)))
-    check(row.where, labels, "obj_label has an answer without a label", row.fields)
+    row.check(texts, "obj_label holds a label that is no text")
+    labels = list(dict.fromkeys(filter(_is_text, names)))
+    row.check(labels, "obj_label has an answer without a label")
     if object_id is None and main is None:
         object_id = _UNTYPED
     return {"object_id": object_id, "labels": labels}

@@ -128,18 +128,13 @@ def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     untyped = {n: _typed(schema[n]) for n in _LISTS if n in schema}
     lists = {n: to for n, to in untyped.items() if to != schema[n] != pl.Null}
-    empty = [n for n in _ALIASES if n in schema and _is_empty(rows, n, schema[n])]
+    texts = [n for n in _ALIASES if schema.get(n) in (pl.String, pl.Null)]
+    said = (pl.col(n).cast(pl.String).str.strip_chars() != "" for n in texts)
+    filled = rows.select(each.any() for each in said).collect(engine="streaming")
     return rows.with_columns(
         *(pl.col(name).cast(dtype) for name, dtype in lists.items()),
-        *(pl.lit(None, _TEXTS).alias(name) for name in empty),
+        *(pl.lit(None, _TEXTS).alias(name) for name in texts if not filled[name].item()),
     )
-
-
-def _is_empty(rows: pl.LazyFrame, name: str, dtype: pl.DataType) -> bool:
-    if dtype != pl.String:
-        return dtype == pl.Null
-    filled = pl.col(name).str.strip_chars() != ""
-    return not rows.select(filled.any()).collect(engine="streaming").item()
 
 
 def _typed(dtype: pl.DataType) -> pl.DataType:

@@ -38,11 +38,11 @@ class Reader:
 
     `content` says what it is handed: the rows of tables as one LazyFrame, the texts of files by
     their last two path parts, or tables by the file's name up to its first full stop. `columns` are
-    those that the files have. `names_ids` says whether the files name relations by id, so that a
-    label is one only. `version` is raised when the same files become other facts. `stands_in` names
-    a table that the catalog has for sets without one of their own. `by_language`: the files of one
-    language are read. `contradictions` counts rows that cannot all be right. `meant` names columns
-    that are read as others.
+    those that the files have, `meant` those that are read as others. `names_ids`: the files name
+    relations by id, so that a label is one only. `version` is raised when the same files become
+    other facts. `stands_in` names a table that the catalog has for sets without one of their own.
+    `by_language`: the files of one language are read. `contradictions` counts rows that cannot all
+    be right.
     """
 
     content: Literal["rows", "texts", "tables"]
@@ -59,16 +59,6 @@ class Reader:
     meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
-def _myriadlama_figures(rows: pl.LazyFrame, facts: Facts) -> Mapping[str, int]:
-    found = {"rows": rows.select(pl.len()).collect().item(), **facts_of.counts(facts)}
-    return found | myriadlama.contradictions(rows)
-
-
-def _kamel_figures(facts: Facts) -> Mapping[str, float]:
-    apart = kamel.told_apart(facts.pairs.filter(split="test"))
-    return {**kamel.counts(facts), "test_labels_told_apart": apart.height}
-
-
 def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
     """The fields of the first test query: the other splits show less."""
     rows = (text for name, text in sorted(texts.items()) if name.endswith("test.jsonl"))
@@ -76,7 +66,6 @@ def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
 
 
 def _columns_of(name: str) -> Callable[[Mapping[str, pl.DataFrame]], Sequence[str]]:
-    """The columns of the table whose name begins so."""
     return lambda tables: next((t.columns for n, t in tables.items() if n.startswith(name)), [])
 
 
@@ -85,29 +74,34 @@ READERS: Mapping[str, Reader] = {
         content="rows",
         facts=myriadlama.facts_from_rows,
         columns=lambda rows: rows.collect_schema().names(),
-        figures=_myriadlama_figures,
+        figures=lambda rows, facts: {
+            "rows": rows.select(pl.len()).collect().item(),
+            **facts_of.counts(facts),
+            **myriadlama.contradictions(rows),
+        },
         version=2,
         meant=layouts.meant,
-        contradictions=lambda rows, facts: {
-            **myriadlama.contradictions(rows),
-            **contradictions.in_facts(facts),
-        },
+        contradictions=lambda rows, facts: (
+            myriadlama.contradictions(rows) | contradictions.in_facts(facts)
+        ),
     ),
     "kamel": Reader(
         content="texts",
         facts=kamel.facts_from_files,
         columns=_kamel_columns,
-        figures=lambda _texts, facts: _kamel_figures(facts),
+        figures=lambda _, facts: {
+            **kamel.counts(facts),
+            "test_labels_told_apart": kamel.told_apart(facts.pairs.filter(split="test")).height,
+        },
         version=2,
     ),
     "pararel": Reader(
         content="texts",
         facts=triples.pararel,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
-        contradictions=lambda texts, facts: {
-            **contradictions.merged_subjects(facts),
-            **triples.left_out(texts, facts),
-        },
+        contradictions=lambda texts, facts: (
+            contradictions.merged_subjects(facts) | triples.left_out(texts, facts)
+        ),
     ),
     "xfactr": Reader(
         content="texts",
@@ -120,10 +114,9 @@ READERS: Mapping[str, Reader] = {
         facts=triples.mlama,
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
-        contradictions=lambda texts, facts: {
-            **contradictions.in_facts(facts),
-            **triples.left_out(texts, facts),
-        },
+        contradictions=lambda texts, facts: (
+            contradictions.in_facts(facts) | triples.left_out(texts, facts)
+        ),
     ),
     "probelm": Reader(
         content="texts",
