@@ -60,10 +60,18 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
     wrong = [c for c in expected if c.name in schema and schema[c.name] not in c.types]
     if not wrong and not any(column.required for column in missing):
         return
-    known = {c.name for c in expected} - {c.name for c in wrong}
-    free = [name for name in schema if name not in known]
-    guesses = guessed([*missing, *wrong], rows.select(free).head(_SAMPLE_ROWS).collect())
-    raise InputError(_refusal(schema, expected, [*missing, *wrong], guesses, layout))
+    unfit, known = [*missing, *wrong], {c.name for c in expected} - {c.name for c in wrong}
+    free = rows.select(name for name in schema if name not in known)
+    guesses = guessed(unfit, free.head(_SAMPLE_ROWS).collect())
+    problems = (_problem(schema, c) for c in unfit if c.required or c.name in schema)
+    lines = [
+        f"{', '.join(problems)}; map the columns of {layout} in the catalog entry, or rename those "
+        "of the file.",
+        *_side_by_side(schema, expected, guesses),
+        "Under `columns` in the catalog entry this would fit:",
+        *_lines(schema, unfit, guesses),
+    ]
+    raise InputError("\n".join(lines))
 
 
 def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
@@ -138,25 +146,6 @@ def _plain(name: str) -> str:
     for long, short in (("subject", "sub"), ("object", "obj"), ("relation", "rel")):
         plain = plain.replace(long, short)
     return plain
-
-
-def _refusal(
-    schema: pl.Schema,
-    expected: Sequence[Column],
-    unfit: Sequence[Column],
-    guesses: Mapping[str, str],
-    layout: str,
-) -> str:
-    problems = [_problem(schema, c) for c in unfit if c.required or c.name in schema]
-    return "\n".join(
-        [
-            f"{', '.join(problems)}; map the columns of {layout} in the catalog entry, or rename "
-            "those of the file.",
-            *_side_by_side(schema, expected, guesses),
-            "Under `columns` in the catalog entry this would fit:",
-            *_lines(schema, unfit, guesses),
-        ]
-    )
 
 
 def _problem(schema: pl.Schema, column: Column) -> str:

@@ -1,21 +1,16 @@
 """KAMEL: its authors' files → the canonical tables, and back.
 
-The authors' layout (KAMEL, section 3.1):
+The authors' layout (KAMEL, section 3.1): one query per line, of which train and dev may show less.
 
-    P36/train.jsonl, P36/dev.jsonl, P36/test.jsonl   one query per line; train and dev may show less
-    question-templates.csv                           P36, What is the capital of [S]?
-
-| field | type | meaning |
-|---|---|---|
-| sub_label | str | the subject |
-| obj_label | list[str] | train, dev: a label of each answer |
-| obj_label | list[{rdf, alternative, chosen}] | test: main label, other labels, the one to show |
-| obj_uri | list[str] | test: id of each answer; `XMLSchema#dateTime` and the like for a literal |
+    question-templates.csv           P36, What is the capital of [S]?
+    P36/train.jsonl, P36/dev.jsonl   {"sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
+    P36/test.jsonl                   {"sub_label": "France", "obj_uri": ["Q90"], "obj_label":
+                                      [{"rdf": "Paris", "alternative": [], "chosen": "Paris"}]}
 
 In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
-is its first alternative (of a date the full date), as in the authors' scorer. Its object_id says
-that it is one (`is_literal`) and of which type. The authors name no subject ids, and different
-subjects share a label: a subject_id is the row's split and number.
+is its first alternative (of a date the full date), as in the authors' scorer. Its id says that it
+is one (`is_literal`) and of which type: XMLSchema#dateTime. The authors name no subject ids, and
+different subjects share a label: a subject_id is the row's split and number.
 """
 
 import json
@@ -29,15 +24,7 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import (
-    Facts,
-    Relations,
-    Slice,
-    checked,
-    manual,
-    named,
-    numbered,
-)
+from factsweep.operators.datasets.facts import Facts, Relations, Slice, checked
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import answer_forms
@@ -147,13 +134,14 @@ def facts_of(
     """
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
     asked = templates({each: questions[each] for each in ids if each in questions})
-    return checked(Facts(named(ids, relation_labels), asked, pairs))
+    return checked(Facts(facts_module.named(ids, relation_labels), asked, pairs))
 
 
 def templates(questions: Mapping[str, str]) -> pl.DataFrame:
     """Each relation's question with its answer after it, as every question template has it."""
     texts = [(each, f"{text.replace('[S]', '[X]')} [Y]") for each, text in questions.items()]
-    return numbered(manual(texts)).with_columns(style=pl.lit("question"))
+    manual = facts_module.numbered(facts_module.manual(texts))
+    return manual.with_columns(style=pl.lit("question"))
 
 
 def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[str, Any]]:

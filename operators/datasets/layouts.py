@@ -27,9 +27,10 @@ from factsweep.operators.errors import InputError
 
 _LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
 _TEMPLATE_LISTS = ("manual_templates", "paraphrases")
-_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_TRUTHS = dict.fromkeys(("true", "1", "yes"), True) | dict.fromkeys(("false", "0", "no"), False)
 _TEXTS = pl.List(pl.String)
-_ALIASES = ("sub_aliases", "obj_aliases")
+_IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
+NAMED = tuple(_IDS)
 # How a list begins; a template may begin with [X] or [Y].
 _LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
 
@@ -128,7 +129,7 @@ def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     untyped = {n: _typed(schema[n]) for n in _LISTS if n in schema}
     lists = {n: to for n, to in untyped.items() if to != schema[n] != pl.Null}
-    texts = [n for n in _ALIASES if schema.get(n) in (pl.String, pl.Null)]
+    texts = [n for n in NAMED if schema.get(n) in (pl.String, pl.Null)]
     said = (pl.col(n).cast(pl.String).str.strip_chars() != "" for n in texts)
     filled = rows.select(each.any() for each in said).collect(engine="streaming")
     return rows.with_columns(
@@ -252,16 +253,11 @@ def _joins_texts(text: str, parse: object) -> bool:
 
 
 def _truths(column: pl.Series) -> pl.Series:
-    known = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
     texts = column.str.strip_chars().str.to_lowercase()
-    unknown = texts.filter(texts.is_not_null() & ~texts.is_in(list(known)))
+    unknown = texts.filter(texts.is_not_null() & ~texts.is_in(list(_TRUTHS)))
     if not unknown.is_empty():
         raise InputError(f"{column.name} is {unknown[0]!r}; write true or false.")
-    return texts.replace_strict(known, return_dtype=pl.Boolean)
-
-
-_IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
-NAMED = tuple(_IDS)
+    return texts.replace_strict(_TRUTHS, return_dtype=pl.Boolean)
 
 
 def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.LazyFrame:

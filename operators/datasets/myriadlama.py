@@ -1,19 +1,9 @@
 """MyriadLAMA: rows as its authors publish them → the canonical tables, and back.
 
-One row is one subject-relation pair under one template (MyriadLAMA, section 4). Columns:
-
-| column | type | meaning |
-|---|---|---|
-| rel_uri | str | relation, `P36` or its Wikidata URL |
-| template | str | text with [X] and [Y] |
-| is_manual | bool | written by hand, or a paraphrase of the last manual template before it |
-| sub_ent | str | the subject's label |
-| sub_uri, sub_aliases | str, list[str] | the subject's id and other names; both may be missing |
-| obj_uris, obj_ents | list[str] | the ids and labels of all right objects |
-| obj_aliases | list[list[str]] or list[str] | other names, per object or of all; may be missing |
-| uuid | str | id of the pair or of the row; names the subject where there is no sub_uri |
-
-Other layouts of the same columns: `operators.datasets.layouts`.
+One row is one subject-relation pair under one template (MyriadLAMA, section 4); docs/data.md says
+what its columns (COLUMNS) mean. A template that is not manual is a paraphrase of the last manual
+one before it, and `uuid` names the subject where there is no `sub_uri` and it repeats. Other
+layouts of the same columns: `operators.datasets.layouts`.
 """
 
 import polars as pl

@@ -6,23 +6,15 @@ The authors' layout:
     prompts.csv    relation, statement, question with its answer, asked slot; one relation per line
 
 A group is a list of rows: first the plausible triple, then less plausible ones that differ from it
-in the subject, then some that differ in the object.
-
-| field | type | meaning |
-|---|---|---|
-| subject, relation, object | str | the triple, in words |
-| id | int | the group's number, the same in each of its rows |
-| label | int | 1: the plausible triple; 0: a less plausible one |
-| rank | int | 1: the plausible triple; from 2: more to less plausible, restarting in each slot |
-
-The asked slot of the relation says what is ranked: rows that differ from the plausible triple in
-that slot alone. The others are left out.
+in the subject, then some that differ in the object; docs/data.md says what their fields (ROWS)
+mean. The asked slot of the relation says what is ranked: rows that differ from the plausible triple
+in that slot alone. The others are left out.
 
 A group becomes a pair, the entity that is known and what is asked of it: `subjects` is the known
-entity, `objects` are the candidates, the plausible one first. In a template, [X] is the known
-entity and [Y] the asked one, so that the templates of a relation whose subject is asked read
-"[Y] is the editor of [X].". An `object_id` is the candidate's rank in the file, `split` the time
-frame by its first month: 2023-11.
+entity, `objects` the plausible one; `candidates` are a table of their own. In a template, [X] is
+the known entity and [Y] the asked one, so that the templates of a relation whose subject is asked
+read "[Y] is the editor of [X].". An `object_id` is the candidate's rank in the file, `split` the
+time frame by its first month: 2023-11.
 """
 
 import json
@@ -134,9 +126,8 @@ def counts(groups: Groups) -> dict[str, int]:
 
 def file_of_rows(rows: pl.DataFrame) -> str:
     """The authors' file of a time frame (JSON) from its rows (columns: ROWS), in their order."""
-    fields = [name for name in ROWS if name != "id"]
-    order = [*fields[:3], "id", *fields[3:]]
-    groups = rows.select(order).partition_by("id", maintain_order=True)
+    rows = rows.select("subject", "relation", "object", "id", "label", "rank")
+    groups = rows.partition_by("id", maintain_order=True)
     return json.dumps([group.to_dicts() for group in groups], ensure_ascii=False) + "\n"
 
 

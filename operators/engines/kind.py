@@ -50,7 +50,6 @@ class Start:
     pipeline_parallel: int = 1
     gpu_memory_utilization: float = 0.9
     trust_remote_code: bool = False
-    seed: int = 0
     place: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     endpoint: Endpoint | None = None

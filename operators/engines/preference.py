@@ -121,15 +121,12 @@ class Read(NamedTuple):
 
 
 class Reader(Protocol):
-    """A model that has read a cloze, and reads nodes of the trie behind it."""
+    """A model that reads nodes of a trie behind a cloze; it has read `n_tokens` so far."""
+
+    n_tokens: int
 
     def read(self, nodes: Sequence[int]) -> Sequence[Read]:
         """What the model says behind some nodes; those above them are read, or come before them."""
-        ...
-
-    @property
-    def n_tokens(self) -> int:
-        """How many tokens the model has read."""
         ...
 
 
@@ -225,7 +222,9 @@ class _Found:
     def __init__(self, request: PreferRequest) -> None:
         self._request, self._trie = request, request.trie
         self._barred = {request.answer_id, *request.left_out} & request.trie.nodes_of.keys()
-        self._n_barred = _n_below(request.trie, self._barred)
+        ends = (node for entity_id in self._barred for node in request.trie.nodes_of[entity_id])
+        # How many pairs of a barred entity and a node of its lie at or below each node.
+        self._n_barred = Counter(above for node in ends for above in request.trie.above(node))
         self._slack = math.log(max(map(len, request.trie.nodes_of.values()), default=1))
         self._sums: dict[str, float] = {}
 
@@ -268,12 +267,6 @@ class _Found:
         """The most that the labels which were left out can add to an entity's sum."""
         labels = math.exp(self._slack) - 1
         return math.log(labels) + nth - self._slack if labels > 0.5 else _NEVER
-
-
-def _n_below(trie: Trie, entities: Iterable[str]) -> Counter[int]:
-    """How many pairs of one of these entities and a node lie at or below each node."""
-    nodes = (node for entity_id in entities for node in trie.nodes_of[entity_id])
-    return Counter(above for node in nodes for above in trie.above(node))
 
 
 def log_sum(logprobs: Iterable[float]) -> float:

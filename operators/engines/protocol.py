@@ -134,12 +134,11 @@ class ScoreRequest:
 class Scored:
     """The log-probability of a text, and that of its entity: sums over tokens, in nats.
 
-    Every token is scored but the first, which nothing precedes. (So BOS is not
-    scored, and with it every token of the text itself is.) `n_tokens` counts the scored ones.
-
-    `logprob` is null where no token is scored, `entity_logprob` where some token of the entity is
-    not, or where it has none; `entity_n_tokens` counts all of its tokens. `n_output_tokens` are
-    those that a server charges in addition, `served` is what it says it answered with.
+    Every token is scored but the first, which nothing precedes: with BOS before it, all of a text.
+    `n_tokens` counts the scored ones. `logprob` is null where none is, `entity_logprob` where some
+    token of the entity is not, or where it has none; `entity_n_tokens` counts all of its tokens.
+    `n_output_tokens` are those that a server charges in addition, `served` is what it says it
+    answered with.
     """
 
     request_id: str

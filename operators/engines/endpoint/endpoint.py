@@ -6,6 +6,8 @@ ends the run with one sentence; what is wrong with a prompt alone makes it a row
 """
 
 import asyncio
+import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from factsweep.operators.engines import node_reader
 from factsweep.operators.engines.endpoint import given_tokens
 from factsweep.operators.engines.endpoint.blame import AnyRequest, Blame, probe
-from factsweep.operators.engines.endpoint.dialect import Dialect
 from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.openai_client import key
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
+_OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 
 
 class EndpointEngine:
@@ -48,7 +50,7 @@ class EndpointEngine:
         self._key = key(start.endpoint.key)
         self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
         self._limit, self._faults = Limit(max=start.endpoint.max_concurrent), Faults()
-        self._dialect = Dialect(start.model, chat=start.endpoint.chat)
+        self._dialect = _Dialect(start.model, chat=start.endpoint.chat)
         self._blame = Blame(start, self._key, self._asked_in_time)
         self._is_scorer = False
         self._loop = asyncio.new_event_loop()
@@ -239,6 +241,52 @@ class EndpointEngine:
             max_retries=_TRIES,
             http_client=watched(self._limit, self._faults, self._endpoint.timeout_s),
         )
+
+
+class _Dialect:
+    """How a server is asked for answers, learned as it refuses; `chat`: by messages."""
+
+    def __init__(self, model: str, *, chat: bool) -> None:
+        self.left_out: set[str] = set()
+        self._model, self._chat = model, chat
+        self._max_tokens = "max_tokens"
+
+    def parameters(self, request: Request) -> dict[str, Any]:
+        """What is asked; nothing that says what a server does anyway."""
+        sampling = request.sampling
+        asked: dict[str, Any] = {
+            "model": self._model,
+            self._max_tokens: request.most_output_tokens // sampling.n,
+            "temperature": sampling.temperature,
+        }
+        if self._chat:
+            asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
+        else:
+            asked["prompt"] = request.text
+        if sampling.stop and request.thinking is None:  # else it would end a thought
+            asked["stop"] = list(sampling.stop)
+        if sampling.n > 1:
+            asked["n"] = sampling.n
+        if sampling.top_p < 1:
+            asked["top_p"] = sampling.top_p
+        if sampling.logprobs:
+            asked["logprobs"] = True if self._chat else 1
+        if request.seed is not None:
+            asked["seed"] = request.seed
+        return {name: value for name, value in asked.items() if name not in self.left_out}
+
+    def learns(self, said: str, asked: Mapping[str, Any]) -> bool:
+        """Whether what the server does not take can be left out, or has another name."""
+        if "max_completion_tokens" in said and "max_tokens" in asked:
+            self._max_tokens = "max_completion_tokens"
+            return True
+        for name in _OPTIONAL:
+            if name in asked and re.search(rf"\b{name}\b", said):
+                if name not in self.left_out:
+                    self.left_out.add(name)
+                    sys.stderr.write(f"{self._model} takes no {name}: none are asked for.\n")
+                return True
+        return False
 
 
 KIND = EngineKind(

@@ -77,7 +77,8 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         where = f"line {number} (counted from 0)"
         if not is_output(line):
             raise InputError(f"{where} is none of a batch's output; fetch it again.")
-        found = json.loads(line, object_hook=_as_object)
+        # As the client gives the fields of a reply; nothing, where there are none.
+        found = json.loads(line, object_hook=lambda each: SimpleNamespace(**each) if each else None)
         prompt_id, between, asked = str(found.custom_id).partition(_BETWEEN)
         if not between:
             raise InputError(
@@ -98,11 +99,6 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         pl.DataFrame(thoughts, schema=schema, orient="row"),
         failed,
     )
-
-
-def _as_object(fields: Mapping[str, Any]) -> SimpleNamespace | None:
-    """The fields as the client gives those of a reply; nothing, where there are none."""
-    return SimpleNamespace(**fields) if fields else None
 
 
 def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, int]:

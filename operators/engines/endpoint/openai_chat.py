@@ -46,8 +46,7 @@ class OpenAIChat:
             )
         except (OpenAIError, ValueError) as error:  # the latter where an answer is no JSON
             # Not `from error`: a server may repeat the key in what it says.
-            said = without(self.api_key, error)
-            raise refusal(self.model, self.base_url, said) from None
+            raise refusal(self.model, self.base_url, without(self.api_key, error)) from None
         # Servers that only resemble OpenAI's may leave out what its client takes for granted.
         choices = getattr(answer, "choices", None)
         text = choices[0].message.content if choices else None

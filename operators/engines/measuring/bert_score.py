@@ -16,13 +16,11 @@ from factsweep.operators.errors import InputError
 class BertScore:
     """Compares texts by an encoder: a folder, or an id on the hub.
 
-    `n_layers` is the layer whose vectors are compared; null: the one that bert-score recommends
-    for a model it knows, else the last.
+    It compares the vectors of the layer that bert-score recommends for a model it knows, else of
+    the last.
     """
 
     model: str
-    n_layers: int | None = None
-    batch_size: int = 64
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """The F1 of each pair of a reference and a continuation; 0 where one of them is blank.
@@ -47,8 +45,8 @@ class BertScore:
 
         try:
             config = AutoConfig.from_pretrained(self.model)
-            layers = self.n_layers or model2layers.get(self.model, config.num_hidden_layers)
-            found = BERTScorer(self.model, num_layers=layers, batch_size=self.batch_size)
+            layers = model2layers.get(self.model, config.num_hidden_layers)
+            found = BERTScorer(self.model, num_layers=layers, batch_size=64)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "

@@ -11,20 +11,15 @@ from factsweep.operators.engines.preference import (
     Reader,
     preferred,
 )
-from factsweep.operators.engines.transformers.trie_readers import (
-    PathReader,
-    TreeReader,
-    reads_trees,
-)
+from factsweep.operators.engines.transformers import trie_readers
 
 
 class CandidatesLM:
     """A transformers model for causal language modelling, on a device, with its tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
-        self._model = model.to(device).eval()
-        self._tokenizer = tokenizer
-        self._reads_trees = reads_trees(self._model)
+        self._model, self._tokenizer = model.to(device).eval(), tokenizer
+        self._reads_trees = trie_readers.reads_trees(self._model)
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in their order."""
@@ -36,7 +31,7 @@ class CandidatesLM:
         # A mask of one's own replaces that of a model whose layers look back a few tokens only.
         window = getattr(self._model.config.get_text_config(), "sliding_window", None)
         whole = self._reads_trees and (window is None or longest <= window)
-        kind = TreeReader if whole else PathReader
+        kind = trie_readers.TreeReader if whole else trie_readers.PathReader
         return kind(self._model, request.token_ids, request.trie, request.ending)
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:

@@ -29,8 +29,7 @@ class Likelihood:
     """
 
     def __init__(self, model: Any, *, device: str = "cpu") -> None:
-        self._model = model.to(device).eval()
-        self._device = device
+        self._model, self._device = model.to(device).eval(), device
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, group by group; within one, short texts first."""

@@ -48,9 +48,7 @@ class MaskedLM:
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
-        self._model = model.to(device).eval()
-        self._tokenizer = tokenizer
-        self._device = device
+        self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
 
     def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
         """One prediction for each request, window by window; within one, short prompts first.
@@ -82,36 +80,20 @@ class MaskedLM:
         """The logits at each request's mask: requests × vocabulary."""
         import torch
 
-        ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id)
-        attended = padded([[1] * len(r.token_ids) for r in batch])
+        ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
+        attended = padded([[1] * len(r.token_ids) for r in batch]).to(self._device)
         places = torch.tensor([_mask_place(r, self._tokenizer.mask_token_id) for r in batch])
-        with _AtPlaces(self._model.base_model, places.to(self._device)):
-            output = self._model(
-                input_ids=ids.to(self._device),
-                attention_mask=attended.to(self._device),
-                return_dict=True,
-            )
+        places = places.to(self._device)
+
+        def at_places(_encoder: Any, _inputs: Any, output: Any) -> Any:
+            hidden = output.last_hidden_state
+            output.last_hidden_state = hidden[range(len(hidden)), places].unsqueeze(1)
+            return output
+
+        # The head sees one position per text: logits of the whole vocabulary are large.
+        with self._model.base_model.register_forward_hook(at_places):
+            output = self._model(input_ids=ids, attention_mask=attended, return_dict=True)
         return output.logits[:, 0]
-
-
-class _AtPlaces:
-    """While open, the head sees one position per text: logits of the whole vocabulary are large."""
-
-    def __init__(self, encoder: Any, places: Any) -> None:
-        self._encoder = encoder
-        self._places = places
-
-    def __enter__(self) -> None:
-        self._handle = self._encoder.register_forward_hook(self._keep)
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.remove()
-
-    def _keep(self, _encoder: Any, _inputs: Any, output: Any) -> Any:
-        hidden = output.last_hidden_state
-        rows = range(len(hidden))
-        output.last_hidden_state = hidden[rows, self._places].unsqueeze(1)
-        return output
 
 
 def _mask_place(request: MaskedRequest, mask_id: int) -> int:

@@ -26,7 +26,10 @@ class _Behind:
     """Says what a model's logits mean for the nodes of a trie."""
 
     def __init__(self, model: Any, cloze: Sequence[int], trie: Trie, ending: Sequence[int]) -> None:
+        from transformers import DynamicCache
+
         self._model, self._cloze, self._trie, self._ending = model, list(cloze), trie, list(ending)
+        self._cache = DynamicCache(config=model.config)
         self.n_tokens = 0
 
     def _said(self, nodes: Sequence[int], logits: Any) -> Iterator[Read]:
@@ -85,8 +88,7 @@ class TreeReader(_Behind):
         n_with_cloze = n_before + len(cloze)
         positions = [*range(n_before, n_with_cloze)]
         seen = torch.zeros(len(cloze) + len(nodes), n_with_cloze + len(nodes), dtype=torch.bool)
-        for row, place in enumerate(positions):
-            seen[row, : place + 1] = True
+        seen[: len(cloze)].fill_(1).tril_(n_before)  # up to each token's own place
         for row, node in enumerate(nodes, len(cloze)):
             self._places[node] = n_before + row
             self._left[self._trie.parents[node]] -= 1
@@ -128,12 +130,6 @@ class TreeReader(_Behind):
 class PathReader(_Behind):
     """Reads whole paths of a trie behind a cloze, several in a batch."""
 
-    def __init__(self, model: Any, cloze: Sequence[int], trie: Trie, ending: Sequence[int]) -> None:
-        from transformers import DynamicCache
-
-        super().__init__(model, cloze, trie, ending)
-        self._cache = DynamicCache(config=model.config)
-
     def read(self, nodes: Sequence[int]) -> list[Read]:
         """What the model says behind some nodes; those above them are read, or come before them."""
         if not self.n_tokens:
@@ -142,16 +138,13 @@ class PathReader(_Behind):
             self.n_tokens = len(self._cloze) - 1
         found: dict[int, Read] = {}
         depth = self._trie.depth
-        for batch in bounded(self._longest(nodes), lambda node: depth[node] + 1, _TOKENS_PER_PASS):
+        above = {each for node in nodes for each in self._trie.above(node)[1:]}
+        longest = sorted(set(nodes) - above, key=lambda node: (depth[node], node))
+        for batch in bounded(longest, lambda node: depth[node] + 1, _TOKENS_PER_PASS):
             paths = [self._trie.above(node)[::-1] for node in batch]
             self.n_tokens += sum(map(len, paths))
             found.update(self._along(paths, set(nodes) - found.keys()))
         return [found[node] for node in nodes]
-
-    def _longest(self, nodes: Sequence[int]) -> list[int]:
-        """Those of the nodes that lie above none of them, short paths first."""
-        above = {each for node in nodes for each in self._trie.above(node)[1:]}
-        return sorted(set(nodes) - above, key=lambda node: (self._trie.depth[node], node))
 
     def _along(self, paths: Sequence[Sequence[int]], asked: set[int]) -> Iterator[tuple[int, Read]]:
         """What is said behind each asked node of some paths."""

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
 from factsweep.operators.engines.node_reader import Asked, in_parts, preferences
 from factsweep.operators.engines.preference import Beams, BeamsRequest, Preferred, PreferRequest
-from factsweep.operators.engines.protocol import (
-    Answer,
-    Completion,
-    Request,
-    Scored,
-    ScoreRequest,
-    Thought,
-)
+from factsweep.operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
 from factsweep.operators.engines.thoughts import Marks, marks
 from factsweep.operators.engines.vllm.start import arguments, load, switches
 
@@ -25,24 +18,17 @@ if TYPE_CHECKING:
 
 
 class _Job(NamedTuple):
-    """What vLLM is given for a request, and how much of the capacity it takes.
+    """What vLLM is given, what for, and how much of the capacity it takes.
 
-    `then` makes of its output what is asked next; null: the output is what was asked for.
+    An answer behind a thought is asked for by request, number and thought. `then` makes of the
+    output what is asked next; null: it is what was asked for.
     """
 
-    request: Any
+    asked: Any
     token_ids: Sequence[int]
     parameters: "SamplingParams"
     load: int
     then: "Callable[[RequestOutput], list[_Job]] | None" = None
-
-
-class _Behind(NamedTuple):
-    """An answer behind a thought: the one of that number of a request."""
-
-    request: Request
-    number: int
-    thought: Thought
 
 
 class VllmEngine:
@@ -131,7 +117,6 @@ class VllmEngine:
         return preferences(requests, self._said)
 
     def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
-        """The log-probability of each token that is asked for behind a text."""
         jobs = [
             _Job(number, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
             for number, text, tokens in in_parts(asked)
@@ -204,7 +189,7 @@ class VllmEngine:
                     job = running.pop(output.request_id)
                     load -= job.load
                     if job.then is None:
-                        yield job.request, output
+                        yield job.asked, output
                     else:
                         behind.extend(job.then(output))
 
@@ -217,7 +202,7 @@ def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Jo
     # As vLLM seeds the samples of one request.
     seed = None if request.seed is None else request.seed + number
     one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
-    return _Job(_Behind(request, number, thought), read, _of_request(one), 1)
+    return _Job((request, number, thought), read, _of_request(one), 1)
 
 
 def _of_request(request: Request, **other: Any) -> "SamplingParams":
@@ -232,7 +217,7 @@ def _of_request(request: Request, **other: Any) -> "SamplingParams":
         "stop": list(sampling.stop),
         "logprobs": 0 if sampling.logprobs else None,
     }
-    return _whole(**{**asked, **other})
+    return _whole(**(asked | other))
 
 
 def _of_probabilities(**named: Any) -> "SamplingParams":
