@@ -11,8 +11,7 @@ from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.sentences import VERBALISED
 from factsweep.operators.engines.endpoint.judge import Judge
-from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
-from factsweep.operators.engines.endpoint.openai_client import key
+from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
 from factsweep.operators.engines.measuring.bert_score import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred

@@ -201,8 +201,7 @@ def _model(
     asked: argparse.Namespace, local: "Callable[[str], Ask] | None" = None
 ) -> "Model | None":
     """Who is asked for texts: a model of an endpoint, or one that is loaded here; null: nobody."""
-    from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
-    from factsweep.operators.engines.endpoint.openai_client import key
+    from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
     from factsweep.pipeline.inputs.builders.asking import Model
 
     for name in ("n", "rounds"):

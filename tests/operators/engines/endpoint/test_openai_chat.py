@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.construction.paraphrase import MANUAL, paraphrased
-from factsweep.operators.engines.endpoint.openai_chat import OpenAIChat
+from factsweep.operators.engines.endpoint.openai_client import OpenAIChat
 from factsweep.operators.errors import InputError
 from tests.chat_server import ChatServer, completion, serving
 from tests.messages import naming
