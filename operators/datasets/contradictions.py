@@ -113,12 +113,12 @@ def seen(text: pl.Expr) -> pl.Expr:
 
 def _texts(facts: Facts) -> pl.DataFrame:
     """The texts that hold one, each with where it stands."""
-    of_pair = pl.concat_str(pl.lit("pair "), "pair_id").alias("where")
-    objects = facts.pairs.select(of_pair, pl.col("objects")).explode("objects")
-    of_template = pl.concat_str(pl.lit("template "), "template_id").alias("where")
+    of_template = pl.format("template {}", "template_id").alias("where")
+    of_pair = pl.format("pair {}", "pair_id").alias("where")
+    labels = pl.col("objects").struct.field("labels")
     texts = (
         facts.templates.select(of_template, "text"),
         facts.pairs.select(of_pair, text="subjects").explode("text"),
-        objects.select("where", text=pl.col("objects").struct.field("labels")).explode("text"),
+        facts.pairs.explode("objects").select(of_pair, text=labels).explode("text"),
     )
     return pl.concat(texts).filter(pl.col("text").str.contains(_CHARACTER))

@@ -88,9 +88,8 @@ def verbalised(tables: Tables, relations: Relations = None) -> Facts:
 
 def counts(facts: Facts) -> dict[str, int]:
     """The size of such a set."""
-    n_sentences = int(facts.pairs["subjects"].list.len().sum())
     sizes = {"relations": facts.relations.height, "pairs": facts.pairs.height}
-    return {**sizes, "sentences": n_sentences}
+    return {**sizes, "sentences": int(facts.pairs["subjects"].list.len().sum())}
 
 
 def n_verbalised(tables: Tables) -> dict[str, int]:
