@@ -40,11 +40,13 @@ class Answer:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the model, the engine, and what is asked."""
+        # Environment variables that may change an answer, if any are set.
+        switches = self.decoding.engine_for(self.ability.name).switches(os.environ)
         fields = {
             "model": _model(self.weights, self.decoding),
             "software": software(self.ability, self.decoding),
             "determinism": self.decoding.determinism,
-            **_environment(self.ability, self.decoding),
+            **({"environment": switches} if switches else {}),
             **self.question.fields,
         }
         inputs = {"admitted": self.admitted.fingerprint}
@@ -76,9 +78,3 @@ def software(ability: Ability, decoding: Decoding) -> dict[str, str]:
     if engine.gpus == "none":  # nothing is computed here
         return {"engine": engine.version()}
     return {"engine": engine.version(), **versions("torch", "transformers", "tokenizers")}
-
-
-def _environment(ability: Ability, decoding: Decoding) -> dict[str, dict[str, str]]:
-    """Environment variables that may change an answer, if any are set."""
-    switches = decoding.engine_for(ability.name).switches(os.environ)
-    return {"environment": switches} if switches else {}

@@ -24,7 +24,7 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Answered
-from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, refused
+from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, once, refused
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.shard import Counts, numbers
 
@@ -79,7 +79,7 @@ def _answered(
             for each in work.question.task.answered(group, feed.engine, tokenizer):
                 _check_numbers(work, each.row)
                 if tally.count(each.counts):
-                    feed.close()
+                    feed.closed = True
                 shard.keep(each)
                 if not feed.drains:
                     break
@@ -147,12 +147,9 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
 
 def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
     """Why each has no answer: it was refused one, or engines died of it."""
-    died = unanswered.select(
-        "prompt_id",
-        stage=pl.lit("decode"),
-        reason=pl.lit("engine_died"),
-        detail=pl.lit(f"{work.max_deaths} engines died while they answered it alone"),
-    )
+    stage, reason = pl.lit("decode"), pl.lit("engine_died")
+    detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
+    died = unanswered.select("prompt_id", stage=stage, reason=reason, detail=detail)
     return died.update(refused(work), on="prompt_id", how="left")
 
 
@@ -176,9 +173,7 @@ class _OpenShard:
         read = partial(work.artifact.read_chunk, work.table, work.chunks)
         published = store.each(read, chunks)
         self._spent = [counts for _, counts in published]
-        # Two engines that were cut off from each other may have answered the same prompts.
-        rows_of_all = [empty(work.table), *(frame for frame, _ in published)]
-        self._kept = pl.concat(rows_of_all).unique("prompt_id", keep="first")
+        self._kept = once(work.table, published)
         self._buffer: list[dict[str, Any]] = []
         self._refusals: list[dict[str, Any]] = []
         self._thoughts: list[Mapping[str, Any]] = []
@@ -205,7 +200,7 @@ class _OpenShard:
     def attempt(self, left: pl.DataFrame) -> pl.DataFrame:
         """Note that an attempt begins; returns the prompts to answer in it."""
         ids = self._trial.current(left["prompt_id"].to_list())
-        self._trial = self._trial.attempted()
+        self._trial = replace(self._trial, begun=self._trial.begun + 1)
         trial.write(self._work.artifact, self._work.open_name, self._trial)
         return left.filter(pl.col("prompt_id").is_in(ids))
 
@@ -241,10 +236,8 @@ class _OpenShard:
             self._refusals = []
             frame = _frame(self._work.table, self._buffer)
             counts = self._take()
-            name = f"{frame.height}-{uuid4().hex}"
-            self._work.artifact.write_chunk(
-                self._work.table, self._work.chunks, name, frame, counts
-            )
+            where = self._work.table, self._work.chunks, f"{frame.height}-{uuid4().hex}"
+            self._work.artifact.write_chunk(*where, frame, counts)
             self._spent.append(counts)
             self._kept, self._buffer = pl.concat([self._kept, frame]), []
         self._flushed = time.monotonic()
@@ -271,13 +264,11 @@ class _OpenShard:
         Its counts are those of its chunks, whichever run decoded them.
         """
         work = self._work
-        answered = self._rows.select("prompt_id").join(
-            self._kept, on="prompt_id", maintain_order="left"
-        )
+        asked = self._rows.select("prompt_id")
+        answered = asked.join(self._kept, on="prompt_id", maintain_order="left")
         if work.question.further:
-            thoughts = answered.select("prompt_id").join(
-                self._all_thoughts(), on="prompt_id", how="left", maintain_order="left"
-            )
+            ids, found = answered.select("prompt_id"), self._all_thoughts()
+            thoughts = ids.join(found, on="prompt_id", how="left", maintain_order="left")
             work.artifact.write("thoughts", work.shard, thoughts)
         work.artifact.write(work.table, work.shard, answered, self._counts())
 
@@ -291,8 +282,7 @@ class _OpenShard:
             if not is_published(self._work):
                 raise
             found = []  # another engine has published them, and cleared them away
-        frames = [empty("thoughts"), *(frame for frame, _ in found)]
-        return pl.concat(frames).unique("prompt_id", keep="first")
+        return once("thoughts", found)
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self._work.hardware.name}
@@ -339,23 +329,19 @@ class _Tally:
         self._reported = time.monotonic()
         return self._report(dict(pending))
 
-    def _cost(self, taken: Mapping[str, float]) -> dict[str, float]:
-        prices = self._hardware.prices
-        if prices is None:
-            return {}
-        return {"cost": prices.of(taken["prompt_tokens"], taken["output_tokens"])}
-
     def take(self) -> dict[str, float]:
         """What was counted since the last taking, and what it cost."""
         seconds, idle_seconds = self._engine.used()
         self._note()
         taken, self._taken = self._taken, Counter()
+        held, prices = self._hardware, self._hardware.prices
+        tokens = taken["prompt_tokens"], taken["output_tokens"]
         return {
             **taken,
-            **self._cost(taken),
+            **({} if prices is None else {"cost": prices.of(*tokens)}),
             "seconds": seconds,
             "idle_seconds": idle_seconds,
-            "gpu_seconds": seconds * self._hardware.gpus / self._hardware.per_gpu,
-            "core_seconds": seconds * self._hardware.cores,
-            f"prompts at tensor_parallel={self._hardware.tensor_parallel}": taken["prompts"],
+            "gpu_seconds": seconds * held.gpus / held.per_gpu,
+            "core_seconds": seconds * held.cores,
+            f"prompts at tensor_parallel={held.tensor_parallel}": taken["prompts"],
         }

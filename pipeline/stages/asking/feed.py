@@ -26,7 +26,7 @@ class Feed:
         self._purse = purse if self._is_paid and self._prices else None
         self._reserved: dict[str, float] = {}
         self._refused, self._admitted = False, 0
-        self.closed = False
+        self.closed = False  # if it is, no more is handed out
 
     @property
     def engine(self) -> Any:
@@ -41,10 +41,6 @@ class Feed:
     def chunk(self, rows: int) -> int:
         """How many answers are kept together, of the number that was asked for."""
         return min(rows, _PAID_CHUNK) if self._is_paid else rows
-
-    def close(self) -> None:
-        """Hand out no more."""
-        self.closed = True
 
     def is_broke(self) -> bool:
         """Whether there was no money for a single request more."""

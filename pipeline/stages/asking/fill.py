@@ -6,12 +6,14 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest
 from factsweep.operators.prompts.masked import candidates, encode, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
+from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, Whole
 from factsweep.pipeline.storage.artifact import Artifact
+
+_SAID = ("token_id", "token", "probability", "candidate_probabilities")
 
 
 def questions(run: Run, facts: Artifact) -> Questions:
@@ -23,12 +25,11 @@ def questions(run: Run, facts: Artifact) -> Questions:
 
 
 @dataclass(frozen=True)
-class Fill:
+class Fill(Whole):
     """The most probable token at the mask, and the probabilities of the relation's candidates."""
 
     facts: Artifact
 
-    answers_per_prompt = 1
     shares_answers = True
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -38,8 +39,9 @@ class Fill:
     def answered(self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any) -> Iterator[Answered]:
         """A prediction for each row, in the order in which they are made."""
         lengths: dict[str, int] = {}
-        for prediction in engine.predictions(self._requests(rows, tokenizer, lengths)):
-            yield Answered(_row(prediction), _counts(lengths.pop(prediction.request_id)))
+        for found in engine.predictions(self._requests(rows, tokenizer, lengths)):
+            said = {name: getattr(found, name) for name in _SAID}
+            yield Answered.once(found.request_id, said, lengths.pop(found.request_id), 0, 1)
 
     def _requests(
         self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]
@@ -53,18 +55,3 @@ class Fill:
             for prompt_id, token_ids in zip(mine["prompt_id"], ids, strict=True):
                 lengths[prompt_id] = len(token_ids)
                 yield MaskedRequest(prompt_id, token_ids, candidate_ids)
-
-
-def _counts(n_tokens: int) -> dict[str, float]:
-    tokens = {"prompt_tokens": n_tokens, "cached_tokens": 0, "output_tokens": 1}
-    return {"prompts": 1, "answers": 1, **tokens}
-
-
-def _row(prediction: Prediction) -> dict[str, Any]:
-    return {
-        "prompt_id": prediction.request_id,
-        "token_id": prediction.token_id,
-        "token": prediction.token,
-        "probability": prediction.probability,
-        "candidate_probabilities": prediction.candidate_probabilities,
-    }

@@ -14,6 +14,7 @@ from factsweep.operators.engines.protocol import (
     Refused,
     Request,
     Sampling,
+    Scored,
     Thinking,
 )
 from factsweep.operators.methods.method import Asked
@@ -41,7 +42,9 @@ def questions(run: Run, setting: Asked) -> Questions:
     n_canary = max(decoding.canary_prompts, samples.n_prompts)
     n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
 
-    thinking = _thinking(run)
+    thinking = None
+    if run.model.thinking:
+        thinking = Thinking(decoding.thinking_tokens, run.model.reasoning_parser)
     thinks = {} if thinking is None else {"thinking": asdict(thinking)}
     task = Generate(
         greedy,
@@ -55,29 +58,16 @@ def questions(run: Run, setting: Asked) -> Questions:
     once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
     again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
     again |= decoding.fresh(canary=True)
+    twice = Question("canary", replace(task, sampling=canary), "ranked", n_canary, again)
     drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts, **thinks}
-    return Questions(
-        Question("generations", task, fields=once),
-        Question("canary", replace(task, sampling=canary), "ranked", n_canary, again)
-        if n_canary
-        else None,
-        tuple(
-            Question(
-                "samples",
-                replace(task, sampling=block, block=number),
-                "ranked",
-                samples.n_prompts,
-                {**drawn, "block": number, **decoding.fresh()},
-            )
-            for number in range(n_blocks)
-        ),
-    )
 
+    def sampled(number: int) -> Question:
+        fields = {**drawn, "block": number, **decoding.fresh()}
+        own = replace(task, sampling=block, block=number)
+        return Question("samples", own, "ranked", samples.n_prompts, fields)
 
-def _thinking(run: Run) -> Thinking | None:
-    if not run.model.thinking:
-        return None
-    return Thinking(run.decoding.thinking_tokens, run.model.reasoning_parser)
+    answers = Question("generations", task, fields=once)
+    return Questions(answers, twice if n_canary else None, tuple(map(sampled, range(n_blocks))))
 
 
 _READ_AT_ONCE = 256  # prompts whose texts are tokenised together
@@ -133,15 +123,14 @@ class Generate:
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
         for part, ids in self._read(rows, tokenizer):
-            for prompt_id, text, token_ids in zip(
-                part["prompt_id"], part["text"], ids, strict=True
-            ):
-                # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
-                seed = (
-                    None if self.block is None else seeds.key(self.seed, prompt_id, self.block) >> 2
-                )
+            prompts = zip(part["prompt_id"], part["text"], ids, strict=True)
+            for name, text, token_ids in prompts:
+                seed = None
+                if self.block is not None:
+                    # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
+                    seed = seeds.key(self.seed, name, self.block) >> 2
                 chat = tuple(turns(text)) if self.as_turns else ()
-                yield Request(prompt_id, token_ids, self.sampling, seed, text, chat, self.thinking)
+                yield Request(name, token_ids, self.sampling, seed, text, chat, self.thinking)
 
     def _read(
         self, rows: pl.DataFrame, tokenizer: Any
@@ -186,11 +175,8 @@ class Generate:
 def refused(request: Refused) -> Answered:
     """A request without an answer, with what it cost."""
     tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
-    error = {
-        "prompt_id": request.request_id,
-        "reason": request.reason,
-        "detail": request.detail,
-    }
+    why = {"reason": request.reason, "detail": request.detail}
+    error = {"prompt_id": request.request_id, **why}
     return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
 
 
@@ -198,13 +184,17 @@ def _counts(answer: Answer) -> dict[str, float]:
     n_output = answer.n_output_tokens
     if n_output is None:
         n_output = sum(each.n_tokens for each in answer.completions)
-    served = {f"{SERVED}{answer.served}": 1} if answer.served else {}
     return {
         "prompts": 1,
         "answers": len(answer.completions),
         "prompt_tokens": answer.n_prompt_tokens,
         "cached_tokens": answer.n_cached_tokens,
         "output_tokens": n_output,
-        **served,
+        **served(answer),
         **{f"{WITHOUT}{name}": 1 for name in answer.without},
     }
+
+
+def served(said: Answer | Scored) -> dict[str, float]:
+    """What a server said that it is, as a count; none of an engine here."""
+    return {f"{SERVED}{said.served}": 1} if said.served else {}

@@ -1,16 +1,18 @@
 """likelihood: what a model is asked about given texts: how likely it finds them."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.engines.protocol import Refused, Scored, Scorer, ScoreRequest
+from factsweep.operators.engines.protocol import Refused, Scorer, ScoreRequest
 from factsweep.operators.engines.score_requests import score_requests
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.stages.asking.generate import SERVED, refused
+from factsweep.pipeline.stages.asking.generate import refused, served
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, Whole
+
+_SAID = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
 
 
 def questions(run: Run) -> Questions:
@@ -39,7 +41,9 @@ class Score(Whole):
             if isinstance(scored, Refused):
                 yield refused(scored)
             else:
-                yield Answered(_row(scored), _counts(scored))
+                said = {name: getattr(scored, name) for name in _SAID}
+                tokens = (scored.n_prompt_tokens, scored.n_cached_tokens, scored.n_output_tokens)
+                yield Answered.once(scored.request_id, said, *tokens, **served(scored))
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
         items = rows.with_columns(
@@ -50,20 +54,3 @@ class Score(Whole):
         )
         for group in items.partition_by("context_id", maintain_order=True):
             yield from score_requests(tokenizer, group.reverse() if self.backwards else group)
-
-
-def _row(scored: Scored) -> dict[str, Any]:
-    fields = asdict(scored)
-    names = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
-    return {"prompt_id": scored.request_id, **{name: fields[name] for name in names}}
-
-
-def _counts(scored: Scored) -> dict[str, float]:
-    return {
-        "prompts": 1,
-        "answers": 1,
-        "prompt_tokens": scored.n_prompt_tokens,
-        "cached_tokens": scored.n_cached_tokens,
-        "output_tokens": scored.n_output_tokens,
-        **({f"{SERVED}{scored.served}": 1} if scored.served else {}),
-    }

@@ -9,9 +9,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.preference import (
-    Beams,
     BeamsRequest,
-    Plausible,
     Preferred,
     PreferRequest,
     Preferrer,
@@ -30,6 +28,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 _CLOZES_AT_ONCE = 256
 _SEARCHES: Mapping[str, Search] = {"optimal": "optimal", "exact": "exact"}
 _KINDS = ("subjects", "relations")
+_SAID = ("label", "logprob", "n_tokens")
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ class Chance(Whole):
         """The chances of each pair, in the order in which they are complete."""
         asked = dict(self._asked(rows, tokenizer))
         found: dict[str, dict[str, Preferred]] = {name: {} for name in asked}
-        for name in (name for name, requests in asked.items() if not requests):
-            yield _answered(name, {})
+        yield from (_answered(name, {}) for name, requests in asked.items() if not requests)
         requests = (each for some in asked.values() for each in some)
         for said in engine.preferences(requests):
             name = said.request_id.rsplit("/", 2)[0]
@@ -69,13 +67,9 @@ class Chance(Whole):
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
         sets = sets_of(self.prompts, rows)
-        clozes = {
-            pair_id: each
-            for relation_id in {relation_of(each) for each in rows["template_id"].unique()}
-            for pair_id, each in chances(
-                self._with_base, relation_id, self.n, seed=self.seed
-            ).items()
-        }
+        clozes = dict[str, Any]()
+        for relation_id in set(map(relation_of, rows["template_id"].unique())):
+            clozes |= chances(self._with_base, relation_id, self.n, seed=self.seed)
         ending = ending_tokens(tokenizer, "eos")  # which it is changes nothing
         for row in rows.iter_rows(named=True):
             answer = sets[row["candidates_id"]].filter(entity_id=row["answer_id"])
@@ -105,8 +99,7 @@ def _answered(prompt_id: str, found: Mapping[str, Preferred]) -> Answered:
     for name in sorted(found):
         values[name.rsplit("/", 2)[1]].append(found[name].answer.open_logprob)
     read = sum(each.n_prompt_tokens for each in found.values())
-    tokens = {"prompt_tokens": read, "cached_tokens": 0, "output_tokens": 0}
-    return Answered({"prompt_id": prompt_id, **values}, {"prompts": 1, "answers": 1, **tokens})
+    return Answered.once(prompt_id, values, read)
 
 
 def questions(run: Run, setting: Any, sources: Sequence[Artifact], prompts: Artifact) -> Questions:
@@ -153,21 +146,24 @@ class Prefer(Whole):
     def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
         """The preferences behind each cloze, in the order in which they are made."""
         for found in engine.preferences(self._requests(rows, tokenizer)):
-            yield Answered(_preferences(found), _counts(found.n_prompt_tokens))
+            right = {name: getattr(found.answer, name) for name in (*_SAID, "open_logprob")}
+            names = ("entity_id", *_SAID)
+            wrong = [{name: getattr(each, name) for name in names} for each in found.distractors]
+            said = {**right, "distractors": wrong}
+            yield Answered.once(found.request_id, said, found.n_prompt_tokens)
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
         sets = sets_of(self.prompts, rows)
         for mine in rows.partition_by("candidates_id", maintain_order=True):
             candidates = sets[mine["candidates_id"][0]]
-            names = _names(candidates)
+            labelled = candidates.select("entity_id", "labels").explode("labels").drop_nulls()
+            names = [Name(*row) for row in labelled.iter_rows()]
             labels = Labels(tokenizer, names[::-1] if self.backwards else names)
             order = tuple(candidates.drop_nulls("rank").sort("rank")["entity_id"])
             for part in mine.iter_slices(_CLOZES_AT_ONCE):
-                both = zip(
-                    part.iter_rows(named=True), labels.behind(part["text"].to_list()), strict=True
-                )
-                for row, (token_ids, trie) in both:
+                behind = labels.behind(part["text"].to_list())
+                for row, (token_ids, trie) in zip(part.iter_rows(named=True), behind, strict=True):
                     _check_answer(row, trie)
                     barred = {row["answer_id"], *(row["left_out"] or ())}
                     yield PreferRequest(
@@ -199,13 +195,9 @@ class Continue(Whole):
         size = self.width, self.max_tokens, self.top_tokens
         requests = zip(rows["prompt_id"], ids, strict=True)
         for found in engine.beams(BeamsRequest(name, each, *size) for name, each in requests):
-            counts = _counts(found.n_prompt_tokens, n_output=found.n_tokens)
-            yield Answered(_continuations(found), counts)
-
-
-def _names(candidates: pl.DataFrame) -> list[Name]:
-    rows = candidates.select("entity_id", "labels").explode("labels").drop_nulls()
-    return [Name(*row) for row in rows.iter_rows()]
+            names = ("texts", "logprobs", "top_tokens")
+            said = {name: list(getattr(found, name)) for name in names}
+            yield Answered.once(found.request_id, said, found.n_prompt_tokens, 0, found.n_tokens)
 
 
 def _check_answer(row: Mapping[str, Any], trie: Trie) -> None:
@@ -214,34 +206,3 @@ def _check_answer(row: Mapping[str, Any], trie: Trie) -> None:
             f"prompt {row['prompt_id']}: the right answer {row['answer_id']} has no label among "
             f"the candidates {row['candidates_id']}; give the entity one in the knowledge base."
         )
-
-
-def _preferences(found: Preferred) -> dict[str, Any]:
-    mine = found.answer
-    return {
-        "prompt_id": found.request_id,
-        "logprob": mine.logprob,
-        "label": mine.label,
-        "n_tokens": mine.n_tokens,
-        "open_logprob": mine.open_logprob,
-        "distractors": list(map(_distractor, found.distractors)),
-    }
-
-
-def _distractor(each: Plausible) -> dict[str, Any]:
-    names = ("entity_id", "label", "logprob", "n_tokens")
-    return {name: getattr(each, name) for name in names}
-
-
-def _continuations(found: Beams) -> dict[str, Any]:
-    return {
-        "prompt_id": found.request_id,
-        "texts": list(found.texts),
-        "logprobs": list(found.logprobs),
-        "top_tokens": list(found.top_tokens),
-    }
-
-
-def _counts(n_prompt: int, *, n_output: int = 0) -> dict[str, float]:
-    tokens = {"prompt_tokens": n_prompt, "cached_tokens": 0, "output_tokens": n_output}
-    return {"prompts": 1, "answers": 1, **tokens}

@@ -13,6 +13,7 @@ from factsweep.operators.prompts.expansion import Source
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 
+Row = Mapping[str, Any]
 _CLOSING = 16  # tokens, at most, that close a thought
 
 
@@ -22,7 +23,15 @@ class Answered(NamedTuple):
     row: dict[str, Any]
     counts: Mapping[str, float]
     error: Mapping[str, str] | None = None  # prompt_id, reason, detail: no answer, an empty row
-    thought: Mapping[str, Any] | None = None  # a row of the table `thoughts`
+    thought: Row | None = None  # a row of the table `thoughts`
+
+    @classmethod
+    def once(
+        cls, name: str, said: Row, read: int, cached: int = 0, written: int = 0, /, **more: float
+    ) -> "Answered":
+        """One answer to a prompt: what is said to it, its tokens, and what else it counts for."""
+        tokens = {"prompt_tokens": read, "cached_tokens": cached, "output_tokens": written}
+        return cls({"prompt_id": name, **said}, {"prompts": 1, "answers": 1, **tokens, **more})
 
 
 class Task(Protocol):
@@ -56,15 +65,13 @@ class Whole:
 
 @dataclass(frozen=True)
 class Question:
-    """What an engine is asked, and the table that its answers are written to.
-
-    `fields` are what the recipe of the answers holds beside the model, the engine and the prompts.
-    """
+    """What an engine is asked, and the table that its answers are written to."""
 
     table: str
     task: Task
     source: Source = "prompts"  # the table of prompts
     n_ranked: int | None = None  # of the ranked prompts; null: every prompt of the source
+    # What the recipe of the answers holds beside the model, the engine and the prompts.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -1,6 +1,6 @@
 """What remains of a shard: its prompts that are asked and have no answer yet."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import polars as pl
@@ -27,11 +27,8 @@ def todo(work: Work) -> pl.DataFrame:
 
 def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
     """Those rows of the shard that an engine is asked and that fit."""
-    mine = [
-        shard
-        for shard, n in work.admitted.rows("errors").items()
-        if n and work.shard in (shard, relation_of(shard))
-    ]
+    errors = work.admitted.rows("errors").items()
+    mine = [shard for shard, n in errors if n and work.shard in (shard, relation_of(shard))]
     refused = [work.admitted.read("errors", shard) for shard in mine]
     if refused:
         rows = rows.join(pl.concat(refused), on="prompt_id", how="anti", maintain_order="left")
@@ -52,8 +49,8 @@ def n_left(work: Work) -> int:
         return 0
     if work.chosen is not None:
         return _n_chosen_left(work, _unanswered(work))
-    chunks, refusals = map(work.artifact.published, (work.chunks, work.refusals))
-    return _n_left(work, n_asked(work), chunks, refusals)
+    parts = map(work.artifact.published, (work.chunks, work.refusals))
+    return _n_left(work, n_asked(work), *parts)
 
 
 def _n_chosen_left(work: Work, unanswered: pl.DataFrame) -> int:
@@ -89,14 +86,17 @@ def left(items: Sequence[Work]) -> list[int]:
     asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
     shards = {_shard(each): each for each in items if each.chosen is not None}
     lacking = dict(zip(shards, store.each(_unanswered, list(shards.values())), strict=True))
-    return [
-        _left(each, asked[_kind(each)], found[each.artifact.folder])
-        if each.chosen is None
-        else 0
-        if each.shard in found[each.artifact.folder].get(each.table, ())
-        else _n_chosen_left(each, lacking[_shard(each)])
-        for each in items
-    ]
+
+    def n_left(work: Work) -> int:
+        published = found[work.artifact.folder]
+        if work.shard in published.get(work.table, ()):
+            return 0
+        if work.chosen is not None:
+            return _n_chosen_left(work, lacking[_shard(work)])
+        parts = (published.get(folder, ()) for folder in (work.chunks, work.refusals))
+        return _n_left(work, asked[_kind(work)], *parts)
+
+    return [n_left(each) for each in items]
 
 
 def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
@@ -108,12 +108,6 @@ def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
 def _shard(work: Work) -> tuple[str, str]:
     """What the blocks of a budget in a shard share."""
     return work.artifact.folder, work.shard
-
-
-def _left(work: Work, n: int, published: Mapping[str, Sequence[str]]) -> int:
-    if work.shard in published.get(work.table, ()):
-        return 0
-    return _n_left(work, n, published.get(work.chunks, ()), published.get(work.refusals, ()))
 
 
 def _kind(work: Work) -> tuple[object, ...]:
@@ -139,19 +133,21 @@ def _n_left(work: Work, n: int, chunks: Sequence[str], refusals: Sequence[str]) 
 def _rows_of_chunk(work: Work, name: str) -> int:
     """The rows of a chunk: its name begins with them."""
     rows, _, rest = name.partition("-")
-    return (
-        int(rows)
-        if rest and rows.isdigit()
-        else work.artifact.footer(work.table, name, work.chunks).rows
-    )
+    if rest and rows.isdigit():
+        return int(rows)
+    return work.artifact.footer(work.table, name, work.chunks).rows
 
 
 def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     """The error rows of the prompts that were refused an answer, while the shard is open."""
-    read = work.artifact.read_chunk
     names = work.artifact.published(work.refusals) if names is None else names
-    found = [read("errors", work.refusals, each)[0] for each in names]
-    return pl.concat([empty("errors"), *found]).unique("prompt_id", keep="first")
+    return once("errors", (work.artifact.read_chunk("errors", work.refusals, n) for n in names))
+
+
+def once(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
+    """The rows of chunks, one a prompt: engines that were cut off may have answered the same."""
+    rows = [empty(table), *(frame for frame, _ in chunks)]
+    return pl.concat(rows).unique("prompt_id", keep="first")
 
 
 def open_counts(artifact: Artifact) -> Iterator[Counts]:

@@ -28,10 +28,6 @@ class Trial:
         """What is to be answered now, of the prompts that are left."""
         return self.queue[0] if self.queue else tuple(left)
 
-    def attempted(self) -> "Trial":
-        """One attempt more has begun."""
-        return replace(self, begun=self.begun + 1)
-
     def survived(self) -> "Trial":
         """The current group was answered."""
         return replace(self, begun=0, queue=self.queue[1:])
