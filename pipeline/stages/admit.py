@@ -36,10 +36,7 @@ def _tokenizer(weights: Weights) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Admit(Shared):
-    """Finds the prompts of more than `limit` tokens, as `task` puts them to the model.
-
-    A cloze must fit together with the longest label of its candidates.
-    """
+    """Finds the prompts of more than `limit` tokens, as `task` puts them to the model."""
 
     prompts: Artifact
     weights: Weights
@@ -89,13 +86,12 @@ class Admit(Shared):
             artifact.write("errors", shard, self._errors(rows, found))
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
-        """The longest that the model reads for each prompt."""
+        """The longest that the model reads: a cloze with the longest label of its candidates."""
         compared = self.ability == PREFER
         return longest_text(rows, candidate_sets(self.prompts, shard) if compared else None)
 
     def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
         ids = rows["prompt_id"].gather(list(found))
         details = [f"{length} tokens, room for {self.limit}" for length in found.values()]
-        return pl.DataFrame(
-            {"prompt_id": ids, "detail": pl.Series(details, dtype=pl.String)}
-        ).with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))
+        errors = pl.DataFrame({"prompt_id": ids, "detail": pl.Series(details, dtype=pl.String)})
+        return errors.with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))

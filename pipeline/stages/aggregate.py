@@ -19,7 +19,7 @@ from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.expand import n_prompts, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -77,16 +77,14 @@ class Aggregate:
         measured["metrics"] = pl.concat(found, how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
-        made_of = (self.facts, self.prompts, self.answers, self.matched)
-        again_too = () if self.again is None else (self.again,)
-        artifact.finish(method.measure.measured, made_of=(*made_of, *again_too))
+        read = (self.facts, self.prompts, self.answers, self.matched, self.again)
+        made_of = [each for each in read if each is not None]
+        artifact.finish(method.measure.measured, made_of=made_of)
 
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure
         tables = {table: self.matched.read_all(table) for table in measure.matched}
-        expected = Counter[str]()
-        for shard, rows in self.prompts.rows("prompts").items():
-            expected[relation_of(shard)] += rows
+        expected = n_prompts(self.prompts)
         if measure.left_out is not None:  # what the model cannot say has not failed
             expected -= Counter(map(relation_of, tables[measure.left_out]["prompt_id"]))
         return Evidence(
@@ -123,11 +121,8 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
 def _ends(answers: Artifact) -> pl.DataFrame:
     """relation_id, finish_reason: how each answer ended."""
     relation = pl.col("prompt_id").str.split(".").list.first()
-    found = [
-        each.select("finish_reason", relation_id=relation)
-        for each in answers.each(answers.stage, _ENDS)
-    ]
-    return pl.concat(found)
+    read = answers.each(answers.stage, _ENDS)
+    return pl.concat([each.select("finish_reason", relation_id=relation) for each in read])
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:
@@ -142,12 +137,8 @@ def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:
 
 def _missing(expected: Counter[str], found: pl.DataFrame) -> pl.DataFrame:
     """relation_id, n_failed: how many prompts should be there and are not."""
-    counts = pl.DataFrame(
-        {"relation_id": list(expected), "expected": list(expected.values())},
-        schema={"relation_id": pl.String, "expected": pl.Int64},
-    )
-    present = found.group_by("relation_id").agg(n=pl.len())
+    schema = {"relation_id": pl.String, "expected": pl.Int64}
+    counts = pl.DataFrame([*expected.items()], schema, orient="row")
+    present = found.group_by("relation_id").agg(n=pl.len().cast(pl.Int64))
     counts = counts.join(present, on="relation_id", how="left")
-    return counts.select(
-        "relation_id", n_failed=pl.col("expected") - pl.col("n").fill_null(0).cast(pl.Int64)
-    )
+    return counts.select("relation_id", n_failed=pl.col("expected") - pl.col("n").fill_null(0))

@@ -7,7 +7,7 @@ crossed/all              what the full run asks of each pair
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.estimates.choosing import choice
 from factsweep.operators.estimates.choosing.choice import Relation
 from factsweep.pipeline.config.budget import Budget
-from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.expand import prompts_of, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -45,20 +45,22 @@ class Choose:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the budget and the seed."""
-        fields = {
-            "share": self.budget.share,
-            "n_prompts": self.budget.n_prompts,
-            "seed": self.seed,
-            "whole_pairs": self.whole_pairs,
-        }
+        fields = {**self._of, "whole_pairs": self.whole_pairs}
         return Recipe("chosen", VERSION, fields, {"prompts": self.prompts.fingerprint})
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        """What is chosen of all prompts, and by which seed."""
+        of = self.budget
+        return {"share": of.share, "n_prompts": of.n_prompts, "seed": self.seed}
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts of the sample, shard by shard of the prompts."""
         artifact.begin()
         shards = self.prompts.shards("prompts")
         names = sorted(set(map(relation_of, shards)))
-        asked, crossed = self.chosen({name: self.known(name, self._places(name)) for name in names})
+        known = {name: self.known(name, prompts_of(self.prompts, name, _PLACE)) for name in names}
+        asked, crossed = self.chosen(known)
         sources = []
         for shard in shards:
             found = self.of(asked[relation_of(shard)], self.prompts.read("prompts", shard))
@@ -90,9 +92,16 @@ class Choose:
 
     def chosen(self, known: Mapping[str, Known]) -> Chosen:
         """What is asked of each relation; `known` says of each what there is to ask."""
+        if not self.whole_pairs:
+            relations = {name: each for name, each in known.items() if isinstance(each, Relation)}
+            return Chosen(choice.chosen(relations, **self._of), choice.crossed(relations))
         pairs = {name: each for name, each in known.items() if isinstance(each, pl.DataFrame)}
-        crossed = {name: each for name, each in known.items() if isinstance(each, Relation)}
-        return self._of_pairs(pairs) if self.whole_pairs else self._of_prompts(crossed)
+        one = pl.lit(1, pl.Int64).alias("n_templates")
+        crossed = [
+            each.select("pair_id", one, relation_id=pl.lit(name), n_names="n")
+            for name, each in pairs.items()
+        ]
+        return Chosen(choice.whole_pairs(pairs, **self._of), pl.concat(crossed))
 
     def of(self, asked: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
         """Those of some prompts of a relation that are asked, and whose answer is theirs."""
@@ -100,24 +109,3 @@ class Choose:
         source = pl.coalesce("same_as", "prompt_id").alias("source_id")
         found = prompts.join(asked, on=place, maintain_order="left")
         return found.select("prompt_id", *_PLACE, source, "block")
-
-    def _of_prompts(self, relations: Mapping[str, Relation]) -> Chosen:
-        asked = choice.chosen(
-            relations, share=self.budget.share, n_prompts=self.budget.n_prompts, seed=self.seed
-        )
-        return Chosen(asked, choice.crossed(relations))
-
-    def _of_pairs(self, prompts: Mapping[str, pl.DataFrame]) -> Chosen:
-        asked = choice.whole_pairs(
-            prompts, share=self.budget.share, n_prompts=self.budget.n_prompts, seed=self.seed
-        )
-        one = pl.lit(1, pl.Int64).alias("n_templates")
-        pairs = [
-            each.select("pair_id", one, relation_id=pl.lit(name), n_names="n")
-            for name, each in prompts.items()
-        ]
-        return Chosen(asked, pl.concat(pairs))
-
-    def _places(self, name: str) -> pl.DataFrame:
-        shards = [s for s in self.prompts.shards("prompts") if relation_of(s) == name]
-        return pl.concat(self.prompts.read("prompts", each).select(_PLACE) for each in shards)

@@ -10,6 +10,7 @@ Engines take the largest shards first. When there are none left to take, one may
 last shard while the others wait for it; the smaller the last ones are, the shorter they wait.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -37,17 +38,14 @@ FEWEST = 1024  # prompts of a shard, unless shards are to be smaller: half a min
 
 @dataclass(frozen=True)
 class Expand:
-    """Writes facts as prompts, at most `rows_per_shard` of them in a shard.
-
-    `base` is the knowledge base of the facts' entities; null: the method needs none.
-    """
+    """Writes facts as prompts, at most `rows_per_shard` of them in a shard."""
 
     facts: Artifact
     method: str
     setting: Asked
     seed: int
     rows_per_shard: int
-    base: Artifact | None = None
+    base: Artifact | None = None  # what is known of the facts' entities; null: none needs it
 
     @property
     def recipe(self) -> Recipe:
@@ -76,11 +74,9 @@ class Expand:
             published: list[Future[None]] = []
             for each in self.expansions():
                 _all(published)  # at most two relations are held in memory
-                published = [
-                    publishers.submit(publish) for publish in _shards(artifact, each, size, fewest)
-                ]
+                published = list(map(publishers.submit, _shards(artifact, each, size, fewest)))
             _all(published)
-        made_of = [self.facts] if self.base is None else [self.facts, self.base]
+        made_of = [each for each in (self.facts, self.base) if each is not None]
         artifact.finish(TABLES, made_of=made_of)
 
 
@@ -106,10 +102,8 @@ def _shards(
     artifact: Artifact, found: Expansion, size: int, fewest: int
 ) -> Iterator[Callable[[], None]]:
     """What publishes the shards of a relation, each with the contexts that it uses."""
-    relation_id, prompts = found.relation_id, found.prompts
-    cut = shards(prompts, found.together, size, fewest)
-    for number, rows in enumerate(cut):
-        yield partial(_publish, artifact, found, f"{relation_id}.{number:04d}", rows)
+    for number, rows in enumerate(shards(found.prompts, found.together, size, fewest)):
+        yield partial(_publish, artifact, found, f"{found.relation_id}.{number:04d}", rows)
     yield partial(_publish_further, artifact, found)
 
 
@@ -141,6 +135,25 @@ def relation_of(shard: str) -> str:
     return shard.partition(".")[0]
 
 
+def shards_of(artifact: Artifact, table: str, relation_id: str) -> list[str]:
+    """The shards of a table that belong to a relation."""
+    return [shard for shard in artifact.shards(table) if relation_of(shard) == relation_id]
+
+
+def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Columns of all prompts of a relation."""
+    shards = shards_of(prompts, "prompts", relation_id)
+    return pl.concat([prompts.read("prompts", shard, columns) for shard in shards])
+
+
+def n_prompts(prompts: Artifact) -> Counter[str]:
+    """How many prompts each relation has."""
+    found = Counter[str]()
+    for shard, rows in prompts.rows("prompts").items():
+        found[relation_of(shard)] += rows
+    return found
+
+
 def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     """The prompts of a shard with their full text: context, then query."""
     return expansion.with_text(artifact.read(table, shard), artifact.read("contexts", shard))
@@ -158,7 +171,7 @@ def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame
         InputError: one of them is missing.
     """
     wanted = rows["candidates_id"].unique()
-    relations = {relation_of(each) for each in rows["template_id"].unique()}
+    relations = set(map(relation_of, rows["template_id"].unique()))
     found: dict[str, pl.DataFrame] = {}
     for shard in artifact.shards("candidate_sets"):
         if relation_of(shard) in relations and len(found) < len(wanted):

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+import polars as pl
+
 from factsweep.operators.datasets.contradictions import sentences, treated, without_letters
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
@@ -52,11 +54,11 @@ class ReadFacts:
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
         unseen = {"unseen_characters": n_unseen} if n_unseen else {}
         artifact.begin()
-        tables = {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
-        for table, rows in tables.items():
+        published = tables(facts)
+        for table, rows in published.items():
             artifact.write(table, "all", rows)
         odd = {**unseen, **without_letters(everything)}
-        artifact.finish(list(tables), {**counts(facts), **found, **odd})
+        artifact.finish(list(published), {**counts(facts), **found, **odd})
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -80,8 +82,13 @@ def contradictions(artifact: Artifact) -> list[str]:
     return list(sentences(artifact.manifest().counts)) if artifact.is_complete() else []
 
 
+def tables(facts: Facts) -> dict[str, pl.DataFrame]:
+    """What is published of facts, by table."""
+    return {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
+
+
 def load(artifact: Artifact) -> Facts:
     """The published facts, without a knowledge base: that is an artifact of its own."""
-    tables = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
-    relations, templates, pairs = (tables.pop(table) for table in TABLES)
-    return Facts(relations, templates, pairs, tables)
+    found = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
+    relations, templates, pairs = (found.pop(table) for table in TABLES)
+    return Facts(relations, templates, pairs, found)

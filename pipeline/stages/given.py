@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import gt, lt
 from pathlib import Path
 
 import polars as pl
@@ -24,6 +25,7 @@ from factsweep.pipeline.storage.recipe import Recipe
 _NOT_GIVEN = "no_answer_given"
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
 _COUNTS = ("n_tokens", "entity_n_tokens")
+_NO_LOGPROB = "a log-probability is at most 0: give nats, no loss or perplexity"
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 
@@ -69,9 +71,8 @@ class GivenAnswers:
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
             artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
             if thoughts is not None:
-                found = given.select("prompt_id").join(
-                    thoughts, on="prompt_id", how="left", maintain_order="left"
-                )
+                ids = given.select("prompt_id")
+                found = ids.join(thoughts, on="prompt_id", how="left", maintain_order="left")
                 artifact.write("thoughts", shard, found)
         artifact.finish([table, *further], made_of=[self.prompts])
 
@@ -92,7 +93,7 @@ class GivenAnswers:
             if self.ability == PREFER:
                 answers = self._preferences(rows)
             else:
-                answers = self._scores(rows) if scored else _texts(self.path, rows)
+                answers = self._scores(rows) if scored else self._texts(rows)
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
         named = "candidate_id and setting" if scored else "prompt_id"
@@ -132,6 +133,10 @@ class GivenAnswers:
             LOG.warning("%s: requests of the batch without an answer: %s.", self.path, why)
         return found
 
+    def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
+        _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
+        return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
         _check_columns(self.path, rows, columns)
@@ -140,13 +145,9 @@ class GivenAnswers:
         n = self.prompts.recipe.fields["setting"]["n"]
         given = rows.select(*columns, *further).collect()
         _check_numbers(self.path, given)
+        prompts = pl.concat(self.prompts.each("prompts"))
         try:
-            return given_preferences(
-                given.drop_nulls("logprob"),
-                pl.concat(self.prompts.each("prompts")),
-                sets,
-                n,
-            )
+            return given_preferences(given.drop_nulls("logprob"), prompts, sets, n)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from error
 
@@ -154,14 +155,10 @@ class GivenAnswers:
         columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
         several = self.setting.name not in PROMPT_TYPES
         _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
-        given = pl.col("setting") if several else pl.lit(self.setting.name)
+        asked = pl.col("setting") if several else pl.lit(self.setting.name)
+        prompt_id = pl.format("{}.{}", "candidate_id", asked).alias("prompt_id")
         further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
-        found = rows.select(
-            pl.format("{}.{}", "candidate_id", given).alias("prompt_id"),
-            "logprob",
-            "n_tokens",
-            *further,
-        ).collect()
+        found = rows.select(prompt_id, "logprob", "n_tokens", *further).collect()
         _check_numbers(self.path, found)
         return found
 
@@ -214,37 +211,27 @@ class Unanswered:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
         column, batch = pl.col(self.given.ability.column), self.given.batch
+        stage, nothing = pl.lit("score"), pl.lit(None, pl.String)
         why = {} if batch is None else batch.failed
         reason = pl.col("prompt_id").replace_strict(
             [*why], [*why.values()], default=_NOT_GIVEN, return_dtype=pl.String
         )
         for shard, rows in self.given.by_shard():
             absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
-            errors = absent.select("prompt_id").with_columns(
-                stage=pl.lit("score"),
-                reason=reason,
-                detail=pl.lit(None, pl.String),
-            )
+            errors = absent.select("prompt_id", stage=stage, reason=reason, detail=nothing)
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 
 
-def _texts(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
-    _check_columns(path, rows, {"prompt_id": "text", "text": "text"})
-    return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
-
-
 def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
-    for columns, most, what in (
-        (_LOGPROBS, _ROUNDING, "a log-probability is at most 0: give nats, no loss or perplexity"),
-        (_COUNTS, None, "a number of tokens is at least 0"),
+    for columns, beyond, limit, what in (
+        (_LOGPROBS, gt, _ROUNDING, _NO_LOGPROB),
+        (_COUNTS, lt, 0, "a number of tokens is at least 0"),
     ):
         for column in (each for each in columns if each in rows.columns):
-            value = pl.col(column).cast(pl.Float64)
-            beyond = value < 0 if most is None else value > most
-            wrong = rows[column].cast(pl.Float64).to_frame().select(value.is_nan() | beyond)
-            if (place := wrong.to_series().fill_null(value=False).arg_true()).len():
-                row = place[0]
+            values = rows[column].cast(pl.Float64)
+            wrong = (values.is_nan() | beyond(values, limit)).fill_null(value=False)
+            for row in wrong.arg_true().head(1):
                 raise InputError(
                     f"{path}, row {row} (counted from 0): its {column} is {rows[column][row]}; "
                     f"{what}."
@@ -255,8 +242,9 @@ def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> 
     schema = rows.collect_schema()
     for column, kind in kinds.items():
         found = schema.get(column)
-        text = found in (pl.String, pl.Null)
-        number = found is not None and (found.is_numeric() or found == pl.Null)
-        if not (text if kind == "text" else number):
-            found_as = "nothing" if found is None else found
-            raise InputError(f"{path}: column {column} must be {kind}, found {found_as}; add it.")
+        is_fit = found in (pl.String, pl.Null)
+        if kind == "numbers":
+            is_fit = found is not None and (found.is_numeric() or found == pl.Null)
+        if not is_fit:
+            what = "nothing" if found is None else found
+            raise InputError(f"{path}: column {column} must be {kind}, found {what}; add it.")

@@ -9,6 +9,7 @@ measured: a large one is stored once, whatever is asked with it.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -40,14 +41,11 @@ class ReadKnowledgeBase:
     @cached_property
     def recipe(self) -> Recipe:
         """The content of the files, and the reader of those of a data set."""
-        if self.benchmark.knowledge_base is not None:
-            return Recipe("knowledge-base", VERSION, {"sha256": catalog.checksum(self._read)})
-        fields = {
-            "reader": f"{self.entry.reader} {READERS[self.entry.reader].version}",
-            "columns": catalog.mapping(self.entry),
-            "sha256": catalog.checksum(self._read),
-            "relations": self.entry.relations,
-        }
+        fields: dict[str, Any] = {"sha256": catalog.checksum(self._read)}
+        if self.benchmark.knowledge_base is None:
+            reader, relations = self.entry.reader, self.entry.relations
+            fields["reader"] = f"{reader} {READERS[reader].version}"
+            fields |= {"columns": catalog.mapping(self.entry), "relations": relations}
         return Recipe("knowledge-base", VERSION, fields)
 
     @property

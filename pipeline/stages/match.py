@@ -1,6 +1,5 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.expand import n_prompts, prompts_of, shards_of
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -60,12 +59,9 @@ class Match(Shared):
         there = set[str].intersection(*(set(artifact.published(table)) for table in tables))
         missing = [each for each in relations if each not in there]
         if missing:
-            n_prompts = Counter[str]()
-            for shard, rows in self.prompts.rows("prompts").items():
-                n_prompts[relation_of(shard)] += rows
-            originals = _originals(self.prompts, self.answers)
-            work = partial(self._match, artifact, originals)
-            sharing(work, {each: n_prompts[each] for each in missing})
+            sizes = n_prompts(self.prompts)
+            work = partial(self._match, artifact, _originals(self.prompts, self.answers))
+            sharing(work, {each: sizes[each] for each in missing})
         made_of = (self.facts, self.prompts, self.answers, *self.further)
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
 
@@ -75,17 +71,14 @@ class Match(Shared):
         match = self.matcher(mine)
         for relation_id in relations:
             answers = _answers(self.prompts, self.answers, originals, relation_id)
-            for table, rows in match(answers, self.beside(relation_id)).items():
+            asked_too = beside(self.method, self.further, relation_id)
+            for table, rows in match(answers, asked_too).items():
                 artifact.write(table, relation_id, rows)
 
     def matcher(self, facts: Facts) -> Matcher:
         """What compares answers with some facts, as the recipe says."""
         tokenizer = partial(models.tokenizer, self.weights)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
-
-    def beside(self, relation_id: str) -> Mapping[str, pl.DataFrame]:
-        """The relation's rows of each table that may be asked for in addition to the answers."""
-        return beside(self.method, self.further, relation_id)
 
 
 def beside(
@@ -107,22 +100,17 @@ def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:
 
 def _elsewhere(prompts: Artifact, relation_id: str) -> pl.DataFrame:
     """The prompts of other relations with the text of some of this one's: prompt_id."""
-    shards = _shards_of(prompts, relation_id)
-    rows = pl.concat([prompts.read("prompts", each, ("prompt_id", "same_as")) for each in shards])
+    rows = prompts_of(prompts, relation_id, ("prompt_id", "same_as"))
     wanted = rows.select(prompt_id="same_as").drop_nulls().unique()
     return wanted.join(rows, on="prompt_id", how="anti")
-
-
-def _shards_of(prompts: Artifact, relation_id: str) -> list[str]:
-    return [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation_id]
 
 
 def _answers(
     prompts: Artifact, given: Artifact, originals: pl.DataFrame, relation_id: str
 ) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it."""
-    shards = _shards_of(prompts, relation_id)
-    asked = pl.concat([prompts.read("prompts", shard, _ASKED) for shard in shards])
+    asked = prompts_of(prompts, relation_id, _ASKED)
+    shards = shards_of(prompts, "prompts", relation_id)
     own = pl.concat([given.read(given.stage, shard) for shard in shards])
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
@@ -135,13 +123,9 @@ def _answers(
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
     """What artifacts say of a relation; of sampled answers one row each (prompt_id, text)."""
-    found = [
-        artifact.read(table, shard)
-        for artifact in artifacts
-        if artifact.stage == table
-        for shard in artifact.shards(table)
-        if relation_of(shard) == relation_id
-    ]
+    mine = [each for each in artifacts if each.stage == table]
+    names = [(each, name) for each in mine for name in shards_of(each, table, relation_id)]
+    found = [each.read(table, name) for each, name in names]
     rows = pl.concat([empty(table), *found])
     if "block" not in rows.columns:
         return rows
