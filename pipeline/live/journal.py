@@ -118,13 +118,10 @@ def begin(plan: Plan) -> None:
 def keep(run: Run, number: int, text: str) -> None:
     """Put the log of an engine beside that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    store, text = report.folder(run), hidden(text)
+    store, text, ends = report.folder(run), hidden(text), "log"
     if run.log == "json":
-        name = f"engine-{stamp}-{number}.jsonl"
-        text = logs.structured(text, run.name, number)
-    else:
-        name = f"engine-{stamp}-{number}.log"
-    store.put(f"{_FOLDER}/{name}", text.encode())
+        text, ends = logs.structured(text, run.name, number), "jsonl"
+    store.put(f"{_FOLDER}/engine-{stamp}-{number}.{ends}", text.encode())
     earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
     for each in earlier[:-_MOST_ENGINES]:
         store.drop(f"{_FOLDER}/{each}")

@@ -27,7 +27,7 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.question import Question
-from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
@@ -146,44 +146,34 @@ class Measuring(Measures[_Ready]):
         if not optional:  # an encoder's priors, say: its answers cannot be matched without
             there = there.intersection(*(whole[each.folder] for each in branch.further))
         relations = {each for each in there if self._of_same_text(branch, each) <= there}
-        again = branch.again
+        again, further = branch.again, branch.further
         if again is not None and not relations <= whole[again.folder]:
             again = None
-        further = branch.further
         if not all(relations <= whole[each.folder] for each in further):
             further = ()
-        lacking = {each.stage for each in branch.further if each not in further}
-        lacking |= {branch.again.stage} if branch.again is not again and branch.again else set()
-        of = len(set(map(relation_of, branch.prompts.shards("prompts"))))
-        return _Ready(tuple(sorted(relations)), of, again, further, tuple(sorted(lacking)))
+        usable = (branch.answers, again, *further)
+        lacking = sorted({each.stage for each in branch.answered() if each not in usable})
+        of = len(n_prompts(branch.prompts))
+        return _Ready(tuple(sorted(relations)), of, again, further, tuple(lacking))
 
     def _of_same_text(self, branch: Branch, relation: str) -> frozenset[str]:
         """The relations whose prompts have the same text as some of this one: they were asked."""
         key = branch.prompts.folder, relation
         if key not in self._originals:
-            shards = [s for s in branch.prompts.shards("prompts") if relation_of(s) == relation]
-            same = (
-                branch.prompts.read("prompts", shard, ["same_as"]).to_series() for shard in shards
-            )
-            self._originals[key] = frozenset(
-                relation_of(prompt) for each in same for prompt in each.drop_nulls()
-            )
+            same = prompts_of(branch.prompts, relation, ["same_as"])["same_as"]
+            self._originals[key] = frozenset(map(relation_of, same.drop_nulls()))
         return self._originals[key]
 
     def _branch(self, branch: Branch, ready: _Ready, content: past.Record) -> PastBranch:
         """A setting as a past run would have it, if its relations were all that it was asked."""
         of = ready.relations
-        prompts, answers = part(branch.prompts, of), part(branch.answers, of)
+        asked = [part(each, of) for each in (branch.prompts, branch.admitted, branch.answers)]
         again = None if ready.again is None else part(ready.again, of)
-        further = tuple(part(each, of) for each in ready.further)
+        further = [part(each, of) for each in ready.further]
         matched = {each: self._matched(branch, each, ready.further) for each in of}
         together = joined(next(iter(matched.values())), matched)
         metrics = self._metrics(branch, ready, again, together)
-        found = [
-            *(branch.facts, prompts, part(branch.admitted, of), answers),
-            *(() if again is None else (again,)),
-            *(*further, together, metrics),
-        ]
+        found = [branch.facts, *asked, *filter(None, [again]), *further, together, metrics]
         title = " ".join(filter(None, (branch.title, ready.mark)))
         return past.setting(self._plan.run.name, content, title, found)
 
@@ -191,11 +181,10 @@ class Measuring(Measures[_Ready]):
         fields = {**whole.recipe.fields, "part": sorted(relations)}
         found = Artifact(self._store, Recipe("facts", whole.recipe.version, fields))
         if not found.is_complete():
-            facts = facts_stage.load(whole)
-            tables = {table: getattr(facts, table) for table in facts_stage.TABLES}
-            for table, rows in {**tables, **facts.further}.items():
+            tables = facts_stage.tables(facts_stage.load(whole))
+            for table, rows in tables.items():
                 found.write(table, "all", rows.filter(pl.col("relation_id").is_in(relations)))
-            found.finish([*tables, *facts.further])
+            found.finish(list(tables))
         return found
 
     def _matched(self, branch: Branch, relation: str, further: Sequence[Artifact]) -> Artifact:
@@ -247,7 +236,7 @@ def _whole(artifact: Artifact, prompts: Artifact, question: Question) -> set[str
         done -= trial.begun(artifact, question.table)
     have = Counter(map(relation_of, done))
     # A question that is not about a relation's prompts lacks none of them.
-    every = {relation_of(shard) for shard in prompts.shards("prompts")}
+    every = set(map(relation_of, prompts.shards("prompts")))
     return {relation for relation in every if have[relation] >= wanted[relation]}
 
 

@@ -21,13 +21,12 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.live.measuring import Measures, Measuring, SoFar
+from factsweep.pipeline.live.measuring import Measures, SoFar
 from factsweep.pipeline.live.pulse import State
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.record import ESTIMATES_PAGE
-from factsweep.pipeline.storage.lease import Clock
 
 NAME = "progress.html"
 _NICE = 10
@@ -49,19 +48,16 @@ class _Measurer:
 class LivePage:
     """The page of a run of this process, with what `measures` finds measured by now."""
 
-    def __init__(
-        self, plan: Plan, measures: type[Measures[Any]] = Measuring, clock: Clock = time
-    ) -> None:
+    def __init__(self, plan: Plan, measures: type[Measures[Any]]) -> None:
         self._plan = plan
         self._measures = measures
-        self._clock = clock
         wanted_s = plan.run.cluster.page_every_s
         self._every_s = min(wanted_s, measures.every_s) if wanted_s else math.inf
         self._found = SoFar(None, ())
         self._measurer: Any = None
         self._pending: Any = None
         self._asked_at = 0.0
-        self._measure_at = clock.monotonic() + self._every_s
+        self._measure_at = time.monotonic() + self._every_s
         self._write_at = 0.0
         self._said = ""
         self._n_measured: float | None = None
@@ -79,7 +75,7 @@ class LivePage:
         if self._every_s == math.inf:
             return
         try:
-            now = self._clock.monotonic()
+            now = time.monotonic()
             self._measure(counts, now)
             if now >= self._write_at:
                 self._write_at = now + self._every_s
@@ -114,9 +110,8 @@ class LivePage:
         done, _ = ray.wait([self._pending], timeout=0)
         if done:
             self._pending = None
-            self._measure_at = now + max(
-                self._every_s, self._measures.rest * (now - self._asked_at)
-            )
+            rest_s = self._measures.rest * (now - self._asked_at)
+            self._measure_at = now + max(self._every_s, rest_s)
             measurer, self._measurer = self._measurer, None  # another, if this one has died
             self._take(ray.get(done[0]))
             self._measurer, self._write_at = measurer, now
@@ -131,28 +126,22 @@ class LivePage:
 
     def _process(self) -> Any:
         if self._measurer is None:
-            beside = {"scheduling_strategy": beside_driver()}
-            self._measurer = ray.remote(num_cpus=0, **beside)(_Measurer).remote(
-                self._plan, self._measures
-            )
+            actor = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())(_Measurer)
+            self._measurer = actor.remote(self._plan, self._measures)
         return self._measurer
 
     def _write(self, counts: Counts) -> None:
         run = self._plan.run
         content = self._found.page or page.waiting(f"{run.model.name} on {run.benchmark.name}")
-        file = page.renewed(content, self._progress(counts)).encode()
-        report.folder(run).put(NAME, file)
-
-    def _progress(self, counts: Counts) -> Progress:
-        notes = self._found.notes
-        return Progress(
+        progress = Progress(
             f"Partial, as of {_utc()}: {self._shards(counts)}.",
-            self._measures.said if notes else "Nothing is measured yet.",
-            notes,
+            self._measures.said if self._found.notes else "Nothing is measured yet.",
+            self._found.notes,
             f"The run goes on, and this page is renewed every {self._every_s:g} seconds. "
             "An old time means that the run was killed.",
             self._every_s,
         )
+        report.folder(run).put(NAME, page.renewed(content, progress).encode())
 
     def _shards(self, counts: Counts) -> str:
         if not counts.get("all_shards"):
