@@ -69,9 +69,8 @@ def _part(run: Run, branch: Branch, of: Budget) -> Branch:
     chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
     asked = replace(answers, after=(*answers.after, chosen))
     steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)
-    match, canary = branch.step(branch.matched).stage, branch.again
-    part = replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
-    return replace(part, match=match, canary=canary)
+    own = replace(branch, match=branch.step(branch.matched).stage, canary=branch.again)
+    return replace(own, again=None, further=(), chosen=chosen.artifact, steps=steps)
 
 
 def names(run: Run, branch: Branch) -> dict[str, str | None]:

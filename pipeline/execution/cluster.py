@@ -24,16 +24,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.work import Hardware
 
-# A worker inherits these; none of them is a secret.
-_CPU_ENGINE = {
-    # In one process: a second one would share the two cores and slow both down.
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "{cpu_kvcache_gib}",
-    # Ray would set it to the actor's CPUs, which is 1, and OpenMP reads it when torch is imported;
-    # the CPU kernels want every core.
-    "OMP_NUM_THREADS": "{cores}",
-}
 _TRIES = 4  # of a Ray whose processes a busy machine starts too late
+# A worker inherits these; none of them is a secret.
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "INFO",  # into the engine's own log, where one looks for what hangs
     "VLLM_NO_USAGE_STATS": "1",
@@ -109,8 +101,14 @@ def environment(run: Run, *, offline: bool = False) -> dict[str, str]:
 
 def _cpu_engine(run: Run) -> dict[str, str]:
     cores, parts = _cores(run.cluster), run.model.tensor_parallel
-    values = {"cpu_kvcache_gib": run.cluster.cpu_kvcache_gib, "cores": max(1, cores // parts)}
-    variables = {name: value.format(**values) for name, value in _CPU_ENGINE.items()}
+    variables = {
+        # In one process: a second one would share the two cores and slow both down.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": str(run.cluster.cpu_kvcache_gib),
+        # Ray would set it to the actor's CPUs, which is 1, and OpenMP reads it when torch is
+        # imported; the CPU kernels want every core.
+        "OMP_NUM_THREADS": str(max(1, cores // parts)),
+    }
     if parts > 1:
         # Each of vLLM's workers has cores of its own.
         bounds = [cores * part // parts for part in range(parts + 1)]
@@ -334,9 +332,8 @@ def room(run: Run) -> str:
 
     each, replicas = gpus_per_engine(run), run.model.replicas.min
     kind, each = ("GPU", each) if each else ("CPU", 1)
-    there, free = (
-        found.get(kind, 0) for found in (ray.cluster_resources(), ray.available_resources())
-    )
+    found = (ray.cluster_resources(), ray.available_resources())
+    there, free = (resources.get(kind, 0) for resources in found)
     return (
         f"{replicas} replicas × {each} {kind}s were asked for; the cluster has {there:.0f}, "
         f"{free:.0f} of them free"

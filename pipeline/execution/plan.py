@@ -157,25 +157,17 @@ def settled(run: Run) -> Run:
 def warnings(plan: Plan) -> Iterator[str]:
     """What asking an engine costs or risks here that one may not expect, a sentence each."""
     if plan.run.answers is None:
-        found = (
-            dtype.warning(plan.run.model.dtype, device(plan.run.cluster)),
-            unguarded(plan.store),
-            _without_lemmas(plan.run.matching.pipeline),
-            _meant(plan.run),
-        )
-        yield from filter(None, found)
+        slow = dtype.warning(plan.run.model.dtype, device(plan.run.cluster))
+        lemmas = _without_lemmas(plan.run.matching.pipeline)
+        yield from filter(None, (slow, unguarded(plan.store), lemmas, _meant(plan.run)))
 
 
 def _meant(run: Run) -> str | None:
     """Which columns of a table of facts are read as others; null: none are."""
     entry = catalog.entry(run.benchmark.data, run.benchmark.language)
-    found = catalog.meant(entry, run.benchmark.path)
-    read = listed([f"{column} as {name}" for column, name in found.items()])
-    return (
-        f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
-        if found
-        else None
-    )
+    read = [f"{col} as {name}" for col, name in catalog.meant(entry, run.benchmark.path).items()]
+    what = f"{run.benchmark.path}: columns are read by what they seem to be, {listed(read)}."
+    return what if read else None
 
 
 def _without_lemmas(pipeline: str) -> str | None:
@@ -207,8 +199,8 @@ def planned(run: Run) -> Plan:
 
 def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
     """The steps to the prompts of a setting, which are the last; they need no model."""
-    sources = _sources(run)
-    return (*sources, _prompts(run, setting, sources))
+    prompts = _prompts(run, setting, _sources(run))
+    return (*prompts.after, prompts)
 
 
 def _sources(run: Run) -> tuple[Step, ...]:
@@ -221,52 +213,28 @@ def _sources(run: Run) -> tuple[Step, ...]:
 
 
 def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
-    facts, *known = (step.artifact for step in sources)
+    facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
-    base = known[0] if known else None
-    expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base)
+    expand = Expand(facts, run.benchmark.method, setting, run.seed, size, *base)
     return _step(run, expand, *sources)
 
 
 def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
-    facts = sources[0]
     method, n_sampled = run.benchmark.method, _n_sampled(run)
     prompts = _prompts(run, setting, sources)
-    said = (
-        _given(run, setting, prompts)
-        if run.answers
-        else _asked(run, setting, sources, prompts, weights)
-    )
-    inputs = (facts.artifact, prompts.artifact)
-    further = tuple(step.artifact for step in said.further)
-    matched = _step(
-        run,
-        Match(method, *inputs, said.answers.artifact, further, run.matching, weights, n_sampled),
-        *(prompts, said.answers, *said.further),
-    )
+    said = _given(run, setting, prompts) if run.answers else _asked(run, setting, prompts, weights)
     again = None if said.again is None else said.again.artifact
-    metrics = _step(
-        run,
-        Aggregate(
-            method=method,
-            model=run.model.name,
-            benchmark=run.benchmark.name,
-            setting=setting,
-            options=run.metrics,
-            seed=run.seed,
-            n_sampled=n_sampled,
-            facts=facts.artifact,
-            prompts=prompts.artifact,
-            answers=said.answers.artifact,
-            again=again,
-            matched=matched.artifact,
-        ),
-        *(matched, *filter(None, [said.again])),
-    )
+    further = tuple(step.artifact for step in said.further)
+    asked = (sources[0].artifact, prompts.artifact, said.answers.artifact)
+    match = Match(method, *asked, further, run.matching, weights, n_sampled)
+    matched = _step(run, match, prompts, said.answers, *said.further)
+    how = (method, run.model.name, run.benchmark.name, setting, run.metrics, run.seed, n_sampled)
+    aggregate = Aggregate(*how, *asked, again, matched.artifact)
+    metrics = _step(run, aggregate, matched, *filter(None, [said.again]))
     return Branch(
         weights=weights,
         setting=setting,
-        facts=facts.artifact,
+        facts=sources[0].artifact,
         prompts=prompts.artifact,
         admitted=said.admitted.artifact,
         answers=said.answers.artifact,
@@ -287,15 +255,12 @@ class _Said:
     again: Step | None = None
     further: tuple[Step, ...] = ()
 
-    def steps(self) -> Iterator[Step]:
-        yield from (self.admitted, self.answers)
-        yield from (*filter(None, [self.again]), *self.further)
+    def steps(self) -> list[Step]:
+        return [self.admitted, self.answers, *filter(None, [self.again]), *self.further]
 
 
-def _asked(
-    run: Run, setting: Asked, sources: Sequence[Step], prompts: Step, weights: Weights
-) -> _Said:
-    made_of = [each.artifact for each in sources]
+def _asked(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Said:
+    made_of = [each.artifact for each in prompts.after]
     found = questions(run, setting, made_of, prompts.artifact)
     ability = run.method.ask.ability
     admit = Admit(prompts.artifact, weights, ability, found.answers.task, room(run))
@@ -306,18 +271,13 @@ def _asked(
         artifact = Artifact(Store(run.artifacts), stage.recipe)
         return Step(artifact, (admitted,), stage=None, question=question)
 
-    return _Said(
-        admitted,
-        answered(found.answers),
-        None if found.again is None else answered(found.again),
-        tuple(map(answered, found.further)),
-    )
+    again = None if found.again is None else answered(found.again)
+    return _Said(admitted, answered(found.answers), again, tuple(map(answered, found.further)))
 
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
-    how = run.method.ask.ability, setting, prompts.artifact
-    read = run.decoding.stop, bool(run.model.thinking)
-    given = GivenAnswers(Path(str(run.answers)), *how, *read)
+    what = Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact
+    given = GivenAnswers(*what, run.decoding.stop, bool(run.model.thinking))
     return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
 
 

@@ -226,10 +226,8 @@ def rates(counts: Counts, seconds: float, unit: Literal["decoded", "prompts"]) -
     """Answers or prompts per second, tokens in and out per second, the share that was cached."""
     name = "answers" if unit == "decoded" else unit
     yield f"{counts[unit] / seconds:,.1f} {name}/s"
-    yield (
-        f"{counts['prompt_tokens'] / seconds:,.0f} + {counts['output_tokens'] / seconds:,.0f} "
-        "tokens/s"
-    )
+    read, written = (counts[f"{kind}_tokens"] / seconds for kind in ("prompt", "output"))
+    yield f"{read:,.0f} + {written:,.0f} tokens/s"
     yield f"{counts['cached_tokens'] / max(1, counts['prompt_tokens']):.0%} cached"
 
 

@@ -63,8 +63,8 @@ def _of_budget(branch: Branch, run: Run) -> str:
         left = n_unanswered(run, branch, needed)
     state = "done" if not left else "missing" if left == needed.height else "partial"
     budget = f"{count(needed.height, 'prompt')} of the budget in {count(shards, 'shard')}"
-    parts = [f"{state}: {needed.height - left:,} of {budget}"]
-    return " · ".join([*parts, *_spent(artifact, _chunks(artifact))])
+    done = f"{state}: {needed.height - left:,} of {budget}"
+    return " · ".join([done, *_spent(artifact, _chunks(artifact))])
 
 
 def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:

@@ -23,14 +23,11 @@ _COST = "cost.json"
 
 @dataclass(frozen=True)
 class Step:
-    """An artifact, the steps that it waits for, and how it is made.
-
-    `stage` computes and publishes it; null where engines answer `question` instead.
-    """
+    """An artifact, the steps that it waits for, and how it is made."""
 
     artifact: Artifact
     after: tuple["Step", ...]
-    stage: Stage | None
+    stage: Stage | None  # computes and publishes it; null: engines answer `question` instead
     question: Question | None = None
 
     def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
@@ -42,16 +39,16 @@ class Step:
             InputError: this machine would make it of something else than was planned.
         """
         assert self.stage is not None, "engines are asked"
-        if not self.artifact.is_complete():
-            artifact = replace(self.artifact, lease=lease)
-            self.check()
-            check_inputs(artifact, [each.artifact for each in self.after])
-            sharing = sharing or Alone()
-            with timed(artifact, sharing):
-                if isinstance(self.stage, Shared):
-                    self.stage.make_shared(artifact, sharing)
-                else:
-                    self.stage.make(artifact)
+        if self.artifact.is_complete():
+            return
+        artifact, sharing = replace(self.artifact, lease=lease), sharing or Alone()
+        self.check()
+        check_inputs(artifact, [each.artifact for each in self.after])
+        with timed(artifact, sharing):
+            if isinstance(self.stage, Shared):
+                self.stage.make_shared(artifact, sharing)
+            else:
+                self.stage.make(artifact)
 
     def check(self) -> None:
         """Refuse to make the artifact of something else than was planned."""
@@ -60,10 +57,7 @@ class Step:
 
 
 def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
-    """Refuse to make an artifact of what it is not named after: another machine may have others.
-
-    `here` are fields of its recipe as they are here.
-    """
+    """Refuse to make an artifact of other fields than it is named after: those that are `here`."""
     planned = {name: artifact.recipe.fields.get(name) for name in here}
     for line in differences(planned, here):
         raise InputError(
