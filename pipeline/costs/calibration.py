@@ -89,28 +89,21 @@ def prepared(run: Run) -> Iterator[Plan]:
 
 def jobs(plan: Plan) -> Iterator[Job]:
     """What is asked of an engine, with prompts of every relation that leave room for an answer."""
-    run = plan.run
+    run, tokenizer = plan.run, models.tokenizer(plan.weights)
     for branch in plan.branches:
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates are read from beside the prompts
         questions = branch.questions()
-        parts: dict[str, list[pl.DataFrame]] = {question.table: [] for question in questions}
+        found = [Job(branch, each.table, each.task, []) for each in questions]
         for expansion in expand.expansions():
-            for question in questions:
+            for question, job in zip(questions, found, strict=True):
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
-                texts = expansion.longest(rows)
-                parts[question.table].append(_with_room(plan, question.task, rows, texts))
-        for question in questions:
-            yield Job(branch, question.table, question.task, parts[question.table])
-
-
-def _with_room(plan: Plan, task: Task, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-    """The prompts that leave room for an answer; `texts` are what the model reads of them."""
-    ids = task.token_ids(models.tokenizer(plan.weights), texts.to_list())
-    fits = [len(each) <= room(plan.run) for each in ids]
-    return rows.filter(pl.Series(fits, dtype=pl.Boolean))
+                ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
+                fits = [len(each) <= room(run) for each in ids]
+                job.parts.append(rows.filter(pl.Series(fits, dtype=pl.Boolean)))
+        yield from found
 
 
 def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:

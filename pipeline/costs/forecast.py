@@ -1,8 +1,10 @@
 """plan: what a run would compute, in figures, without computing it or writing anything."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,8 +22,8 @@ from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.stages.asking.question import Question, room
-from factsweep.pipeline.stages.choose import Choose, Chosen
+from factsweep.pipeline.stages.asking.question import Task, room
+from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import ends
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
@@ -112,7 +114,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
             figures.shards += len(last)
             figures.duplicates += rows["same_as"].count()
         else:
-            found = part.stage.of(part.chosen.asked[name], rows)
+            found = part(expansion)
             needed = found.group_by(prompt_id="source_id").agg(pl.min("block"))
             figures.prompts[name] = found.height
             places = rows.with_row_index("place").join(needed, on="prompt_id", how="semi")["place"]
@@ -124,24 +126,16 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
     return figures
 
 
-class _Part(NamedTuple):
-    """What a budget asks of a setting, and what chooses it."""
-
-    stage: Choose
-    chosen: Chosen
-
-
-def _part(run: Run, branch: Branch, facts: Facts) -> _Part | None:
-    """What a budget asks of a setting; null: there is none."""
+def _part(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl.DataFrame] | None:
+    """What finds the prompts of a relation that a budget asks; null: there is none."""
     if branch.chosen is None:
         return None
     stage = branch.step(branch.chosen).stage
     assert isinstance(stage, Choose)
-    known = {
-        each.relation_id: stage.known(each.relation_id, each.prompts)
-        for each in run.method.ask.expand(facts, branch.setting, seed=run.seed)
-    }
-    return _Part(stage, stage.chosen(known))
+    every = run.method.ask.expand(facts, branch.setting, seed=run.seed)
+    known = {each.relation_id: stage.known(each.relation_id, each.prompts) for each in every}
+    asked = stage.chosen(known).asked
+    return lambda each: stage.of(asked[each.relation_id], each.prompts)
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
@@ -161,9 +155,7 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
                 whole = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
             fits = pl.Series([len(each) <= room(plan.run) for each in whole], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
-            figures.asked_tokens[question.table] += sum(
-                len(each) for each, fit in zip(ids, fits, strict=True) if fit
-            )
+            figures.asked_tokens[question.table] += sum(map(len, compress(ids, fits)))
             if question.table == plan.run.method.ask.ability.answers:
                 if not figures.first:
                     sent = plan.run.model.endpoint is not None  # to a server, which renders it
@@ -171,21 +163,17 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
-                figures.name_tokens += _name_tokens(
-                    part.filter(fits), expansion, question, tokenizer
-                )
+                if expansion.candidate_sets is not None:
+                    asked = part.filter(fits)
+                    sets = expansion.candidate_sets.join(asked, on="candidates_id", how="semi")
+                    figures.name_tokens += _name_tokens(asked, sets, question.task, tokenizer)
 
 
-def _name_tokens(
-    rows: pl.DataFrame, expansion: Expansion, question: Question, tokenizer: Any
-) -> int:
+def _name_tokens(rows: pl.DataFrame, sets: pl.DataFrame, task: Task, tokenizer: Any) -> int:
     """How many tokens the names of all candidates of some prompts have, behind these."""
-    if expansion.candidate_sets is None:
-        return 0
-    sets = expansion.candidate_sets.join(rows, on="candidates_id", how="semi")
     names = sets.select("candidates_id", name="labels").explode("name").drop_nulls()
     texts = names["name"].unique()
-    anchor, *ids = question.task.token_ids(tokenizer, ["a", *("a " + texts)])
+    anchor, *ids = task.token_ids(tokenizer, ["a", *("a " + texts)])
     lengths = pl.DataFrame({"name": texts, "n": [len(each) - len(anchor) for each in ids]})
     by_set = names.join(lengths, on="name").group_by("candidates_id").agg(pl.sum("n"))
     return int(rows.select("candidates_id").join(by_set, on="candidates_id")["n"].sum())

@@ -50,24 +50,18 @@ def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
 
 
 def _model_line(run: Run) -> str:
-    if run.model.endpoint is not None:
-        return _endpoint_line(run.model)
-    model, gpus = run.model, gpus_per_engine(run)
+    model = run.model
+    most = f"at most {model.max_model_len:,} tokens"
+    if model.endpoint is not None:
+        way = "in a chat" if model.chat_template else "as raw text"
+        asked = f"{model.id} at {model.endpoint}, asked {way}"
+        return f"model           {asked}, {most}, {_counted(model)}"
+    gpus, scheme = gpus_per_engine(run), quantised.scheme(model)
     held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
-    scheme = quantised.scheme(model)
-    weights = f"parameters{f' ({scheme})' if scheme else ''}"
+    size = f"{model.billions_of_parameters or 0:g} billion parameters"
+    weights = f"{model.architecture}, {size}{f' ({scheme})' if scheme else ''}"
     return (
-        f"model           {model.architecture}, {model.billions_of_parameters or 0:g} billion "
-        f"{weights}, at most {model.max_model_len:,} tokens, {held} "
-        f"(model.tensor_parallel={model.tensor_parallel})"
-    )
-
-
-def _endpoint_line(model: Model) -> str:
-    way = "in a chat" if model.chat_template else "as raw text"
-    return (
-        f"model           {model.id} at {model.endpoint}, asked {way}, at most "
-        f"{model.max_model_len:,} tokens, {_counted(model)}"
+        f"model           {weights}, {most}, {held} (model.tensor_parallel={model.tensor_parallel})"
     )
 
 
@@ -78,7 +72,6 @@ def _counted(model: Model) -> str:
 
 def _setting_lines(figures: Forecast) -> Iterator[str]:
     n = sum(figures.prompts.values())
-    tokens = max(1, figures.tokens)
     yield figures.branch.title
     by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
     yield f"  prompts         {n:,} ({by_relation})"
@@ -94,7 +87,7 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  prompt tokens   {figures.tokens:,}"
     if figures.name_tokens:
         yield f"  name tokens     at most {figures.name_tokens:,} behind the prompts"
-    shared = figures.shared_tokens / tokens
+    shared = figures.shared_tokens / max(1, figures.tokens)
     yield f"  shared prefix   {shared:.1%} of the tokens stand at the start of the prompt before"
     if figures.branch.chosen is not None:
         yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
@@ -167,13 +160,12 @@ def _disk_line(plan: Plan, costs: pl.DataFrame) -> Iterator[str]:
 
 
 def _table(costs: pl.DataFrame, *, gpus: int) -> pl.DataFrame:
-    hours = {"GPU-hours": "gpu_hours"} if gpus else {}
-    hours |= {"core-hours": "core_hours"}
     return costs.select(
         "setting",
         "stage",
         COUNT.column(pl.col("answers")),
-        *(HOURS.column(pl.col(name)).alias(title) for title, name in hours.items()),
+        *([HOURS.column(pl.col("gpu_hours")).alias("GPU-hours")] if gpus else []),
+        HOURS.column(pl.col("core_hours")).alias("core-hours"),
         MEGABYTES.column(pl.col("bytes")).alias("MB"),
         pl.col("basis").fill_null("unknown").alias("rate"),
     )
@@ -188,7 +180,7 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     fix = rates.unknown(run, never)
     if known.is_empty() and never:
         return f"time            unknown: {fix}"
-    gpu_hours, core_hours = (float(known[name].sum()) for name in ("gpu_hours", "core_hours"))
+    gpu_hours, core_hours = known["gpu_hours"].sum(), known["core_hours"].sum()
     used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
     replicas = most_engines(run)
     wall = clock(float(known["seconds"].sum()) / replicas)

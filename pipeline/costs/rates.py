@@ -35,17 +35,15 @@ from factsweep.pipeline.storage.stores.store import Store
 
 _FOLDER = "rates"
 _ENOUGH = 32  # shards of an artifact, to know how fast its engines are
-_UNIT = {
-    "facts": "pairs",
-    "knowledge-base": "entities",
-}  # what a stage without an engine is counted in: prompts, but for this
+# What a stage without an engine is counted in: prompts, but for these.
+_UNIT = {"facts": "pairs", "knowledge-base": "entities"}
 
 
 def known(plan: Plan) -> pl.DataFrame:
     """All that was measured, and what this run has measured so far; a row an artifact."""
-    shipped = from_csv((folders.CATALOG / "rates.csv").read_bytes())
-    kept = [*_kept(Store(str(home()))), *_kept(_store(plan))]
-    rows = pl.concat([spent_so_far(plan), *kept, shipped])
+    shipped = pl.read_csv(folders.CATALOG / "rates.csv", schema_overrides=SPENT)
+    kept = [*_kept(Store(str(home()))), *_kept(plan.store)]
+    rows = pl.concat([spent_so_far(plan), *kept, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
 
 
@@ -59,15 +57,11 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
         yield pl.DataFrame(rows, schema=SPENT)
 
 
-def _store(plan: Plan) -> Store:
-    return plan.branches[0].answers.store
-
-
 def publish(plan: Plan) -> None:
     """Add what the run measured to what its store knows, unless that is known already."""
     rows = spent(plan).drop_nulls("hardware")
     if rows.height:
-        keep(_store(plan), rows, plan.run.name)
+        keep(plan.store, rows, plan.run.name)
 
 
 def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
@@ -110,9 +104,8 @@ def unknown(run: Run, stages: Sequence[str]) -> str:
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     return (
         f"{', '.join(stages)} of {run.model.name}{computed} were never measured on "
-        f"{place(run).engine}; "
-        "measure a minute of them with `factsweep plan … --calibrate`, or give "
-        "cluster.answers_per_s=<of one replica>"
+        f"{place(run).engine}; measure a minute of them with `factsweep plan … --calibrate`, or "
+        "give cluster.answers_per_s=<of one replica>"
     )
 
 
@@ -138,8 +131,8 @@ def paid_for(run: Run) -> Run:
     if run.budget is None or budget(run.budget).hours is None:
         return run
     check(run)
-    of, plan = budget(run.budget), planned(run)
-    hours = _hours_per_prompt(plan, str(of.unit))
+    of = budget(run.budget)
+    hours = _hours_per_prompt(planned(run), str(of.unit))
     n = int((of.hours or 0.0) / hours)
     if n < 1:
         raise InputError(f"budget={run.budget} pays for no prompt; one takes {hours:.2g} hours.")
@@ -231,9 +224,3 @@ def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     sources = [step.artifact for step in branch.sources()]
     setting = None if artifact in sources else branch.title
     return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}
-
-
-def from_csv(content: bytes) -> pl.DataFrame:
-    """Rows of a CSV file; a column that it lacks is null."""
-    rows = pl.read_csv(content, schema_overrides=SPENT)
-    return pl.concat([pl.DataFrame(schema=SPENT), rows], how="diagonal")
