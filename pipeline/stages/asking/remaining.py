@@ -87,7 +87,7 @@ def left(items: Sequence[Work]) -> list[int]:
     shards = {_shard(each): each for each in items if each.chosen is not None}
     lacking = dict(zip(shards, store.each(_unanswered, list(shards.values())), strict=True))
 
-    def n_left(work: Work) -> int:
+    def lacks(work: Work) -> int:
         published = found[work.artifact.folder]
         if work.shard in published.get(work.table, ()):
             return 0
@@ -96,7 +96,7 @@ def left(items: Sequence[Work]) -> list[int]:
         parts = (published.get(folder, ()) for folder in (work.chunks, work.refusals))
         return _n_left(work, asked[_kind(work)], *parts)
 
-    return [n_left(each) for each in items]
+    return [lacks(each) for each in items]
 
 
 def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
