@@ -40,7 +40,7 @@ _UNIT = {"facts": "pairs", "knowledge-base": "entities"}
 
 
 def known(plan: Plan) -> pl.DataFrame:
-    """All that was measured, and what this run has measured so far; a row an artifact."""
+    """All that was measured, and what this run has measured so far; one row per artifact."""
     shipped = pl.read_csv(folders.CATALOG / "rates.csv", schema_overrides=SPENT)
     kept = [*_kept(Store(str(home()))), *_kept(plan.store)]
     rows = pl.concat([spent_so_far(plan), *kept, shipped], how="diagonal")

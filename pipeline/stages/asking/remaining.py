@@ -145,7 +145,7 @@ def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
 
 
 def once(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
-    """The rows of chunks, one a prompt: engines that were cut off may have answered the same."""
+    """The rows of chunks, one per prompt: engines that were cut off may have answered the same."""
     rows = [empty(table), *(frame for frame, _ in chunks)]
     return pl.concat(rows).unique("prompt_id", keep="first")
 
