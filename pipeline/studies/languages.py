@@ -9,11 +9,11 @@ from factsweep.operators.matching.lemmas import key
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.across_languages import (
-    FACT,
     across_languages,
     entities,
     known_in_one_alone,
 )
+from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 from factsweep.operators.tables.runs.study import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch

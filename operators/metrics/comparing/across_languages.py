@@ -6,11 +6,11 @@ from itertools import permutations
 import polars as pl
 
 from factsweep.operators.matching.lemmas import contains, key_length
+from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.schemas import schema
 
-FACT = ("relation_id", "pair_id")
 ACROSS = schema("""
     language text, other text, n_facts int, n_known int, n_shared int, sharing float,
     sharing_low float, sharing_high float, consist float, consist_low float, consist_high float

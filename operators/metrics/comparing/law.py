@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.metrics.shared.bootstrap import FloatArray
 from factsweep.operators.schemas import schema
 
 POWER, HALF_LIFE = "error falls as a power", "half-life"
@@ -20,7 +20,6 @@ LAWS = schema("law text, value float, ci_low float, ci_high float, n_runs int, f
 _LEVEL = 0.95
 _FEWEST = 4  # runs; a line goes through any two
 _NONE = 1e-9  # what rounding, which differs from CPU to CPU, leaves of a difference of 0
-FloatArray = NDArray[np.float64]
 
 
 class _Line(NamedTuple):
@@ -45,20 +44,21 @@ def laws(terms: pl.DataFrame, at: dict[str, float]) -> pl.DataFrame:
     labels = [each for each in at if each in wide.columns]
     x, facts = np.array([at[each] for each in labels]), wide.select(labels).to_numpy()
     values, covariance = facts.mean(0), np.cov(facts, rowvar=False) / max(1, len(facts))
+    if len(labels) < _FEWEST or not ((values > 0) & (values < 1)).all():
+        return LAWS.to_frame()
+    bound, one = (
+        float(norm.isf((1 - level) / 2)) for level in (_LEVEL ** (1 / len(labels)), _LEVEL)
+    )
+    lines = {HALF_LIFE: _line(x, np.log2(values), covariance, 1 / (values * np.log(2)))}
+    if (x > 0).all():
+        power = _line(np.log(x), np.log(1 - values), covariance, -1 / (1 - values))
+        lines = {POWER: power, **lines}
     found = []
-    if len(labels) >= _FEWEST and ((values > 0) & (values < 1)).all():
-        bound = float(norm.isf((1 - _LEVEL ** (1 / len(labels))) / 2))
-        one = float(norm.isf((1 - _LEVEL) / 2))
-        if (x > 0).all():
-            line = _line(np.log(x), np.log(1 - values), covariance, -1 / (1 - values))
-            if line.furthest <= bound and line.slope + one * line.error < 0:
-                low, high = (-line.slope + end * line.error for end in (-one, one))
-                found.append((POWER, -line.slope, low, high, len(labels), line.furthest))
-        line = _line(x, np.log2(values), covariance, 1 / (values * np.log(2)))
-        if line.furthest <= bound and line.slope + one * line.error < 0:
-            ends = (-1 / (line.slope + end * line.error) for end in (-one, 0, one))
-            low, value, high = ends
-            found.append((HALF_LIFE, value, low, high, len(labels), line.furthest))
+    for law, line in lines.items():
+        slopes = [line.slope + end * line.error for end in (-one, 0, one)]
+        if line.furthest <= bound and slopes[-1] < 0:
+            low, value, high = sorted(-s if law == POWER else -1 / s for s in slopes)
+            found.append((law, value, low, high, len(labels), line.furthest))
     return pl.DataFrame(found, LAWS, orient="row")
 
 

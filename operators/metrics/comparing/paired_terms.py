@@ -4,7 +4,7 @@ Every table here can be made relation by relation and put together (`pl.concat`)
 holds the answers of one relation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
@@ -25,6 +25,7 @@ PAIRED = schema("""
 """)
 _SECOND = "_second"
 _ONE, _NONE = pl.lit(1), pl.lit(None)
+_RIGHT = pl.col("correct").cast(pl.Float64)
 
 
 def paired_terms(
@@ -49,22 +50,21 @@ def paired_terms(
     Raises:
         InputError: a prompt stands twice in a run.
     """
-    check_prompts(first, second)
-    columns = ("prompt_id", *FACT, "template_id", "key", "n_lemmas", "correct")
-    runs = in_both(first.select(columns), second.select(columns), unit)
+    one_word = (pl.col("n_lemmas") == 1).cast(pl.Float64)
+    columns = ("template_id", "key", "correct")
+    runs = _runs(first, second, unit, *columns, right=_RIGHT, one_word=one_word)
     values = {
-        "share": _right().mean(),
+        "share": pl.mean("right"),
         "known": pl.col("correct").any(),
-        "robust": _right().mean() >= robust_share,
-        "one_word": _summed(_single(), unit),
+        "robust": pl.mean("right") >= robust_share,
+        "n_one_word": _summed("one_word", unit),
     }
-    facts = _by_fact(runs, unit, values, n_turned=_right, n_reworded=_single)
+    facts, n = _by_fact(runs, unit, values, ("right", "one_word")), _weight(unit)
     consist = (consist_terms(each, by=by) for each in runs)
     best = (_best_hits(each) for each in runs)
-    n = _weight(unit)
     found = [
-        terms(facts, "acc_at_1", "share", squares=pl.col("n_turned") / pl.col("n_prompts")),
-        terms(facts, "one_word_ratio", "one_word", n, squares=pl.col("n_reworded")),
+        terms(facts, "acc_at_1", "share", squares=pl.col("right") / pl.col("n_prompts")),
+        terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("one_word")),
         terms(_side_by_side(facts, *consist), "consist", "numerator"),
         terms(facts, "coverage_oracle", "known"),
         terms(facts, "coverage_robust", "robust"),
@@ -86,36 +86,25 @@ def paired_calibration_terms(
     >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
     [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
+    gap = pl.col("confidence") - _RIGHT
+    runs = _runs(first, second, unit, gap=gap, squared=gap**2)
+    values = {"ovconf": _summed("gap", unit), "brier": _summed("squared", unit)}
+    facts, n = _by_fact(runs, unit, values, ("gap", "squared")), _weight(unit)
+    ovconf = terms(facts, "ovconf", "ovconf", n, squares=pl.col("gap"))
+    return pl.concat([ovconf, terms(facts, "brier", "brier", n, squares=pl.col("squared"))])
+
+
+def _runs(
+    first: pl.DataFrame, second: pl.DataFrame, unit: Unit, *columns: str, **values: pl.Expr
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     check_prompts(first, second)
-    columns = ("prompt_id", *FACT, "confidence", "correct")
-    runs = in_both(first.select(columns), second.select(columns), unit)
-    values = {"gap": _summed(_gap(), unit), "squared": _summed(_squared_gap(), unit)}
-    facts = _by_fact(runs, unit, values, gap_change=_gap, squared_change=_squared_gap)
-    n = _weight(unit)
-    ovconf = terms(facts, "ovconf", "gap", n, squares=pl.col("gap_change"))
-    brier = terms(facts, "brier", "squared", n, squares=pl.col("squared_change"))
-    return pl.concat([ovconf, brier])
+    one, other = (each.select("prompt_id", *FACT, *columns, **values) for each in (first, second))
+    return in_both(one, other, unit)
 
 
-def _right(run: str = "") -> pl.Expr:
-    return pl.col(f"correct{run}").cast(pl.Float64)
-
-
-def _single(run: str = "") -> pl.Expr:
-    return (pl.col(f"n_lemmas{run}") == 1).cast(pl.Float64)
-
-
-def _gap(run: str = "") -> pl.Expr:
-    return pl.col(f"confidence{run}") - _right(run)
-
-
-def _squared_gap(run: str = "") -> pl.Expr:
-    return _gap(run) ** 2
-
-
-def _summed(value: pl.Expr, unit: Unit) -> pl.Expr:
+def _summed(name: str, unit: Unit) -> pl.Expr:
     """What a fact adds to a mean over prompts; over facts, where these are paired."""
-    return value.sum() if unit == "prompt" else value.mean()
+    return pl.sum(name) if unit == "prompt" else pl.mean(name)
 
 
 def _weight(unit: Unit) -> pl.Expr:
@@ -126,18 +115,17 @@ def _by_fact(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     unit: Unit,
     values: Mapping[str, pl.Expr],
-    **changing: Callable[[str], pl.Expr],
+    changing: Collection[str],
 ) -> pl.DataFrame:
     """What each fact's prompts say in each run, and how far they change between the two.
 
-    `changing` names sums of squared changes over the fact's prompts, each of the value that is
-    given for the columns of a run; null where facts are paired.
+    Each column `changing` becomes the sum of its squared changes; null where facts are paired.
     """
     one, other = (_grouped(side, values) for side in runs)
     facts = one.join(other, on=FACT, suffix=_SECOND, maintain_order="left")
     if unit == "fact":
         return facts.with_columns(**dict.fromkeys(("n_prompts", *changing), _NONE))
-    squares = {name: ((of(_SECOND) - of("")) ** 2).sum() for name, of in changing.items()}
+    squares = {name: ((pl.col(f"{name}{_SECOND}") - pl.col(name)) ** 2).sum() for name in changing}
     joined = runs[0].join(runs[1], on="prompt_id", suffix=_SECOND)
     changes = _grouped(joined, {"n_prompts": pl.len(), **squares})
     return facts.join(changes, on=FACT, maintain_order="left")

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from factsweep.operators.metrics.shared.bootstrap import FloatArray
 
 # Up to so many changed facts, all 2^n signs are enumerated; beyond, the normal approximation is
 # close.
