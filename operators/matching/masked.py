@@ -5,7 +5,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.matching.lemmas import SEPARATOR
-from factsweep.operators.schemas import SCHEMAS, empty
+from factsweep.operators.schemas import columns
 
 REASON = "no_single_token_label"
 
@@ -44,8 +44,10 @@ def matched(predictions: pl.DataFrame, prompts: pl.DataFrame, labels: pl.DataFra
         n_lemmas=pl.lit(1),
         confidence="probability",
     )
+    found = (columns(name) for name in ("answers", "calibration"))
+    answers, calibration = (rows.select(each.names()).cast(each) for each in found)
     errors = _errors(asked.join(right, on="pair_id", how="anti", maintain_order="left"))
-    return Matched(_as_table(rows, "answers"), _as_table(rows, "calibration"), errors)
+    return Matched(answers, calibration, errors)
 
 
 def label_probabilities(
@@ -67,11 +69,6 @@ def label_probabilities(
         *("relation_id", "pair_id", "template_id", "subject_index", "object_id", "label_index"),
         probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
     )
-
-
-def _as_table(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    schema = empty(name).schema
-    return rows.select(pl.col(column).cast(schema[column]) for column in SCHEMAS[name].names)
 
 
 def _errors(prompts: pl.DataFrame) -> pl.DataFrame:

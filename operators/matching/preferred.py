@@ -3,7 +3,7 @@
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import columns
 
 # The distractors of a prompt that a page shows.
 N_HARDEST = 5
@@ -82,7 +82,7 @@ def _refuse(rows: pl.DataFrame, problem: str) -> None:
 
 def _together(answers: pl.DataFrame, wrong: pl.DataFrame, n: int) -> pl.DataFrame:
     """The answers with their distractors, in the order in which they count."""
-    fields = empty("preferences").schema
+    fields = columns("preferences")
     order = ["prompt_id", "rank", "logprob", "entity_id"]
     descending = [False, False, True, False]
     counted = (
@@ -93,4 +93,4 @@ def _together(answers: pl.DataFrame, wrong: pl.DataFrame, n: int) -> pl.DataFram
     )
     found = answers.join(counted, on="prompt_id", how="left", maintain_order="left")
     found = found.with_columns(pl.col("distractors").fill_null([]))
-    return found.select(pl.col(name).cast(kind) for name, kind in fields.items())
+    return found.select(fields.names()).cast(fields)

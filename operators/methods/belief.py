@@ -16,15 +16,12 @@ from factsweep.operators.estimates.variance import variance
 from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
-from factsweep.operators.methods.reports.belief import digest, report
+from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.metrics.belief.analyses import Analysis, analyses
 from factsweep.operators.metrics.belief.belief import belief, by_part
 from factsweep.operators.metrics.belief.calibration import bins, confidence
 from factsweep.operators.metrics.belief.consist import By
-from factsweep.operators.metrics.belief.knowledge_state import (
-    evidence,
-    sampled_correctness,
-)
+from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired_terms import (
     paired_calibration_terms,
@@ -135,16 +132,12 @@ def _estimated(part: method.Part) -> method.Tables:
     earlier = part.control
     control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
     drawn = {"n_rounds": options.n_rounds, "n_draws": options.n_draws}
+    setting, alone = part.setting, variance(found.sample, found.correct)
+    repeats = [_repeat(setting, each) for each in part.beside]
     return {
         "estimates": estimates(found, seed=part.seed, control=control, **drawn),
         "estimated_templates": templates(found),
-        "variance": with_repeats(
-            variance(found.sample, found.correct),
-            found,
-            part.pairs,
-            part.setting.drawn_for,
-            [_repeat(part.setting, each) for each in part.beside],
-        ),
+        "variance": with_repeats(alone, found, part.pairs, setting.drawn_for, repeats),
     }
 
 

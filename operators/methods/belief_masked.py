@@ -10,22 +10,16 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.masked import label_probabilities, matched
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
+from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
-from factsweep.operators.methods.reports.belief import digest, report
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
-from factsweep.operators.prompts.masked import (
-    Masked,
-    candidates,
-    count_left_out,
-    expand,
-    label_tokens,
-)
+from factsweep.operators.prompts import masked as prompts
 from factsweep.operators.tables.belief.belief import SHOWN, card
 
 
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
-    labels = label_tokens(facts, tokenizer())
+    labels = prompts.label_tokens(facts, tokenizer())
 
     def match(answers: pl.DataFrame, further: Tables) -> Tables:
         found = matched(answers, answers, labels)
@@ -35,7 +29,7 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
             "errors": found.errors,
             "biases": _biases(further["priors"]),
             "gains": gains(_label_probabilities(answers, labels)),
-            "left_out": count_left_out(_of_its_relation(labels, answers)),
+            "left_out": prompts.count_left_out(_of_its_relation(labels, answers)),
         }
 
     return match
@@ -45,7 +39,7 @@ def _label_probabilities(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.Data
     mine = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
     relation = _of_its_relation(labels, answers)
     predictions = answers.select("prompt_id", probabilities="candidate_probabilities")
-    return label_probabilities(predictions, answers, mine, candidates(relation))
+    return label_probabilities(predictions, answers, mine, prompts.candidates(relation))
 
 
 def _of_its_relation(labels: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
@@ -79,7 +73,7 @@ def _measure(evidence: Evidence) -> Tables:
 
 
 METHOD = Method(
-    ask=Ask(Masked, expand, ability=FILL),
+    ask=Ask(prompts.Masked, prompts.expand, ability=FILL),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         matcher=_matcher,

@@ -8,7 +8,7 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.entities import sliced
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.sentences import VERBALISED
 from factsweep.operators.engines.endpoint.judge import Judge
 from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
@@ -17,39 +17,20 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred
 from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
-from factsweep.operators.methods.reports.distractors import digest, report
 from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
-from factsweep.operators.metrics.distractors.agreement import METRICS as AGREEMENTS
-from factsweep.operators.metrics.distractors.agreement import (
+from factsweep.operators.metrics.distractors import (
     agreement,
-    agreement_rows,
-    robustness,
-    robustness_rows,
-)
-from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
-from factsweep.operators.metrics.distractors.continuations import (
-    Labels,
-    baselines,
-    of_judged,
-    of_texts,
-    of_top_tokens,
-    rouge_l,
-)
-from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
-from factsweep.operators.metrics.distractors.karr import METRICS as KARR
-from factsweep.operators.metrics.distractors.karr import karr, of_karr
-from factsweep.operators.metrics.distractors.preference import (
-    VALUES,
-    WIDTHS,
-    curve,
-    of_distractors,
-    of_probability,
+    continuations,
+    distractors,
+    karr,
+    preference,
 )
 from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.distractors import distractors as tables
+from factsweep.operators.tables.distractors import figures
 
 
 @dataclass(frozen=True)
@@ -99,19 +80,20 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
-    said = pl.concat([VALUES.to_frame(), *_of_continuations(evidence)])
-    by_chance = of_karr(answers, evidence.tables["by_chance"])
-    values = pl.concat([of_distractors(answers), of_probability(answers), by_chance, said])
+    said = pl.concat([preference.VALUES.to_frame(), *_of_continuations(evidence)])
+    by_chance = karr.of_karr(answers, evidence.tables["by_chance"])
+    own = preference.of_distractors(answers), preference.of_probability(answers)
+    values = pl.concat([*own, by_chance, said])
     ratings = details.select("pair_id", rating="human_score")
-    agreeing = agreement(values, ratings, seed=evidence.seed)
+    agreeing = agreement.agreement(values, ratings, seed=evidence.seed)
     verbalised = details.filter(sample=VERBALISED).select("pair_id")
-    robust = robustness(values.join(verbalised, on="pair_id", how="semi"))
+    robust = agreement.robustness(values.join(verbalised, on="pair_id", how="semi"))
     metrics = [
-        distractors(answers, details, evidence.n_failed, **draws),
-        baselines(said, evidence.n_failed, **draws),
-        *([] if by_chance.is_empty() else [karr(by_chance, evidence.n_failed, **draws)]),
-        agreement_rows(agreeing),
-        robustness_rows(robust),
+        distractors.distractors(answers, details, evidence.n_failed, **draws),
+        continuations.baselines(said, evidence.n_failed, **draws),
+        *([] if by_chance.is_empty() else [karr.karr(by_chance, evidence.n_failed, **draws)]),
+        agreement.agreement_rows(agreeing),
+        agreement.robustness_rows(robust),
     ]
     return {
         "metrics": pl.concat(metrics),
@@ -125,30 +107,89 @@ def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     """Min@n and Avg@n by n, over all facts (sample null) and over each sample of the set."""
     parts = [(None, answers), *samples(answers, details)]
     sample = {name: pl.lit(name, pl.String).alias("sample") for name, _ in parts}
-    return pl.concat(curve(rows).with_columns(sample[name]) for name, rows in parts)
+    return pl.concat(preference.curve(rows).with_columns(sample[name]) for name, rows in parts)
 
 
 def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     """What the measures of continuations say of each cloze, of those that there is a reader for."""
     continued, options = evidence.tables["continued"], evidence.options
-    labels = _labels(evidence.facts)
+    first_labels = pl.col("objects").list.first().struct.field("labels")
+    labels = dict(evidence.facts.pairs.select("pair_id", first_labels).iter_rows())
     if continued.is_empty():
         return
-    yield of_top_tokens(continued, labels)
-    yield of_texts(continued, labels, "rouge_l", rouge_l, WIDTHS)
+    yield continuations.of_top_tokens(continued, labels)
+    readers = {"rouge_l": continuations.rouge_l}
     if options.encoder is not None:
-        yield of_texts(continued, labels, "bertscore", BertScore(options.encoder), WIDTHS)
+        readers["bertscore"] = BertScore(options.encoder)
+    for measure, alike in readers.items():
+        yield continuations.of_texts(continued, labels, measure, alike, preference.WIDTHS)
     if options.judge is not None:
         relations = continued["relation_id"].unique(maintain_order=True)
         asked = pl.concat([clozes(evidence.facts.of(each)) for each in relations])
         texts = dict(asked.select("prompt_id", "query").iter_rows())
-        yield of_judged(continued, labels, texts, options.judge)
+        yield continuations.of_judged(continued, labels, texts, options.judge)
 
 
-def _labels(facts: Facts) -> Labels:
-    """All labels of each pair's one object."""
-    first = pl.col("objects").list.first().struct.field("labels")
-    return dict(facts.pairs.select("pair_id", first).iter_rows())
+def _report(result: method.Result) -> method.Report:
+    """The paper's tables and figures, as far as the runs have numbers for them."""
+    metrics, published = result.tables["metrics"], result.published
+    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
+    found = {
+        "headline": tables.headline(metrics),
+        "relations": tables.by_relation(metrics, labels),
+        "popularity": tables.by_slice(metrics, "popularity", "decile"),
+        "samples": tables.by_sample(metrics, published),
+        "tokens": tables.by_slice(metrics, "tokens", "tokens"),
+    }
+    taus, drawn = result.tables["agreement"], _figures(result)
+    if not taus.is_empty():
+        table = tables.agreement(metrics, published)
+        found |= {"table-3": table, "missing": tables.missing(table)}
+        found["configurations"] = tables.configurations(taus)
+    if not result.tables["robustness"].is_empty():
+        found["table-4"] = tables.robust(metrics, published)
+    found |= {name: each.table for name, each in drawn.items()}
+    shown = {name: table for name, table in found.items() if table.height}
+    pictures = {name: each.figure for name, each in drawn.items()}
+    titles = {name: each.heading for name, each in drawn.items()}
+    return method.Report(shown, pictures, {**tables.TITLES, **titles})
+
+
+def _figures(result: method.Result) -> dict[str, figures.Drawn]:
+    """Figures 1 to 6 and 8, as far as the runs have points for them."""
+    curves, taus = result.tables["curve"], result.tables["agreement"]
+    found: dict[str, figures.Drawn] = {}
+    for (sample,), rows in curves.group_by("sample", maintain_order=True):
+        found |= figures.drawn("retrieval", figures.retrieval_points(rows), sample)
+    optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
+    if optimal["model"].n_unique() > 1:
+        found |= figures.drawn("model-size", figures.size_points(optimal))
+        found |= figures.drawn_sizes(figures.sizes(result.tables["metrics"], result.costs))
+    if not taus.is_empty():
+        by_clozes = figures.cloze_points(taus)
+        found |= figures.drawn("n-distractors", figures.distractor_points(taus))
+        found |= figures.drawn("n-clozes", by_clozes)
+        found |= figures.drawn("gains", figures.gains(by_clozes))
+    return found
+
+
+def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
+    """The hardest distractors of each fact, over its clozes, with the right answer among them."""
+    answers = answers.with_columns(asked=pl.lit(None, pl.String))
+    share = pl.col("n_beaten").list.last() / pl.col("n_distractors")
+    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(
+        share=share.mean(), n=pl.len()
+    )
+    columns = ["pair_id", "asked", "label", "logprob"]
+    wrong = answers.select("pair_id", "asked", "hardest").explode("hardest").drop_nulls("hardest")
+    right = answers.select(*columns, right=pl.lit(value=True))
+    both = [right, wrong.unnest("hardest").select(*columns, right=pl.lit(value=False))]
+    each = pl.concat(both).group_by("pair_id", "asked", "label", "right", maintain_order=True)
+    best = each.agg(pl.max("logprob"))
+    ordered = best.sort("pair_id", "logprob", "label", descending=[False, True, False])
+    nats = pl.format("{} nats", pl.col("logprob").round(1))
+    replies = ordered.select("pair_id", "asked", "right", answer="label", note=nats)
+    return method.Digest(with_right_labels(found, facts.pairs), replies)
 
 
 METHOD = method.Method(
@@ -161,9 +202,9 @@ METHOD = method.Method(
         main_metric="min_at_1",
         options=Options,
         measured=("metrics", "curve", "agreement", "robustness"),
-        metrics=(*METRICS, *BASELINES, *KARR, *AGREEMENTS),
+        metrics=(*distractors.METRICS, *continuations.METRICS, *karr.METRICS, *agreement.METRICS),
     ),
-    show=method.Show("distractors", report, tables.card, digest),
+    show=method.Show("distractors", _report, tables.card, _digest),
     compare=method.Compare(
         terms=lambda first, second, unit, _robust_share: paired_preferences(
             first["preferred"], second["preferred"], unit=unit

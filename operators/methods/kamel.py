@@ -12,9 +12,7 @@ from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
-from factsweep.operators.tables.kamel import cardinality_figure, kind_figure
 from factsweep.operators.tables.shared.asking import called
-from factsweep.operators.tables.shared.canvas import Figure
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",
@@ -60,16 +58,13 @@ def _report(result: method.Result) -> method.Report:
         "cardinality": tables.in_percent(by_cardinality),
         "kind": tables.in_percent(by_kind),
     }
-    return method.Report(found, _figures(by_cardinality, by_kind), _TITLES)
-
-
-def _figures(by_cardinality: pl.DataFrame, by_kind: pl.DataFrame) -> dict[str, "Figure"]:
-    """Figures 1a and 1b, of strict matching with all labels."""
+    # Figures 1a and 1b, of strict matching with all labels.
     models = ", ".join(by_kind["model"].unique(maintain_order=True))
-    return {
-        "cardinality": cardinality_figure(_in_series(by_cardinality), models),
-        "kind": kind_figure(_in_series(by_kind), models),
+    figures = {
+        "cardinality": tables.cardinality_figure(_in_series(by_cardinality), models),
+        "kind": tables.kind_figure(_in_series(by_kind), models),
     }
+    return method.Report(found, figures, _TITLES)
 
 
 def _in_series(slices: pl.DataFrame) -> pl.DataFrame:

@@ -30,12 +30,10 @@ class Asked(Protocol):
     @property
     def name(self) -> str:
         """The column `setting`."""
-        ...
 
     @property
     def variant(self) -> str | None:
         """The departures from the defaults: the column `variant`."""
-        ...
 
 
 # Writes facts as prompts: facts and a setting, with seed=, → all its prompts, relation by relation.
@@ -99,7 +97,7 @@ class Report:
     """
 
     tables: Tables
-    figures: Mapping[str, "Figure"] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     raw: Tables = field(default_factory=dict)
 

@@ -13,7 +13,6 @@ from factsweep.operators.methods.ability import SCORE
 from factsweep.operators.metrics.probelm.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
 from factsweep.operators.tables import probelm as tables
-from factsweep.operators.tables.probelm import frames_figure
 
 _ITEM_ID = r"^(?<candidate_id>.*)\.(?<setting>[a-z]+)$"
 
@@ -66,7 +65,7 @@ def _report(result: method.Result) -> method.Report:
     if frames.is_empty():  # plausibility needs all prompt types
         return method.Report(found, titles=_TITLES)
     series = frames.with_columns(series="model")
-    figure = frames_figure(series, "plausibility over time frames", cutoffs)
+    figure = tables.frames_figure(series, "plausibility over time frames", cutoffs)
     return method.Report(found, {"frames": figure}, _TITLES)
 
 

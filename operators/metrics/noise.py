@@ -21,11 +21,10 @@ def cut_share(answers: pl.DataFrame) -> pl.DataFrame:
     told = answers.drop_nulls("finish_reason")
     if told.is_empty():
         return table([])
-    sums = told.select("relation_id", numerator=_IS_CUT, denominator=pl.lit(1.0))
+    is_cut = (pl.col("finish_reason") == "length").cast(pl.Float64)
+    sums = told.select("relation_id", numerator=is_cut, denominator=pl.lit(1.0))
     return table(plain_rows(CUT_SHARE.name, sums, counted(told)))
 
-
-_IS_CUT = (pl.col("finish_reason") == "length").cast(pl.Float64)
 
 CUT_SHARE = Metric(
     "cut_share", "cut", "share of answers that ended at max_tokens, and not by themselves", "lower"

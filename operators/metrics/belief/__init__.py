@@ -1,1 +1,1 @@
-"""BELIEF and BELIEF-ICL: one module per metric, and `belief`, all of them together."""
+"""BELIEF and BELIEF-ICL: one module per metric or family, and `belief`, all of them together."""

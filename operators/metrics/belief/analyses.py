@@ -6,13 +6,8 @@ from typing import Literal
 import polars as pl
 from polars import selectors
 
+from factsweep.operators.metrics.belief import consist
 from factsweep.operators.metrics.belief.calibration import ovconf_by_length
-from factsweep.operators.metrics.belief.consist import (
-    By,
-    consist_terms,
-    match_counts,
-    share_of_matches,
-)
 from factsweep.operators.metrics.shared.rows import (
     ROWS,
     Counts,
@@ -72,23 +67,19 @@ def _spread_rows(
     metric: str, answers: pl.DataFrame, counts: Counts, ends: Sequence[str]
 ) -> list[Row]:
     """The rows of some of the ends between which the templates' accuracies lie."""
-    spread, rows = spread_sums(answers), []
-    for end in ends:
-        sums = spread.select("relation_id", numerator=end, denominator="n_pairs")
-        rows += plain_rows(f"{metric}_{end}", sums, counts)
-    return rows
-
-
-def spread_sums(answers: pl.DataFrame) -> pl.DataFrame:
-    """Give each relation min, mean and max over templates, each times n_pairs, and n_pairs."""
     pairs = answers.group_by(pl.col("relation_id").cast(pl.String)).agg(
         n_pairs=pl.col("pair_id").n_unique().cast(pl.Int64)
     )
     accuracy = pl.col("accuracy")
     templates = template_accuracy(answers).group_by("relation_id")
     spread = templates.agg(min=accuracy.min(), mean=accuracy.mean(), max=accuracy.max())
-    weighted = pl.col("min", "mean", "max") * pl.col("n_pairs")
-    return spread.join(pairs, on="relation_id").with_columns(weighted).sort("relation_id")
+    weighted = spread.join(pairs, on="relation_id").sort("relation_id")
+    rows = []
+    for end in ends:
+        numerator = pl.col(end) * pl.col("n_pairs")
+        sums = weighted.select("relation_id", numerator=numerator, denominator="n_pairs")
+        rows += plain_rows(f"{metric}_{end}", sums, counts)
+    return rows
 
 
 _NAME = ("relation_id", "pair_id", "subject_index")
@@ -98,7 +89,7 @@ def subject_template(
     answers: pl.DataFrame,
     n_failed: pl.DataFrame | None = None,
     *,
-    by: By = "match",
+    by: consist.By = "match",
     seed: int,
     n_rounds: int = 1000,
 ) -> pl.DataFrame:
@@ -130,7 +121,7 @@ def subject_template(
     counts = counted(answers, n_failed)
     rows = []
     for factor, held in {"subject": "template_id", "template": "subject_index"}.items():
-        terms = consist_terms(answers, by=by, within=[held])
+        terms = consist.consist_terms(answers, by=by, within=[held])
         rows += ratio_rows(f"{factor}_consist", terms, counts, seed=seed, n_rounds=n_rounds)
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
     for end, extreme in {"min": pl.min("accuracy"), "max": pl.max("accuracy")}.items():
@@ -144,7 +135,7 @@ def manual_paraphrase(
     templates: pl.DataFrame,
     n_failed: pl.DataFrame | None = None,
     *,
-    by: By = "match",
+    by: consist.By = "match",
     seed: int,
     n_rounds: int = 1000,
 ) -> pl.DataFrame:
@@ -180,10 +171,10 @@ def manual_paraphrase(
     rows = plain_rows("manual_rank", _manual_ranks(answers, templates), counts)
     groups = templates.select("template_id", "group").drop_nulls()
     grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
-    inner = match_counts(grouped, by=by, within=["subject_index", "group"])
-    inter = _difference(match_counts(grouped, by=by, within=["subject_index"]), inner)
+    inner = consist.match_counts(grouped, by=by, within=["subject_index", "group"])
+    inter = _difference(consist.match_counts(grouped, by=by, within=["subject_index"]), inner)
     for name, found in {"inner": inner, "inter": inter}.items():
-        terms = share_of_matches(found)
+        terms = consist.share_of_matches(found)
         rows += ratio_rows(f"{name}_group_consist", terms, counts, seed=seed, n_rounds=n_rounds)
     return table(rows)
 
@@ -218,7 +209,7 @@ def analyses(
     n_failed: pl.DataFrame,
     canary: pl.DataFrame | None,
     *,
-    by: By,
+    by: consist.By,
     seed: int,
     n_rounds: int,
 ) -> pl.DataFrame:

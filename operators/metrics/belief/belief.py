@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
@@ -30,7 +29,7 @@ from factsweep.operators.metrics.belief.fluctuation import (
     fluctuation,
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
-from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
+from factsweep.operators.metrics.belief.shares import ACC_AT_1, ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import Counts, Row, counted, ratio_rows, table
 from factsweep.operators.metrics.shared.slices import of_facts
@@ -99,11 +98,11 @@ def by_part(
     over all alone.
     """
     rows = []
-    for part in of_facts(answers, details.unique("pair_id", keep="first", maintain_order=True)):
-        counts = Counts({"": part.rows.height}, {})
-        for name, terms in _terms(part.rows, by):
+    once = details.unique("pair_id", keep="first", maintain_order=True)
+    for part, mine in of_facts(answers, once):
+        for name, terms in _terms(mine, by):
             found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            rows.append(counts.row(name, found, part=part.name))
+            rows.append(Row(None, part, name, *found, mine.height, 0))
     return table(rows)
 
 
@@ -131,8 +130,7 @@ def _fluctuation_rows(answers: pl.DataFrame, counts: Counts, seed: int, n_draws:
     for draw, variant in variants.items():
         found = fluctuation(answers, draw=draw, n_draws=n_draws, seed=seed)
         for name, value in found._asdict().items():
-            estimate = Estimate(value, None, None)
-            rows.append(counts.row(f"fluctuation_{name}", estimate, variant=variant))
+            rows.append(counts.row(f"fluctuation_{name}", Estimate(value), variant=variant))
     return rows
 
 
@@ -143,8 +141,7 @@ def _calibration_rows(
     ovconf = ratio_rows(OVCONF.name, ovconf_terms(calibration), counts, **drawn)
     brier = bootstrap_ratio(brier_terms(calibration), **drawn)
     if calibration["pair_id"].is_duplicated().any():
-        in_bins = Estimate(ece(calibration, n_bins), None, None)
-        ranked = Estimate(auroc(calibration), None, None)
+        in_bins, ranked = Estimate(ece(calibration, n_bins)), Estimate(auroc(calibration))
     else:
         in_bins = bootstrap_ece(calibration, **drawn, n_bins=n_bins)
         ranked = bootstrap_auroc(calibration, **drawn)

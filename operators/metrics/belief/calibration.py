@@ -17,12 +17,11 @@ from factsweep.operators.metrics.shared.bootstrap import (
     IntArray,
     bootstrap_ratio,
     estimate,
-    weight_blocks,
+    relation_weights,
 )
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, pair_terms, ratio, table
 from factsweep.operators.schemas import SETTING, columns
-from factsweep.operators.seeds import generator
 
 BINS = columns("bins", *SETTING)
 _GAP = pl.col("confidence") - pl.col("correct").cast(pl.Float64)
@@ -46,7 +45,7 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     means = rows.group_by("bin").agg(
         n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct")
     )
-    return means.select(pl.col(name).cast(dtype) for name, dtype in BINS.items()).sort("bin")
+    return means.select(BINS.names()).cast(BINS).sort("bin")
 
 
 def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
@@ -165,10 +164,7 @@ def numbered(calibration: pl.DataFrame) -> pl.DataFrame:
 
 def drawn_prompts(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
     """How often each round takes each prompt: rounds × prompts, relation by relation."""
-    columns = [
-        np.concatenate(list(weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)))
-        for relation, n in rows.group_by("relation_id", maintain_order=True).len().iter_rows()
-    ]
+    columns = list(relation_weights(rows, seed, n_rounds).values())
     return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
 
 
@@ -197,9 +193,9 @@ BRIER = Metric(
 )
 AUROC = Metric(
     "auroc",
-    heading="AUROC",
-    says="chance that a right answer has a higher confidence than a wrong one",
-    better="higher",
+    "AUROC",
+    "chance that a right answer has a higher confidence than a wrong one",
+    "higher",
 )
 
 

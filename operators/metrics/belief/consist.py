@@ -96,20 +96,15 @@ def _unordered(n: pl.Expr) -> pl.Expr:
 
 def _containments(counts: pl.DataFrame) -> pl.Series:
     """For each distinct answer, the prompt pairs in which it contains a shorter answer."""
-    first, n_shorter = _shorter_answers(counts)
+    first = _run_starts(counts, "group")
+    as_long = _run_starts(counts, "group", "n_lemmas")
+    # From the first row of a row's group: those that have fewer lemmas.
+    n_shorter = np.where(counts["n_lemmas"].is_null().to_numpy(), 0, as_long - first)
     parts = [
         _block_containments(counts, first, n_shorter, start, stop)
         for start, stop in _blocks(n_shorter)
     ]
     return pl.Series(np.concatenate(parts) if parts else [], dtype=pl.Int64)
-
-
-def _shorter_answers(counts: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each row's group, and how many rows from there have fewer lemmas."""
-    first = _run_starts(counts, "group")
-    as_long = _run_starts(counts, "group", "n_lemmas")
-    empty = counts["n_lemmas"].is_null().to_numpy()
-    return first, np.where(empty, 0, as_long - first)
 
 
 def _run_starts(rows: pl.DataFrame, *columns: str) -> NDArray[np.int64]:
@@ -144,10 +139,5 @@ def _block_containments(
     return np.bincount(longer - start, weights, minlength=stop - start).astype(np.int64)
 
 
-CONSIST = Metric(
-    "consist",
-    heading="Consist",
-    says="share of pairs of prompts of a fact whose answers match",
-    better="higher",
-    terms=consist_terms,
-)
+_SAYS = "share of pairs of prompts of a fact whose answers match"
+CONSIST = Metric("consist", "Consist", _SAYS, "higher", terms=consist_terms)

@@ -3,15 +3,7 @@
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.shared.bootstrap import (
-    Bootstrapped,
-    FloatArray,
-    IntArray,
-    Rounds,
-    bootstrapped,
-    relations,
-    resampled_sums,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import pair_terms
 
@@ -60,48 +52,34 @@ def template_hits(answers: pl.DataFrame) -> pl.DataFrame:
 
 def bootstrap_coverage_maximum(
     answers: pl.DataFrame, *, seed: int, n_rounds: int = 1000
-) -> Bootstrapped:
+) -> bootstrap.Bootstrapped:
     """Estimate `coverage_maximum`; every round keeps the templates that are best in the sample.
 
     Were the best template chosen again in each round, it would owe part of its lead to the chance
     of that round, and the interval would lie high, even above the value.
     """
-    sums = {
-        relation: _maximum_rounds(_hits_matrix(hits), seed, relation, n_rounds)
-        for relation, hits in relations(template_hits(answers))
-    }
-    return bootstrapped(sums)
+    sums = {}
+    for relation, rows in bootstrap.relations(template_hits(answers)):
+        hits = _hits_matrix(rows)
+        best = hits[:, [hits.sum(axis=0).argmax()]]
+        n_right = bootstrap.resampled_sums(best, seed, relation, n_rounds)[:, 0]
+        n_pairs = np.full(len(n_right), float(len(hits)))
+        sums[relation] = bootstrap.Rounds(n_right, n_pairs, len(hits) - 1)
+    return bootstrap.bootstrapped(sums)
 
 
-def _hits_matrix(hits: pl.DataFrame) -> FloatArray:
+def _hits_matrix(hits: pl.DataFrame) -> bootstrap.FloatArray:
     """One relation's hits as pairs × templates; a missing answer is no hit."""
-    pair, template = (_places(hits[name]) for name in ("pair_id", "template_id"))
+    places = hits.select(pl.col("pair_id", "template_id").rank("dense").cast(pl.Int64) - 1)
+    pair, template = (each.to_numpy() for each in places)
     matrix = np.zeros((pair.max() + 1, template.max() + 1))
     matrix[pair, template] = hits["hit"].to_numpy()
     return matrix
 
 
-def _places(ids: pl.Series) -> IntArray:
-    """Where each id stands among the distinct ones, in the order of their texts."""
-    return ids.cast(pl.Enum(ids.unique().sort())).to_physical().cast(pl.Int64).to_numpy()
-
-
-def _maximum_rounds(hits: FloatArray, seed: int, relation: str, n_rounds: int) -> Rounds:
-    best = hits[:, [hits.sum(axis=0).argmax()]]
-    best = resampled_sums(best, seed, relation, n_rounds)[:, 0]
-    return Rounds(best, np.full(len(best), float(len(hits))), len(hits) - 1)
-
-
-COVERAGE_MAXIMUM = Metric(
-    "coverage_maximum",
-    heading="maximum",
-    says="share of facts right under their relation's best template",
-    better="higher",
-)
+_UNDER_BEST = "share of facts right under their relation's best template"
+_UNDER_ANY = "share of facts right under at least one prompt"
+COVERAGE_MAXIMUM = Metric("coverage_maximum", "maximum", _UNDER_BEST, "higher")
 COVERAGE_ORACLE = Metric(
-    "coverage_oracle",
-    heading="oracle",
-    says="share of facts right under at least one prompt",
-    better="higher",
-    terms=coverage_oracle_terms,
+    "coverage_oracle", "oracle", _UNDER_ANY, "higher", terms=coverage_oracle_terms
 )

@@ -76,14 +76,14 @@ def pair_draws(answers: pl.DataFrame, *, n_draws: int, seed: int) -> Draws:
 
 def template_draws(answers: pl.DataFrame, *, n_draws: int, seed: int) -> Draws:
     """Draw a template per relation, then a subject name per pair."""
-    total = Draws(np.zeros(n_draws, np.int64), np.zeros(n_draws, np.int64))
+    n_correct, n_pairs = np.zeros((2, n_draws), np.int64)
     rates = _distinct_rates(answers, ["template_id"])
     for relation in rates.partition_by("relation_id", maintain_order=True):
         rng = generator(seed, "draw=template", relation["relation_id"][0])
         drawn = _relation_draws(relation, rng, n_draws)
-        np.add(total.n_correct, drawn.n_correct, out=total.n_correct)
-        np.add(total.n_pairs, drawn.n_pairs, out=total.n_pairs)
-    return total
+        n_correct += drawn.n_correct
+        n_pairs += drawn.n_pairs
+    return Draws(n_correct, n_pairs)
 
 
 def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
@@ -113,12 +113,7 @@ def _successes(rates: pl.DataFrame, rng: np.random.Generator, size: int) -> NDAr
     return total
 
 
-FLUCTUATION_RANGE = Metric(
-    "fluctuation_range",
-    heading="range",
-    says="accuracy of the best draw of prompts minus that of the worst",
-    better="lower",
-)
-FLUCTUATION_SD = Metric(
-    "fluctuation_sd", "SD", "standard deviation of accuracy over draws of prompts", "lower"
-)
+_BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"
+_SD = "standard deviation of accuracy over draws of prompts"
+FLUCTUATION_RANGE = Metric("fluctuation_range", "range", _BETWEEN_ENDS, "lower")
+FLUCTUATION_SD = Metric("fluctuation_sd", "SD", _SD, "lower")

@@ -35,13 +35,15 @@ EVIDENCE = schema("""
     relation_id text, pair_id text, n_prompts int, share float, n_samples int, n_right_samples int,
     confidence float
 """)
-CHANGES = schema("""
+_MOVED: dict[str, pl.DataType] = dict.fromkeys(("before", "after"), STATE)
+CHANGES = (
+    schema("""
     relation_id text, pair_id text, before text, after text, share_before float, share_after float,
     change text
-""") | dict.fromkeys(("before", "after"), STATE)
-MOVES = pl.Schema(
-    [("relation_id", pl.String), ("before", STATE), ("after", STATE), ("n_pairs", pl.Int64)]
+""")
+    | _MOVED
 )
+MOVES = schema("relation_id text, before text, after text, n_pairs int") | _MOVED
 
 _FACT = ("relation_id", "pair_id")
 _SHARE = "share of prompts from above 0 to 1"
@@ -81,7 +83,7 @@ def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataF
     """
     counts = correct(samples, labels).group_by("prompt_id", *_FACT)
     found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
-    return _typed(found, SAMPLED).sort("prompt_id")
+    return found.select(SAMPLED.names()).cast(SAMPLED).sort("prompt_id")
 
 
 def evidence(
@@ -101,7 +103,7 @@ def evidence(
     found = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
     for rows, values in zip(further, sums, strict=True):
         found = found.join(_by_fact(rows, values), on=_FACT, how="left")
-    return _typed(found, EVIDENCE).sort(_FACT)
+    return found.select(EVIDENCE.names()).cast(EVIDENCE).sort(_FACT)
 
 
 def state_changes(
@@ -115,8 +117,8 @@ def state_changes(
     - gained, lost: right under some prompt in the second run alone, in the first alone;
     - firmer, looser: known robustly in the second alone, in the first alone, and right in both.
     """
-    runs = (_typed(each, EVIDENCE) for each in (first, second))
-    both = next(runs).join(next(runs), on=_FACT, suffix="_second")
+    one, other = (each.select(EVIDENCE.names()).cast(EVIDENCE) for each in (first, second))
+    both = one.join(other, on=_FACT, suffix="_second")
     states = {"before": _state(thresholds), "after": _state(thresholds, "_second")}
     measured = both.select(*_FACT, **states, share_before="share", share_after="share_second")
     return measured.with_columns(change=_change()).select(CHANGES.names()).sort(_FACT)
@@ -133,10 +135,6 @@ def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
     return counts.select(MOVES.names()).sort("relation_id", "before", "after")
 
 
-def _typed(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    return rows.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
-
-
 def _by_fact(rows: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
     return rows.group_by(pl.col(_FACT).cast(pl.String)).agg(values)
 
@@ -144,10 +142,7 @@ def _by_fact(rows: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
 def _state(thresholds: Thresholds, run: str = "") -> pl.Expr:
     """The state of a run's fact, from evidence that both runs have."""
     share = pl.col(f"share{run}")
-    least = {
-        "n_right_samples": thresholds.min_right_samples,
-        "confidence": thresholds.confident,
-    }
+    least = {"n_right_samples": thresholds.min_right_samples, "confidence": thresholds.confident}
     sampled, confident = (
         (pl.col(f"{name}{run}") >= bound)
         & pl.all_horizontal(pl.col(name, f"{name}_second").is_not_null())

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
     Counts,
@@ -9,7 +10,6 @@ from factsweep.operators.metrics.shared.rows import (
     counted,
     pair_terms,
     plain_rows,
-    ratio_rows,
     table,
 )
 
@@ -49,8 +49,12 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
 
 def _bias_rows(distributions: pl.DataFrame, counts: Counts, variant: str | None) -> list[Row]:
     ids = [name for name in distributions.columns if name.endswith("_id")]
-    levels = _levels(distributions, ids).drop_nulls("bias_level").sort(ids)
-    sums = levels.select("relation_id", numerator="bias_level", denominator=pl.lit(1.0))
+    p = pl.col("p")
+    entropy = -pl.when(p > 0).then(p * p.log()).otherwise(0.0).sum()
+    level = pl.when(pl.len() > 1).then(1 - entropy / pl.len().log())  # null: a single candidate
+    levels = distributions.group_by(ids, maintain_order=True).agg(numerator=level)
+    known = levels.drop_nulls("numerator").sort(ids)
+    sums = known.select("relation_id", "numerator", denominator=pl.lit(1.0))
     return plain_rows("bias_level", sums, counts, variant)
 
 
@@ -69,14 +73,6 @@ def _mean_distributions(content_free: pl.DataFrame) -> pl.DataFrame:
 def _mean(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
     """Average the distributions over all but the ids."""
     return distributions.group_by(*ids, "place").agg(pl.mean("p")).sort(*ids, "place")
-
-
-def _levels(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
-    """The bias level of each distribution; null for one of a single candidate."""
-    p = pl.col("p")
-    entropy = -pl.when(p > 0).then(p * p.log()).otherwise(0.0).sum()
-    level = pl.when(pl.len() > 1).then(1 - entropy / pl.len().log())
-    return distributions.group_by(ids, maintain_order=True).agg(bias_level=level)
 
 
 BIAS_LEVEL = Metric(
@@ -141,8 +137,8 @@ def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -
         counts = Counts(dict(sizes.iter_rows()), {})
         for variant, (gaining, units) in _UNITS.items():
             terms = pair_terms(pairs, pl.sum(gaining), pl.sum(units))
-            rows = ratio_rows(metric, terms, counts, seed=seed, n_rounds=n_rounds)
-            found += [row._replace(variant=variant) for row in rows]
+            estimates = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+            found += counts.rows(metric, estimates, variant)
     return table(found)
 
 
@@ -188,8 +184,5 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
     return table(rows)
 
 
-OBJECTS_LEFT_OUT = Metric(
-    "objects_left_out",
-    heading="objects left out",
-    says="share of the right objects that the model has no single token for",
-)
+_LEFT_OUT = "share of the right objects that the model has no single token for"
+OBJECTS_LEFT_OUT = Metric("objects_left_out", "objects left out", _LEFT_OUT)

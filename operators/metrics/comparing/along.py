@@ -9,7 +9,6 @@ certainly worse (Mogstad, Romano, Shaikh and Wilhelm 2024, section 3).
 """
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -51,24 +50,18 @@ def along(
     """
     facts = _shared(terms, len(labels))
     rounds = _rounds(facts, labels, seed, n_rounds)
-    degrees = facts.height // len(labels) - facts["relation_id"].n_unique()
-    base = labels.index(reference)
-    reach = _reach(rounds)
-    best, worst = _ranks(rounds)
-    p_values = _tested(facts, labels, reference)
+    n_pairs = facts.height // len(labels)
+    degrees = n_pairs - facts["relation_id"].n_unique()
+    base, reach = labels.index(reference), _reach(rounds)
+    tested = zip(labels, _tested(facts, labels, reference), *_ranks(rounds), strict=True)
     found = []
-    for place, label in enumerate(labels):
+    for place, (label, p_value, best, worst) in enumerate(tested):
         own = estimate(rounds[:, place], degrees)
         change = estimate(rounds[:, place] - rounds[:, base], degrees)
         band = (own.value - reach[place], own.value + reach[place]) if own.value is not None else ()
-        found.append((label, *own, *(band or (None, None)), *change, p_values[place]))
-    told = pl.DataFrame(found, schema=dict(list(ALONG.items())[:10]), orient="row")
-    return told.with_columns(
-        holm(pl.col("p_holm")),
-        rank_low=pl.Series(best, dtype=pl.Int64),
-        rank_high=pl.Series(worst, dtype=pl.Int64),
-        n_pairs=pl.lit(facts.height // len(labels), pl.Int64),
-    ).select(ALONG.names())
+        numbers = (*own, *(band or (None, None)), *change, p_value)
+        found.append((label, *numbers, best, worst, n_pairs))
+    return pl.DataFrame(found, schema=ALONG, orient="row").with_columns(holm(pl.col("p_holm")))
 
 
 def _shared(terms: pl.DataFrame, n_labels: int) -> pl.DataFrame:
@@ -95,33 +88,23 @@ def _rounds(facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int
 
 
 def _reach(rounds: FloatArray) -> FloatArray:
+    """Each SD, times the 95 % quantile of the largest |deviation| in SDs of all that vary."""
     away, sd = rounds[1:] - rounds[0], rounds[1:].std(axis=0)
-    found: FloatArray = _quantile(np.abs(away), sd) * sd
-    return found
-
-
-def _quantile(away: FloatArray, sd: FloatArray) -> float:
-    """The 95 % quantile of the largest |deviation| in SDs; what never varies counts for nothing."""
     varies = sd > _NOTHING
-    if not varies.any():
-        return 0.0
-    return float(np.quantile((away[:, varies] / sd[varies]).max(axis=1), _LEVEL))
+    largest = (np.abs(away)[:, varies] / sd[varies]).max(axis=1) if varies.any() else np.zeros(1)
+    reach: FloatArray = np.quantile(largest, _LEVEL) * sd
+    return reach
 
 
 def _ranks(rounds: FloatArray) -> tuple[list[int], list[int]]:
     """The best and the worst rank that each label may have, at the level for all at once."""
     n = rounds.shape[1]
     better = np.zeros((n, n), np.bool_)
-    if n == 1:
-        return possible_ranks(better)
-    pairs = list(combinations(range(n), 2))
-    one, other = map(list, zip(*pairs, strict=True))
+    one, other = np.triu_indices(n, 1)
     apart = rounds[:, one] - rounds[:, other]
-    sd = apart[1:].std(axis=0)
-    reach = _quantile(np.abs(apart[1:] - apart[0]), sd) * sd
-    for (i, j), difference, needed in zip(pairs, apart[0], reach, strict=True):
-        if abs(difference) > needed + _NOTHING:
-            better[(i, j) if difference > 0 else (j, i)] = True
+    certain = np.abs(apart[0]) > _reach(apart) + _NOTHING
+    better[one, other] = certain & (apart[0] > 0)
+    better[other, one] = certain & (apart[0] < 0)
     return possible_ranks(better)
 
 

@@ -5,29 +5,11 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.belief.calibration import (
-    auroc_rounds,
-    drawn_prompts,
-    ece_rounds,
-    in_rounds,
-    numbered,
-)
+from factsweep.operators.metrics.belief import calibration
+from factsweep.operators.metrics.comparing import paired_tests
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from factsweep.operators.metrics.comparing.paired_tests import (
-    cohens_h,
-    design_effect,
-    holm,
-    mcnemar,
-    sign_flip,
-)
 from factsweep.operators.metrics.comparing.pairing import Unit, in_both
-from factsweep.operators.metrics.shared.bootstrap import (
-    Estimate,
-    FloatArray,
-    IntArray,
-    bootstrap_ratio,
-    estimate,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.schemas import schema
 
 COMPARISON = schema("""
@@ -61,10 +43,9 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     found = []
     for rows in paired.partition_by("metric", maintain_order=True):
         change = rows.with_columns(numerator=pl.col("second") - pl.col("first"))
-        intervals = bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
+        intervals = bootstrap.bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
         found.append(_row(change, intervals.overall, None))
-        for part in change.sort("relation_id").partition_by("relation_id", maintain_order=True):
-            relation = part["relation_id"][0]
+        for relation, part in bootstrap.relations(change):
             found.append(_row(part, intervals.by_relation[relation], relation))
     return _with_holm(found)
 
@@ -84,21 +65,22 @@ def compare_ranked(
     design effect. Prompts with a confidence in both runs count, or all of the facts of both
     (`unit`). No interval where a pair has several (encoder models): rounds would resample prompts.
     """
-    runs = [numbered(each) for each in in_both(first, second, unit)]
+    runs = [calibration.numbered(each) for each in in_both(first, second, unit)]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
-    weights = [drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
-    metrics: dict[str, Callable[[pl.DataFrame, IntArray], FloatArray]] = {
-        "ece": lambda rows, drawn: ece_rounds(rows, drawn, n_bins),
-        "auroc": auroc_rounds,
+    weights = [calibration.drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
+    metrics: dict[str, Callable[[pl.DataFrame, bootstrap.IntArray], bootstrap.FloatArray]] = {
+        "ece": lambda rows, drawn: calibration.ece_rounds(rows, drawn, n_bins),
+        "auroc": calibration.auroc_rounds,
     }
     sizes = runs[0]["pair_id"].n_unique(), runs[0].height if unit == "prompt" else None
     found = []
     for metric, of_rounds in metrics.items():
         one, other = (
-            in_rounds(rows, drawn, of_rounds) for rows, drawn in zip(runs, weights, strict=True)
+            calibration.in_rounds(rows, drawn, of_rounds)
+            for rows, drawn in zip(runs, weights, strict=True)
         )
-        before, after = (estimate(each[:1]).value for each in (one, other))
-        change = estimate(other - one)
+        before, after = (bootstrap.estimate(each[:1]).value for each in (one, other))
+        change = bootstrap.estimate(other - one)
         row = {"metric": metric, "first": before, "second": after, **_interval(change)}
         found.append({**row, "n_pairs": sizes[0], "n_prompts": sizes[1]})
     return _with_holm(found)
@@ -116,7 +98,7 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     sums = {"n_pairs": pl.len(), "n_gained": (change > 0).sum(), "n_lost": (change < 0).sum()}
     counts = pl.concat([everything, facts]).group_by("metric", "relation_id").agg(**sums)
     ordered = counts.sort("metric", "relation_id")
-    rows = [(*row, *mcnemar(*row[-2:])) for row in ordered.iter_rows()]
+    rows = [(*row, *paired_tests.mcnemar(*row[-2:])) for row in ordered.iter_rows()]
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
@@ -134,35 +116,38 @@ def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     [0.03]
     """
     family = pl.when(pl.col("relation_id").is_not_null()).then(pl.col("metric"))
-    return comparison.with_columns(p_holm=holm(pl.col("p")).over(family))
+    return comparison.with_columns(p_holm=paired_tests.holm(pl.col("p")).over(family))
 
 
-def _row(change: pl.DataFrame, interval: Estimate, relation: str | None) -> dict[str, Any]:
+def _row(
+    change: pl.DataFrame, interval: bootstrap.Estimate, relation: str | None
+) -> dict[str, Any]:
     metric = change["metric"][0]
     first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
     values = {"first": first / total, "second": second / total}
-    tested = metric != _UNTESTED
     return {
         "metric": metric,
         "relation_id": relation,
         **values,
         **_interval(interval),
-        "p": _p_value(metric, change["numerator"].to_numpy()) if tested else None,
-        "effect_size": cohens_h(**values) if metric in SHARES else None,
-        "design_effect": design_effect(change),
+        "p": _p_value(metric, change["numerator"].to_numpy()),
+        "effect_size": paired_tests.cohens_h(**values) if metric in SHARES else None,
+        "design_effect": paired_tests.design_effect(change),
         "n_pairs": change.height,
         "n_prompts": None if change["n_prompts"].has_nulls() else change["n_prompts"].sum(),
     }
 
 
-def _interval(of: Estimate) -> dict[str, float | None]:
+def _interval(of: bootstrap.Estimate) -> dict[str, float | None]:
     return {"difference": of.value, "ci_low": of.ci_low, "ci_high": of.ci_high}
 
 
-def _p_value(metric: str, changes: FloatArray) -> float | None:
+def _p_value(metric: str, changes: bootstrap.FloatArray) -> float | None:
+    if metric == _UNTESTED:
+        return None
     if metric in OF_FACTS:
-        return mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
-    return sign_flip(changes)
+        return paired_tests.mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
+    return paired_tests.sign_flip(changes)
 
 
 def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:

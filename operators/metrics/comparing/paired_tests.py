@@ -127,7 +127,8 @@ def design_effect(changes: pl.DataFrame) -> float | None:
     difference = changes["numerator"].sum() / total
     residual = (pl.col("numerator") - difference * pl.col("denominator")) / total
     # `var` divides by n − 1, and is null for a relation of a single pair.
-    within = changes.group_by("relation_id").agg(z=residual.var() * pl.len())["z"].drop_nulls()
+    parts = changes.group_by("relation_id").agg(z=residual.var() * pl.len())
+    within = parts.sort("relation_id")["z"].drop_nulls()
     variance = changes["squares"].sum() / total - difference**2
     if within.is_empty() or variance < _NO_VARIANCE:
         return None

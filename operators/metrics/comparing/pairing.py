@@ -106,9 +106,7 @@ def unit_between(
     `templates_alone`: the runs differ in nothing but which templates are asked. Of the templates of
     both they have the very same prompts, and the same answers: then facts are paired.
     """
-    if templates_alone:
-        return "fact"
-    alike = any(shared(one, other).prompts for one, other in parts)
+    alike = not templates_alone and any(shared(one, other).prompts for one, other in parts)
     return "prompt" if alike else "fact"
 
 

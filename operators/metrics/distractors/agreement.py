@@ -114,13 +114,11 @@ METRICS = (KENDALL_TAU, KENDALL_TAU_SD, ROBUSTNESS_TAU)
 
 def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     rows = []
-    configurations = rated.group_by("measure", "hyperparameters", maintain_order=True)
-    for (measure, hyperparameters), facts in configurations:
+    for names, facts in rated.group_by("measure", "hyperparameters", maintain_order=True):
         for fold in range(N_FOLDS):
-            mine, others = facts.filter(fold=fold), facts.filter(pl.col("fold") != fold)
-            columns = (part.select("value", "rating") for part in (others, mine))
-            taus = (tau_b(*(each.to_list() for each in part)) for part in columns)
-            rows.append((measure, hyperparameters, n_clozes, fold, None, *taus, mine.height))
+            parts = facts.filter(pl.col("fold") != fold), facts.filter(fold=fold)
+            taus = (tau_b(part["value"].to_list(), part["rating"].to_list()) for part in parts)
+            rows.append((*names, n_clozes, fold, None, *taus, parts[1].height))
     return pl.DataFrame(rows, schema=AGREEMENT, orient="row")
 
 

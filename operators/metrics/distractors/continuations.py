@@ -14,15 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.preference import (
-    JUDGE_WIDTHS,
-    N_GRID,
-    NUMBERS,
-    VALUES,
-    cloze_rows,
-    up_to,
-    values,
-)
+from factsweep.operators.metrics.distractors import preference
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 
@@ -49,7 +42,7 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
         [token.strip() in labels[pair_id] for token in tokens]
         for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
     ]
-    return _best_of_first(continued, found, "precision", "n={}", N_GRID)
+    return _best_of_first(continued, found, "precision", "n={}", preference.N_GRID)
 
 
 def of_texts(
@@ -79,7 +72,7 @@ def of_judged(
 
     `clozes` has the text of each prompt. A cloze without a verdict that could be read has no value.
     """
-    first = pl.col("texts").list.head(JUDGE_WIDTHS[-1])
+    first = pl.col("texts").list.head(preference.JUDGE_WIDTHS[-1])
     rows = list(continued.select("prompt_id", "pair_id", first).iter_rows())
     asked = [
         (clozes[prompt_id], labels[pair_id], text)
@@ -88,7 +81,7 @@ def of_judged(
     ]
     verdicts = iter(judge(asked))
     found = [[next(verdicts) for _ in texts] for _, _, texts in rows]
-    return _best_of_first(continued, found, "judge", "width={}", JUDGE_WIDTHS)
+    return _best_of_first(continued, found, "judge", "width={}", preference.JUDGE_WIDTHS)
 
 
 def _best_of_first(
@@ -101,10 +94,10 @@ def _best_of_first(
     """The best of the first n of each row's values, for each n; null without any."""
     best = [list(accumulate(each, _better)) for each in found]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
-    parts = [VALUES.to_frame()]
-    for n in up_to(grid, max(map(len, found), default=0)):
+    parts = [preference.VALUES.to_frame()]
+    for n in preference.up_to(grid, max(map(len, found), default=0)):
         best_of_n = pl.col("best").list.head(n).list.last()
-        parts.append(values(rows, measure, name.format(n), best_of_n))
+        parts.append(preference.values(rows, measure, name.format(n), best_of_n))
     return pl.concat(parts)
 
 
@@ -134,25 +127,16 @@ def _rouge_scorer() -> Any:
 
 _WIDTH = "width="
 # The numbers of next tokens that stand in the metrics table.
-_N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
+_N_TOKENS = tuple(n for n in preference.NUMBERS if n in preference.N_GRID)
+_PRECISION = "share of clozes with a right name among the {} likeliest next tokens"
 METRICS = (
     *(
-        Metric(
-            f"precision_at_{n}",
-            heading=f"Precision@{n}",
-            says=f"share of clozes with a right name among the {n} likeliest next tokens",
-            better="higher",
-        )
+        Metric(f"precision_at_{n}", f"Precision@{n}", _PRECISION.format(n), "higher")
         for n in _N_TOKENS
     ),
     *(
-        Metric(
-            name,
-            heading=heading,
-            says=f"{says}, mean over clozes",
-            better="higher",
-            range=(-1, 1),  # BERTScore is a mean of cosines
-        )
+        # BERTScore is a mean of cosines.
+        Metric(name, heading, f"{says}, mean over clozes", "higher", range=(-1, 1))
         for name, heading, says in (
             ("rouge_l", "ROUGE-L", "best overlap of words of a right name and a continuation"),
             ("bertscore", "BERTScore", "best likeness of a right name and a continuation"),
@@ -173,8 +157,9 @@ def baselines(
     """
     rows: list[Row] = []
     for metric, variant, mine in _measured(clozes):
-        mean, of = pl.col("value").mean(), (metric, mine, n_failed)
-        rows += cloze_rows(*of, mean, variant=variant, seed=seed, n_rounds=n_rounds)
+        terms, counts = preference.cloze_terms(mine, n_failed, pl.col("value").mean())
+        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+        rows += counts.rows(metric, found, variant)
     return table(rows)
 
 

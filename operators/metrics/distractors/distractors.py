@@ -5,41 +5,25 @@ from math import inf
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.preference import (
-    AGGREGATIONS,
-    NUMBERS,
-    knowledge_terms,
-    numbers,
-    probability_terms,
-    with_n,
-)
+from factsweep.operators.metrics.distractors import preference
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Counts, Row, counted, table
+from factsweep.operators.metrics.shared.rows import Counts, Row, counted, ratio_rows, table
 from factsweep.operators.metrics.shared.slices import parts
 
 _SAYS = {
-    "min": "share of clozes in which the right answer beats all of the first {n} distractors",
-    "avg": "share of the first {n} distractors that the right answer beats",
+    "min": "share of clozes in which the right answer beats all of the first {} distractors",
+    "avg": "share of the first {} distractors that the right answer beats",
 }
+_PROBABILITY = "mean probability of the right answer's names after the cloze, in percent"
 METRICS = (
     *(
-        Metric(
-            f"{aggregation}_at_{n}",
-            heading=f"{aggregation.capitalize()}@{n}",
-            says=f"{_SAYS[aggregation].format(n=n)}, in percent",
-            better="higher",
-        )
-        for aggregation in AGGREGATIONS
-        for n in NUMBERS
+        Metric(f"{of}_at_{n}", f"{of.capitalize()}@{n}", f"{says.format(n)}, in percent", "higher")
+        for of, says in _SAYS.items()
+        for n in preference.NUMBERS
     ),
-    Metric(
-        "probability",
-        heading="Probability",
-        says="mean probability of the right answer's names after the cloze, in percent",
-        better="higher",
-    ),
-    *(Metric(f"left_out_at_{n}", range=(0, inf)) for n in NUMBERS),
+    Metric("probability", "Probability", _PROBABILITY, "higher"),
+    *(Metric(f"left_out_at_{n}", range=(0, inf)) for n in preference.NUMBERS),
 )
 
 
@@ -60,39 +44,32 @@ def distractors(
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
     """
-    drawn = (seed, n_rounds)
-    return table([*_overall(preferred, n_failed, *drawn), *_sliced(preferred, details, *drawn)])
-
-
-def _overall(
-    preferred: pl.DataFrame, n_failed: pl.DataFrame | None, seed: int, n_rounds: int
-) -> Iterator[Row]:
+    found: list[Row] = []
     for metric, rows, terms in _terms(preferred):
-        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        yield from counted(rows, n_failed).rows(metric, found)
-    counts = counted(preferred, n_failed)
+        counts = counted(rows, n_failed)
+        found += ratio_rows(metric, terms, counts, seed=seed, n_rounds=n_rounds)
+    found += _left_out(preferred, counted(preferred, n_failed))
+    # A prompt without an answer has no length: none failed in a slice that is no relation.
+    for name, part in parts(preferred, details):
+        for metric, rows, terms in _terms(part):
+            estimate = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            found.append(Row(None, name, metric, *estimate, rows.height, 0))
+    return table(found)
+
+
+def _left_out(preferred: pl.DataFrame, counts: Counts) -> Iterator[Row]:
     n_facts = preferred["pair_id"].n_unique()
-    for n in numbers(preferred):
-        n_left_out = float(n_facts - with_n(preferred, n)["pair_id"].n_unique())
-        yield counts.row(f"left_out_at_{n}", Estimate(n_left_out, None, None))
-
-
-def _sliced(
-    preferred: pl.DataFrame, details: pl.DataFrame, seed: int, n_rounds: int
-) -> Iterator[Row]:
-    """Over each other slice; a prompt without an answer has no length, and none failed."""
-    for part in parts(preferred, details):
-        for metric, rows, terms in _terms(part.rows):
-            found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            yield Counts({"": rows.height}, {}).row(metric, found, part=part.name)
+    for n in preference.numbers(preferred):
+        n_left_out = float(n_facts - preference.with_n(preferred, n)["pair_id"].n_unique())
+        yield counts.row(f"left_out_at_{n}", Estimate(n_left_out))
 
 
 def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
     """Each metric: its name, the prompts that enter it, and the terms of its facts."""
-    for aggregation in AGGREGATIONS:
-        for n in numbers(preferred):
-            rows = with_n(preferred, n)
-            yield f"{aggregation}_at_{n}", rows, knowledge_terms(rows, aggregation, n)
+    for aggregation in preference.AGGREGATIONS:
+        for n in preference.numbers(preferred):
+            rows = preference.with_n(preferred, n)
+            yield f"{aggregation}_at_{n}", rows, preference.knowledge_terms(rows, aggregation, n)
     known = preferred.drop_nulls("open_logprob")  # of another system it may not be known
     if known.height:
-        yield "probability", known, probability_terms(known)
+        yield "probability", known, preference.probability_terms(known)

@@ -13,17 +13,13 @@ from math import inf
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.preference import VALUES, cloze_rows, values
+from factsweep.operators.metrics.distractors.preference import VALUES, cloze_terms, values
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import table
+from factsweep.operators.metrics.shared.rows import ratio_rows, table
 
 KNOWN_ABOVE = 22
-KARR = Metric(
-    "karr",
-    heading=f"KaRR > {KNOWN_ABOVE}",
-    says=f"share of facts whose answer is {KNOWN_ABOVE} times likelier than by chance, in percent",
-    better="higher",
-)
+_SAYS = f"share of facts whose answer is {KNOWN_ABOVE} times likelier than by chance, in percent"
+KARR = Metric("karr", f"KaRR > {KNOWN_ABOVE}", _SAYS, "higher")
 LOG_KARR = Metric("log_karr", better="higher", range=(-inf, inf))
 METRICS = (KARR, LOG_KARR)
 
@@ -72,8 +68,8 @@ def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: i
     """
     mean, rows = pl.col("value").mean(), []
     for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):
-        of = (metric.name, clozes, n_failed, of_fact)
-        rows += cloze_rows(*of, seed=seed, n_rounds=n_rounds)
+        terms, counts = cloze_terms(clozes, n_failed, of_fact)
+        rows += ratio_rows(metric.name, terms, counts, seed=seed, n_rounds=n_rounds)
     return table(rows)
 
 

@@ -5,12 +5,12 @@ Source: "Factual Knowledge Assessment of Language Models Using Distractors" (COL
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.shared.rows import Row, counted, pair_terms
+from factsweep.operators.metrics.shared.rows import Counts, counted, pair_terms
 from factsweep.operators.schemas import SETTING, columns, schema
 
 Aggregation = Literal["min", "avg"]
@@ -24,7 +24,7 @@ def with_n(preferred: pl.DataFrame, n: int) -> pl.DataFrame:
     return preferred.filter(pl.col("n_distractors").min().over("pair_id") >= n)
 
 
-def knowledge(aggregation: Aggregation, n: int) -> pl.Expr:
+def knowledge(aggregation: Aggregation, n: int | pl.Expr) -> pl.Expr:
     """K(f|c) over the first n distractors: whether all are beaten (`min`), or the share (`avg`).
 
     >>> rows = pl.DataFrame({"n_beaten": [[1, 2, 2], [0, 1, 2]]})
@@ -74,7 +74,7 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     share = pl.col("n_beaten") / pl.col("n")
     of_facts = rows.group_by("pair_id", "n").agg(min=(share == 1).mean(), avg=share.mean())
     means = of_facts.group_by("n").agg(pl.col("min", "avg").sort().mean(), n_facts=pl.len())
-    return means.sort("n").select(pl.col(name).cast(kind) for name, kind in CURVE.items())
+    return means.sort("n").select(CURVE.names()).cast(CURVE)
 
 
 CURVE = columns("curve", *SETTING, "sample")
@@ -108,13 +108,13 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
     """
     rows = preferred.filter(pl.col("n_distractors") > 0)
     most = rows["n_distractors"].max()
-    grid = list(up_to(N_GRID, most if isinstance(most, int) else 0))
-    found = [
-        values(rows, "distractors", f"{aggregation}@{n}", _capped(aggregation, n))
-        for aggregation in AGGREGATIONS
-        for n in grid
-    ]
-    return pl.concat([VALUES.to_frame(), *found])
+    grid = up_to(N_GRID, most if isinstance(most, int) else 0)
+    found = [VALUES.to_frame()]
+    for aggregation, n in product(AGGREGATIONS, grid):
+        n_there = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
+        value = knowledge(aggregation, n_there)
+        found.append(values(rows, "distractors", f"{aggregation}@{n}", value))
+    return pl.concat(found)
 
 
 def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
@@ -150,23 +150,14 @@ def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
     return first.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
 
 
-def cloze_rows(
-    metric: str,
-    clozes: pl.DataFrame,
-    n_failed: pl.DataFrame,
-    of_fact: pl.Expr,
-    *,
-    variant: str | None = None,
-    seed: int,
-    n_rounds: int,
-) -> list[Row]:
-    """The mean over facts of what a fact's clozes say; one without a value counts in `n_failed`."""
+def cloze_terms(
+    clozes: pl.DataFrame, n_failed: pl.DataFrame, of_fact: pl.Expr
+) -> tuple[pl.DataFrame, Counts]:
+    """The terms of a mean over facts of what their clozes say; one without a value has failed."""
     known, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
     more = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
     failed = pl.concat([n_failed, more], how="vertical_relaxed")
-    terms = pair_terms(known, of_fact, pl.lit(1))
-    found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-    return counted(known, failed).rows(metric, found, variant)
+    return pair_terms(known, of_fact, pl.lit(1)), counted(known, failed)
 
 
 def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
@@ -181,10 +172,3 @@ def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
         yield n
     if most:
         yield min(most, grid[-1])
-
-
-def _capped(aggregation: Aggregation, n: int) -> pl.Expr:
-    """K(f|c) over the first n distractors, or over all there are."""
-    counted = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
-    beaten = pl.col("n_beaten").list.get(counted - 1)
-    return (beaten == counted) if aggregation == "min" else beaten / counted

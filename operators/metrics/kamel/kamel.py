@@ -8,21 +8,7 @@ import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE, is_literal
 from factsweep.operators.matching.answer_set import Matching
-from factsweep.operators.metrics.kamel.macro import (
-    F1,
-    F1_RELATION_MEAN,
-    PRECISION,
-    RECALL,
-    Labels,
-    macros,
-    precision_recall,
-)
-from factsweep.operators.metrics.kamel.year_error import (
-    YEAR_ERROR_MEAN,
-    YEAR_ERROR_MEDIAN,
-    year_error,
-    year_errors,
-)
+from factsweep.operators.metrics.kamel import macro, year_error
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, counted_pairs, table
 
@@ -48,17 +34,12 @@ def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFr
     return asked.join(best, on="relation_id", maintain_order="left").select("pair_id", "text")
 
 
-BASELINE_F1 = Metric(
-    "baseline_f1",
-    heading="F1 of the most frequent answer",
-    says="what always giving the relation's commonest answer would score",
-)
-
-
+_SAYS = "what always giving the relation's commonest answer would score"
+BASELINE_F1 = Metric("baseline_f1", "F1 of the most frequent answer", _SAYS)
 # In the order of their columns.
 METRICS = (
-    *(PRECISION, RECALL, F1, F1_RELATION_MEAN, BASELINE_F1),
-    *(YEAR_ERROR_MEAN, YEAR_ERROR_MEDIAN),
+    *(macro.PRECISION, macro.RECALL, macro.F1, macro.F1_RELATION_MEAN, BASELINE_F1),
+    *(year_error.YEAR_ERROR_MEAN, year_error.YEAR_ERROR_MEDIAN),
 )
 
 # T-REx's relations in LAMA (Petroni et al. 2019); KAMEL has all of them but P530.
@@ -81,10 +62,6 @@ class _Part(NamedTuple):
     name: str | None
     queries: pl.DataFrame
     over_queries: bool = False
-
-    def of(self, scores: pl.DataFrame) -> pl.DataFrame:
-        """The scores of its queries."""
-        return scores.join(self.queries, on="pair_id", how="semi", maintain_order="left")
 
 
 def kamel(
@@ -110,10 +87,10 @@ def kamel(
     asked = pairs.filter(pl.col("split") == split)
     train = pairs.filter(pl.col("split") == "train")
     sources = {"": answers, "baseline_": most_frequent_answers(train, asked)}
-    compared = list(product(get_args(Matching), get_args(Labels)))
+    compared = list(product(get_args(Matching), get_args(macro.Labels)))
     scores = {
         prefix: {
-            _variant(how, of): precision_recall(given, asked, matching=how, labels=of)
+            _variant(how, of): macro.precision_recall(given, asked, matching=how, labels=of)
             for how, of in compared
         }
         for prefix, given in sources.items()
@@ -124,7 +101,7 @@ def kamel(
     return table(rows + _year_rows(answers, asked, seed, n_rounds))
 
 
-def _variant(matching: Matching, labels: Labels) -> str | None:
+def _variant(matching: Matching, labels: macro.Labels) -> str | None:
     parts = ["matching=paper"] * (matching == "paper") + ["labels=rdf"] * (labels == "rdf")
     return ",".join(parts) or None
 
@@ -151,16 +128,19 @@ def _rows(
     tables: Mapping[str | None, pl.DataFrame], part: _Part, prefix: str, seed: int, n_rounds: int
 ) -> Iterator[Row]:
     """The rows of a slice by variant; that of everything also gives those of the relations."""
-    mine = [part.of(scores) for scores in tables.values()]
+    mine = [
+        scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
+        for scores in tables.values()
+    ]
     counts = counted_pairs(part.queries, mine[0])
-    found = pooled = macros(mine, seed=seed, n_rounds=n_rounds)
+    found = pooled = macro.macros(mine, seed=seed, n_rounds=n_rounds)
     if part.over_queries:
         together = [scores.with_columns(relation_id=pl.lit("all")) for scores in mine]
-        pooled = macros(together, seed=seed, n_rounds=n_rounds)
+        pooled = macro.macros(together, seed=seed, n_rounds=n_rounds)
     for variant, *both in zip(tables, found, pooled, strict=True):
         numbers = both[(variant or "").startswith("matching=paper")]
         for metric, each in numbers._asdict().items():
-            by_relation = metric != F1_RELATION_MEAN.name
+            by_relation = metric != macro.F1_RELATION_MEAN.name
             if by_relation and part.name is None:
                 yield from counts.rows(prefix + metric, each, variant)
             elif by_relation or not prefix:
@@ -174,7 +154,10 @@ def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: 
     )
     if dates.is_empty():
         return []
-    errors = year_errors(answers, dates).drop_nulls("error")
+    errors = year_error.year_errors(answers, dates).drop_nulls("error")
     counts = counted_pairs(dates, errors)
-    mean, median = year_error(errors, seed=seed, n_rounds=n_rounds)
-    return [*counts.rows(YEAR_ERROR_MEAN.name, mean), *counts.rows(YEAR_ERROR_MEDIAN.name, median)]
+    mean, median = year_error.year_error(errors, seed=seed, n_rounds=n_rounds)
+    return [
+        *counts.rows(year_error.YEAR_ERROR_MEAN.name, mean),
+        *counts.rows(year_error.YEAR_ERROR_MEDIAN.name, median),
+    ]

@@ -20,6 +20,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     Bootstrapped,
     FloatArray,
     estimate,
+    relations,
     resampled_sums,
 )
 from factsweep.operators.metrics.shared.metric import Metric
@@ -53,10 +54,13 @@ def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -
     """`macro` of several scores of the same queries, whose rounds are drawn once for all."""
     if tables[0].is_empty():
         return [Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields)) for _ in tables]
-    rounds = _relation_rounds(tables, seed, n_rounds)
-    means = np.stack(list(rounds.values()), axis=1)  # (table, precision or recall) × relation
-    relation = tables[0]["relation_id"].cast(pl.String)
-    degrees = {name: int((relation == name).sum()) - 1 for name in rounds}
+    degrees, rounds = {}, []
+    for parts in zip(*(relations(each, "pair_id") for each in tables), strict=True):
+        relation, n = parts[0][0], parts[0][1].height
+        scores = [rows.select("precision", "recall").to_numpy() for _, rows in parts]
+        rounds.append(resampled_sums(np.hstack(scores), seed, relation, n_rounds).T / n)
+        degrees[relation] = n - 1
+    means = np.stack(rounds, axis=1)  # (table, precision or recall) × relation × rounds
     return [_macro(degrees, *means[2 * each : 2 * each + 2]) for each in range(len(tables))]
 
 
@@ -85,28 +89,10 @@ def harmonic_mean(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.divide(2 * a * b, total, out=np.zeros_like(total), where=total > 0)
 
 
-def _relation_rounds(
-    tables: Sequence[pl.DataFrame], seed: int, n_rounds: int
-) -> dict[str, FloatArray]:
-    """Each relation's means in each round: (precision and recall of each table) × rounds."""
-    ids = ["relation_id", "pair_id"]
-    ordered = [each.with_columns(pl.col(ids).cast(pl.String)).sort(ids) for each in tables]
-    columns = [each.select("precision", "recall").to_numpy() for each in ordered]
-    statistics = np.hstack(columns)
-    relations = ordered[0]["relation_id"].rle().struct.unnest()
-    ends = relations["len"].cum_sum()
-    found = {}
-    for n, relation, end in zip(relations["len"], relations["value"], ends, strict=True):
-        sums = resampled_sums(statistics[end - n : end], seed, relation, n_rounds)
-        found[relation] = sums.T / n
-    return found
-
-
 PRECISION = Metric("precision", "P", "share of the given answers that are right", "higher")
 RECALL = Metric("recall", "R", "share of the right answers that were given", "higher")
-F1 = Metric("f1", heading="F1", says="harmonic mean of precision and recall", better="higher")
+F1 = Metric("f1", "F1", "harmonic mean of precision and recall", "higher")
 F1_RELATION_MEAN = Metric("f1_relation_mean", better="higher")
-
 
 Labels = Literal["all", "rdf"]
 
@@ -197,7 +183,7 @@ def _found(given: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
 def _n_matched(hits: pl.DataFrame) -> int:
     """The most right answers of a pair that each have a given answer of their own."""
     places = hits.select(pl.col("gold", "answer").rank("dense").cast(pl.Int64) - 1)
-    gold, answer = (places[name].to_numpy() for name in places.columns)
+    gold, answer = (each.to_numpy() for each in places)
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 

@@ -7,17 +7,9 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE
-from factsweep.operators.metrics.shared.bootstrap import (
-    UNDEFINED,
-    Bootstrapped,
-    FloatArray,
-    bootstrap_ratio,
-    estimate,
-    weight_blocks,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import pair_terms
-from factsweep.operators.seeds import generator
 
 _FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none
 # Three or four digits anywhere; fewer only where nothing else is said ("44 BC", not "16 May").
@@ -29,8 +21,8 @@ _BEFORE_CHRIST = r"^-|[0-9] *(?:BC|BCE|B\.C\.)"
 class YearError(NamedTuple):
     """The absolute error in years, over the queries that have a year in their answer."""
 
-    mean: Bootstrapped
-    median: Bootstrapped
+    mean: bootstrap.Bootstrapped
+    median: bootstrap.Bootstrapped
 
 
 def year(text: pl.Expr) -> pl.Expr:
@@ -72,27 +64,27 @@ def year_error(errors: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Year
     """Mean and median error over all queries, and of each relation."""
     known = errors.drop_nulls("error")
     terms = pair_terms(known, pl.mean("error"), pl.lit(1.0))
-    mean = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+    mean = bootstrap.bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
     return YearError(mean, _medians(terms, seed, n_rounds))
 
 
-def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
+def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> bootstrap.Bootstrapped:
     """The median of `terms.numerator` in each round, over all and of each relation."""
     if terms.is_empty():
-        return Bootstrapped(UNDEFINED, {})
-    errors, weights = [], []
+        return bootstrap.Bootstrapped(bootstrap.UNDEFINED, {})
+    weights = bootstrap.relation_weights(terms, seed, n_rounds)
     by_relation = {}
-    for rows in terms.partition_by("relation_id", maintain_order=True):
-        relation = rows["relation_id"][0]
-        blocks = weight_blocks(rows.height, generator(seed, "bootstrap", relation), n_rounds)
-        errors.append(rows["numerator"].to_numpy())
-        weights.append(np.concatenate(list(blocks)))
-        by_relation[relation] = estimate(weighted_medians(errors[-1], weights[-1]))
-    overall = weighted_medians(np.concatenate(errors), np.hstack(weights))
-    return Bootstrapped(estimate(overall), by_relation)
+    for relation, rows in bootstrap.relations(terms, "pair_id"):
+        medians = weighted_medians(rows["numerator"].to_numpy(), weights[relation])
+        by_relation[relation] = bootstrap.estimate(medians)
+    everything = np.hstack(list(weights.values()))
+    overall = weighted_medians(terms["numerator"].to_numpy(), everything)
+    return bootstrap.Bootstrapped(bootstrap.estimate(overall), by_relation)
 
 
-def weighted_medians(values: FloatArray, weights: FloatArray) -> FloatArray:
+def weighted_medians(
+    values: bootstrap.FloatArray, weights: bootstrap.IntArray
+) -> bootstrap.FloatArray:
     """The median of the values for each row of `weights`, which says how often each is there.
 
     >>> weighted_medians(np.array([5.0, 1.0, 2.0]), np.array([[1, 1, 1], [2, 2, 0]])).tolist()

@@ -6,16 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
-from factsweep.operators.metrics.probelm.ranking import (
-    COLUMNS_OF,
-    GROUP_SCORES,
-    RANKING,
-    RANKING_METRICS,
-    Score,
-    costs,
-    group_scores,
-    random_group_scores,
-)
+from factsweep.operators.metrics.probelm import ranking
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, counted_pairs, pair_terms
@@ -31,26 +22,19 @@ PLAUSIBILITY: Mapping[str, tuple[str, str, str]] = {
     "plausibility": ("accuracy", "mrr", "ndcg"),
     "plausibility_published": ("accuracy", "mrr", "ndcg_at_3"),
 }
+_MEAN = "mean of accuracy, MRR and NDCG over prompt types, in percent"
 _RANDOM = "what candidates in a random order would score"
 METRICS = (
-    *RANKING,
-    Metric(
-        "plausibility",
-        heading="plausibility",
-        says="mean of accuracy, MRR and NDCG over prompt types, in percent",
-        better="higher",
-    ),
+    *ranking.RANKING,
+    Metric("plausibility", "plausibility", _MEAN, "higher"),
     Metric("plausibility_published", better="higher"),
-    Metric("baseline_accuracy", heading="accuracy of a random order", says=_RANDOM),
-    Metric("baseline_plausibility", heading="plausibility of a random order", says=_RANDOM),
+    Metric("baseline_accuracy", "accuracy of a random order", _RANDOM),
+    Metric("baseline_plausibility", "plausibility of a random order", _RANDOM),
 )
 
 
-class _Part(NamedTuple):
-    """A slice: its name (null: everything) and which rows are in it."""
-
-    name: str | None
-    rows: pl.Expr
+# A slice: its name (null: everything) and which rows are in it.
+_Part = tuple[str | None, pl.Expr]
 
 
 class _Measured(NamedTuple):
@@ -101,12 +85,14 @@ def probelm(
 def _measured(scores: pl.DataFrame, candidates: pl.DataFrame) -> Iterator[_Measured]:
     found = scores["setting"].unique()
     settings = [each for each in PROMPT_TYPES if each in found]
-    chance = random_group_scores(candidates)
-    for score in get_args(Score):
-        if not set(COLUMNS_OF[score]) <= set(scores.columns):
+    chance = ranking.random_group_scores(candidates)
+    for score in get_args(ranking.Score):
+        if not set(ranking.COLUMNS_OF[score]) <= set(scores.columns):
             continue
         tables: dict[str, pl.DataFrame] = {
-            setting: group_scores(candidates, costs(scores.filter(setting=setting), score))
+            setting: ranking.group_scores(
+                candidates, ranking.costs(scores.filter(setting=setting), score)
+            )
             for setting in settings
         }
         variant = None if score == "text_perplexity" else f"score={score}"
@@ -118,7 +104,7 @@ def _of_tables(
     tables: Mapping[str, pl.DataFrame], variant: str | None, prefix: str
 ) -> Iterator[_Measured]:
     for setting, table in tables.items():
-        yield _Measured(setting, variant, prefix, table, RANKING_METRICS)
+        yield _Measured(setting, variant, prefix, table, ranking.RANKING_METRICS)
     if len(tables) == len(PROMPT_TYPES):
         together = plausibility(list(tables.values()))
         yield _Measured(ALL_TYPES, variant, prefix, together, tuple(PLAUSIBILITY))
@@ -133,7 +119,7 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
     Source: PRobELM, section 4.2. The mean over groups of these means is the mean of the nine
     numbers in a row of Table 2 where no group failed.
     """
-    columns = GROUP_SCORES.names()[:3]
+    columns = ranking.GROUP_SCORES.names()[:3]
     means = [pl.mean_horizontal(metrics).alias(name) for name, metrics in PLAUSIBILITY.items()]
     rows = pl.concat(table.select(*columns, *means) for table in tables)
     whole = rows.filter(pl.len().over("pair_id") == len(tables))
@@ -142,30 +128,31 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
 
 def _parts(groups: pl.DataFrame, without: Collection[str]) -> Iterator[_Part]:
     """The slices that have groups; relations are cut out of the whole, not listed here."""
-    frames = (_Part(f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
-    for name, rows in (_Part(None, pl.lit(True)), *frames):
-        yield _Part(name, rows)
+    frames = ((f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
+    for name, rows in ((None, pl.lit(True)), *frames):
+        yield name, rows
         mine = groups.filter(rows)["relation_id"]
         for relation in without:
             if relation in mine and mine.n_unique() > 1:
                 names = [*([name] if name else []), f"without={relation}"]
-                yield _Part(",".join(names), rows & (pl.col("relation_id") != relation))
+                yield ",".join(names), rows & (pl.col("relation_id") != relation)
 
 
 def _rows(
     measured: _Measured, groups: pl.DataFrame, part: _Part, seed: int, n_rounds: int
 ) -> Iterator[Row]:
     """The rows of a slice; everything brings the rows of the relations along."""
-    scores = measured.scores.filter(part.rows)
-    counts = counted_pairs(groups.filter(part.rows), scores)
+    slice_, rows = part
+    scores = measured.scores.filter(rows)
+    counts = counted_pairs(groups.filter(rows), scores)
     for metric in measured.metrics:
         terms = pair_terms(scores, pl.sum(metric), pl.len())
         found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
         name = measured.prefix + metric
-        if part.name is None:
+        if slice_ is None:
             yield from counts.rows(name, found, measured.variant)
         else:
-            yield counts.row(name, found.overall, variant=measured.variant, part=part.name)
+            yield counts.row(name, found.overall, variant=measured.variant, part=slice_)
 
 
 CORRELATIONS = schema("first text, second text, pearson float, n int")

@@ -7,7 +7,7 @@ the discounts of its places). scikit-learn's `ndcg_score` does the latter, too.
 Source: PRobELM, sections 4.1 and 4.2. The paper is silent about ties.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -16,45 +16,30 @@ from numpy.typing import NDArray
 from factsweep.operators.metrics.shared.metric import Metric
 
 Score = Literal["text_perplexity", "answer_sum", "answer_mean"]
+_FIRST = "share of groups whose true candidate is the likeliest, in percent"
+_ORDER = "how well the ranking agrees with the plausible order, in percent"
+_AT_3 = "the same over the three likeliest candidates, in percent"
 RANKING = (
-    Metric(
-        "accuracy",
-        heading="accuracy",
-        says="share of groups whose true candidate is the likeliest, in percent",
-        better="higher",
-    ),
+    Metric("accuracy", "accuracy", _FIRST, "higher"),
     Metric("mrr", "MRR", "mean of 1 / the rank of the true candidate, in percent", "higher"),
-    Metric(
-        "ndcg", "NDCG", "how well the ranking agrees with the plausible order, in percent", "higher"
-    ),
+    Metric("ndcg", "NDCG", _ORDER, "higher"),
     Metric("ndcg_binary", better="higher"),
-    Metric(
-        "ndcg_at_3", "NDCG@3", "the same over the three likeliest candidates, in percent", "higher"
-    ),
+    Metric("ndcg_at_3", "NDCG@3", _AT_3, "higher"),
 )
 RANKING_METRICS = tuple(metric.name for metric in RANKING)
+_GROUP = ("relation_id", "pair_id", "frame")
 GROUP_SCORES = pl.Schema(
-    [
-        *((name, pl.String) for name in ("relation_id", "pair_id", "frame")),
-        *((name, pl.Float64) for name in RANKING_METRICS),
-    ]
+    dict.fromkeys(_GROUP, pl.String) | dict.fromkeys(RANKING_METRICS, pl.Float64)
 )
 # The plausible one has 11, its ten alternatives have 10 to 1 (rank 2 to 11 in the file).
 RELEVANCE_OF_RANK_0 = 12
 CUT = 3
 
 
-class _Tokens(NamedTuple):
-    """The columns of the log-probability that is read, and of the tokens it is a sum of."""
-
-    logprob: str
-    n_tokens: str
-
-
-_TEXT = _Tokens("logprob", "n_tokens")
-_ENTITY = _Tokens("entity_logprob", "entity_n_tokens")
-COLUMNS_OF: dict[Score, _Tokens] = {
-    "text_perplexity": _TEXT,
+_ENTITY = ("entity_logprob", "entity_n_tokens")
+# The columns of the log-probability that is read, and of the tokens that it is a sum of.
+COLUMNS_OF: dict[Score, tuple[str, str]] = {
+    "text_perplexity": ("logprob", "n_tokens"),
     "answer_sum": _ENTITY,
     "answer_mean": _ENTITY,
 }
@@ -111,14 +96,7 @@ def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
         first=pl.col("cost").rank("min").over("pair_id").cast(pl.Int64),
         last=pl.col("cost").rank("max").over("pair_id").cast(pl.Int64),
     )
-    rows = rows.with_columns(_mean_discounts(rows), _mean_discounts(rows, CUT))
-    return _aggregated(
-        rows,
-        accuracy=pl.col("place") == 1,
-        mrr=1 / pl.col("place"),
-        ndcg_binary=pl.col("discount"),
-        ndcg_at_3=pl.col("discount_at_3"),
-    )
+    return _aggregated(rows, accuracy=pl.col("place") == 1, mrr=1 / pl.col("place"))
 
 
 def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
@@ -137,26 +115,30 @@ def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
     (0.5, 0.75)
     """
     size = pl.len().over("pair_id").cast(pl.Int64)
-    rows = candidates.with_columns(first=pl.lit(1, pl.Int64), last=size)
-    rows = rows.with_columns(_mean_discounts(rows), _mean_discounts(rows, CUT))
     places = pl.int_range(1, pl.len() + 1).over("pair_id")
-    return _aggregated(
-        rows.with_columns(reciprocal=(1 / places).mean().over("pair_id")),
-        accuracy=1 / pl.col("last"),
-        mrr=pl.col("reciprocal"),
-        ndcg_binary=pl.col("discount"),
-        ndcg_at_3=pl.col("discount_at_3"),
-    )
+    reciprocal = (1 / places).mean().over("pair_id")
+    rows = candidates.with_columns(first=pl.lit(1, pl.Int64), last=size, reciprocal=reciprocal)
+    return _aggregated(rows, accuracy=1 / pl.col("last"), mrr=pl.col("reciprocal"))
 
 
-def _aggregated(rows: pl.DataFrame, **of_positive: pl.Expr) -> pl.DataFrame:
-    """One row per group: the values at its plausible candidate, and its graded NDCG."""
+def _aggregated(rows: pl.DataFrame, accuracy: pl.Expr, mrr: pl.Expr) -> pl.DataFrame:
+    """One row per group: the values at its plausible candidate, and its graded NDCG.
+
+    A candidate's places are `first` to `last`.
+    """
+    rows = rows.with_columns(_mean_discounts(rows), _mean_discounts(rows, CUT))
+    of_positive = {
+        "accuracy": accuracy,
+        "mrr": mrr,
+        "ndcg_binary": pl.col("discount"),
+        "ndcg_at_3": pl.col("discount_at_3"),
+    }
     relevance = (RELEVANCE_OF_RANK_0 - pl.col("rank").cast(pl.Int64)).clip(lower_bound=0)
     best = relevance.sort(descending=True)
     ideal_discount = 1 / (pl.int_range(pl.len()) + 2).log(2)
     positive = pl.col("is_positive")
     return (
-        rows.group_by("relation_id", "pair_id", "frame", maintain_order=True)
+        rows.group_by(_GROUP, maintain_order=True)
         .agg(
             ndcg=(relevance * pl.col("discount")).sum() / (best * ideal_discount).sum(),
             **{name: value.filter(positive).first() for name, value in of_positive.items()},

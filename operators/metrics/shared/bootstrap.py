@@ -37,11 +37,11 @@ class Estimate(NamedTuple):
     """A value with its 95 % percentile interval, in the metric's own unit."""
 
     value: float | None
-    ci_low: float | None
-    ci_high: float | None
+    ci_low: float | None = None
+    ci_high: float | None = None
 
 
-UNDEFINED = Estimate(None, None, None)
+UNDEFINED = Estimate(None)
 
 
 class Bootstrapped(NamedTuple):
@@ -81,7 +81,7 @@ def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
         return UNDEFINED
     resampled = rounds[1:][~np.isnan(rounds[1:])]
     if not resampled.size:
-        return Estimate(float(rounds[0]), None, None)
+        return Estimate(float(rounds[0]))
     low, high = np.quantile(resampled, _TAILS if degrees is None else _expanded(degrees))
     return Estimate(float(rounds[0]), float(low), float(high))
 
@@ -99,28 +99,30 @@ def _expanded(degrees: int) -> tuple[float, float]:
     return tail, 1 - tail
 
 
-def weight_blocks(n_units: int, rng: np.random.Generator, n_rounds: int) -> Iterator[IntArray]:
+def weight_blocks(
+    n_units: int, rng: np.random.Generator, n_rounds: int, n_taken: int | None = None
+) -> Iterator[IntArray]:
     """Yield how often rounds take each unit (rounds × units): the sample itself, then blocks.
 
-    Every round takes as many units as there are.
+    Every round takes `n_taken` units; null: as many as there are.
     """
-    return _blocks(n_units, n_units, rng, n_rounds)
-
-
-def _blocks(
-    n_units: int, n_taken: int, rng: np.random.Generator, n_rounds: int
-) -> Iterator[IntArray]:
     yield np.ones((1, n_units), np.int64)
     rounds_per_block = max(1, CELLS_PER_BLOCK // n_units)
     for start in range(0, n_rounds, rounds_per_block):
-        yield _weights(n_units, n_taken, rng, min(rounds_per_block, n_rounds - start))
+        n = min(rounds_per_block, n_rounds - start)
+        taken = rng.integers(n_units, size=(n, n_taken or n_units))
+        flat = taken + n_units * np.arange(n)[:, None]
+        yield np.bincount(flat.ravel(), minlength=n * n_units).reshape(n, n_units)
 
 
-def _weights(n_units: int, n_taken: int, rng: np.random.Generator, n_rounds: int) -> IntArray:
-    taken = rng.integers(n_units, size=(n_rounds, n_taken))
-    flat = taken + n_units * np.arange(n_rounds)[:, None]
-    counts = np.bincount(flat.ravel(), minlength=n_rounds * n_units)
-    return counts.reshape(n_rounds, n_units)
+def relation_weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> dict[str, IntArray]:
+    """How often each round takes each row of a relation: rounds × rows, by relation."""
+    sizes = rows.group_by("relation_id", maintain_order=True).len()
+    found = {}
+    for relation, n in sizes.iter_rows():
+        blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)
+        found[relation] = np.concatenate(list(blocks))
+    return found
 
 
 def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: int) -> FloatArray:
@@ -134,7 +136,7 @@ def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: i
     """
     n = len(statistics)
     n_taken = max(1, n - 1)
-    blocks = _blocks(n, n_taken, generator(seed, "bootstrap", relation), n_rounds)
+    blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds, n_taken)
     sample, *rounds = (weights @ statistics for weights in blocks)
     # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
     return np.concatenate([sample, *(sums * n / n_taken for sums in rounds)])

@@ -67,11 +67,11 @@ def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Coun
     >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
     Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
     """
-    n = answers.group_by("relation_id").agg(n=pl.len())
+    n = _by_relation(answers.group_by("relation_id").agg(n=pl.len()), "n")
     if n_failed is None:
-        return Counts(_by_relation(n, "n"), {})
+        return Counts(n, {})
     failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
-    return Counts(_by_relation(n, "n"), _by_relation(failed, "n_failed"))
+    return Counts(n, _by_relation(failed, "n_failed"))
 
 
 def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
@@ -86,9 +86,6 @@ def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
     found = pl.col("pair_id").is_in(scored["pair_id"].implode())
     counts = asked.group_by("relation_id").agg(n=found.sum(), n_failed=(~found).sum())
     return Counts(_by_relation(counts, "n"), _by_relation(counts, "n_failed"))
-
-
-_TERMS = ("numerator", "denominator")
 
 
 def ratio_rows(
@@ -108,13 +105,13 @@ def plain_rows(
     >>> [row.value for row in plain_rows("x", sums, Counts({"P1": 1, "P2": 3}, {}))]
     [0.5, 1.0, 0.3333333333333333]
     """
-    relation = pl.col("relation_id").cast(pl.String)
-    by_relation = sums.group_by(relation).agg(pl.sum(*_TERMS)).sort(relation)
-    overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), pl.sum(*_TERMS))
+    relation, terms = pl.col("relation_id").cast(pl.String), pl.sum("numerator", "denominator")
+    by_relation = sums.group_by(relation).agg(terms).sort(relation)
+    overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), terms)
     value = pl.when(pl.col("denominator") > 0).then(pl.col("numerator") / pl.col("denominator"))
     found = dict(pl.concat([overall, by_relation]).select("relation_id", value).iter_rows())
     return [
-        counts.row(metric, Estimate(found.get(each), None, None), each, variant)
+        counts.row(metric, Estimate(found.get(each)), each, variant)
         for each in (None, *sorted(counts.n.keys() | counts.n_failed.keys()))
     ]
 

@@ -1,18 +1,14 @@
 """The parts that knowledge is measured over beside relations: popularity and answer length."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import polars as pl
 
 N_DECILES = 10
 
 
-class Part(NamedTuple):
-    """A slice of the metrics table, and the rows of the answers in it."""
-
-    name: str
-    rows: pl.DataFrame
+# A slice of the metrics table, and the rows of the answers in it.
+Part = tuple[str, pl.DataFrame]
 
 
 def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
@@ -46,7 +42,7 @@ def of_facts(answers: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
     by_decile = answers.join(deciles(mine), on="pair_id", maintain_order="left")
     yield from _parts("popularity", by_decile, "decile")
     for sample, rows in samples(answers, details):
-        yield Part(f"sample={sample}", rows)
+        yield f"sample={sample}", rows
 
 
 def samples(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -60,4 +56,4 @@ def samples(preferred: pl.DataFrame, details: pl.DataFrame) -> Iterator[tuple[st
 
 def _parts(name: str, rows: pl.DataFrame, column: str) -> Iterator[Part]:
     for value in rows[column].unique().sort():
-        yield Part(f"{name}={value}", rows.filter(pl.col(column) == value))
+        yield f"{name}={value}", rows.filter(pl.col(column) == value)

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.methods.reports.belief import calibration
+from factsweep.operators.methods.belief_report import calibration
 from factsweep.operators.tables.belief.figures import calibration_figure
 
 

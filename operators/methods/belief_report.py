@@ -9,17 +9,10 @@ from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.matching.lemmas import words
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
+from factsweep.operators.tables.belief import figures
 from factsweep.operators.tables.belief.belief import headline, parts
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
-from factsweep.operators.tables.belief.figures import (
-    calibration_figure,
-    coverage,
-    coverage_figure,
-    knowledge_sharing_figure,
-    spread_by_relation,
-    template_spread_figure,
-)
 from factsweep.operators.tables.runs.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import Figure
@@ -48,10 +41,10 @@ def report(result: method.Result) -> method.Report:
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
     spreads = _spreads(metrics, result.facts)
-    figures = {**calibration(in_bins), **_coverage(metrics), **spreads}
+    drawn = {**calibration(in_bins), **_coverage(metrics), **spreads}
     titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
     if len(result.answers) < 2:
-        return method.Report(tables, figures, titles)
+        return method.Report(tables, drawn, titles)
     shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
     found = effects(result.answers)
     tables["knowledge-sharing"] = shares.with_columns(selectors.float().round(4))
@@ -60,8 +53,8 @@ def report(result: method.Result) -> method.Report:
     if n_pairs > MOST_PAIRS:
         titles["effects"] += f" (the first {MOST_PAIRS} of {n_pairs} pairs)"
     squares = shares.rename({"sharing": "value"})
-    figures["knowledge-sharing"] = knowledge_sharing_figure(squares, "knowledge sharing")
-    return method.Report(tables, figures, titles, raw={"effects": found})
+    drawn["knowledge-sharing"] = figures.knowledge_sharing_figure(squares, "knowledge sharing")
+    return method.Report(tables, drawn, titles, raw={"effects": found})
 
 
 def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables:
@@ -88,22 +81,22 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
 
 
 def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
-    found = coverage(metrics)
-    return {} if found.is_empty() else {"coverage": coverage_figure(found)}
+    found = figures.coverage(metrics)
+    return {} if found.is_empty() else {"coverage": figures.coverage_figure(found)}
 
 
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     """The spread of the templates' accuracy, one figure per run."""
     labels = dict(facts.relations.select("relation_id", "label").iter_rows())
-    figures = {}
+    drawn = {}
     for (run,), rows in metrics.group_by(
         called("model", "setting", "variant"), maintain_order=True
     ):
-        spread = spread_by_relation(rows, labels)
+        spread = figures.spread_by_relation(rows, labels)
         if not spread.is_empty():
             name = f"template-spread-{str(run).replace(' ', '-')}"
-            figures[name] = template_spread_figure(spread, str(run))
-    return figures
+            drawn[name] = figures.template_spread_figure(spread, str(run))
+    return drawn
 
 
 def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
@@ -111,7 +104,7 @@ def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
     if in_bins.is_empty():
         return {}
     panels = in_bins.with_columns(panel="model", series=called("setting", "variant"))
-    return {"calibration": calibration_figure(panels, "calibration")}
+    return {"calibration": figures.calibration_figure(panels, "calibration")}
 
 
 def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
