@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
@@ -29,7 +30,7 @@ from factsweep.operators.metrics.belief.fluctuation import (
     fluctuation,
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
-from factsweep.operators.metrics.belief.shares import ACC_AT_1, ONE_WORD_RATIO
+from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import Counts, Row, counted, ratio_rows, table
 from factsweep.operators.metrics.shared.slices import of_facts

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
-from factsweep.operators.metrics.belief.shares import ACC_AT_1
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING

@@ -2,10 +2,11 @@
 
 import polars as pl
 
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_terms
 from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.belief.coverage import coverage_oracle_terms
-from factsweep.operators.metrics.belief.shares import acc_at_1_terms, one_word_ratio_terms
+from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
@@ -17,7 +18,6 @@ from factsweep.operators.metrics.belief.calibration import (
     ece_rounds,
 )
 from factsweep.operators.metrics.belief.coverage import bootstrap_coverage_maximum, coverage_maximum
-from factsweep.operators.metrics.belief.shares import acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
