@@ -5,8 +5,6 @@ the prompts of the budget count, however many more are answered.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import polars as pl
@@ -36,8 +34,7 @@ def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
             parts = [given.read(table, shard)]
         else:
             folder = f"chunks/{table}/{shard}"
-            names = given.published(folder)
-            parts = [given.read_chunk(table, folder, name)[0] for name in names]
+            parts = [given.read_chunk(table, folder, name)[0] for name in given.published(folder)]
         found += [each.join(needed, on="prompt_id", how="semi") for each in parts]
     return pl.concat([empty(table), *found]).unique("prompt_id", keep="first", maintain_order=True)
 
@@ -51,20 +48,17 @@ def unanswered(prompts: Artifact, admitted: Artifact, given: Artifact) -> pl.Dat
         if folder.startswith("chunks/errors/"):
             refused += [given.read_chunk("errors", folder, each)[0] for each in names]
     failed = pl.concat([empty("errors"), *refused]).select(source_id="prompt_id")
-    pairs = pl.Series("pair_id", [], pl.String).to_frame()
+    pairs = [pl.DataFrame(schema={"pair_id": pl.String})]
     if failed.height:
-        found = [pairs, *map(partial(_pairs_of, prompts, failed), prompts.shards("prompts"))]
-        pairs = pl.concat(found)
-    return pairs.group_by("pair_id").agg(n_failed=pl.len().cast(pl.Int64))
+        pairs += [_pairs_of(prompts, failed, shard) for shard in prompts.shards("prompts")]
+    return pl.concat(pairs).group_by("pair_id").agg(n_failed=pl.len().cast(pl.Int64))
 
 
 def _pairs_of(prompts: Artifact, sources: pl.DataFrame, shard: str) -> pl.DataFrame:
     """The pair of each prompt of a shard whose answer would be that of one of these."""
     rows = prompts.read("prompts", shard, ["prompt_id", "same_as", "pair_id"])
-    source = pl.coalesce("same_as", "prompt_id").alias("source_id")
-    return (
-        rows.select("pair_id", source).join(sources, on="source_id", how="semi").drop("source_id")
-    )
+    rows = rows.select("pair_id", source_id=pl.coalesce("same_as", "prompt_id"))
+    return rows.join(sources, on="source_id", how="semi").drop("source_id")
 
 
 def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact) -> pl.DataFrame:
@@ -94,23 +88,6 @@ class Estimates(NamedTuple):
         return cls(*(pl.concat(tables) for tables in zip(*settings, strict=True)))
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A setting of an earlier run, as the control of one of a run; `name` as in `control=`."""
-
-    name: str
-    branch: PastBranch
-
-    @property
-    def matched(self) -> Artifact:
-        """Its matched answers."""
-        return self.branch.artifacts["matched"]
-
-    def answers(self, relation_id: str) -> pl.DataFrame:
-        """Its matched answers to all prompts of a relation."""
-        return self.branch.matched_answers(relation_id)
-
-
 def estimated(
     match: Match,
     chosen: Artifact,
@@ -119,13 +96,13 @@ def estimated(
     *,
     of: Run,
     setting: Asked,
-    control: Earlier | None = None,
+    control: PastBranch | None = None,
     beside: Sequence[Beside] = (),
 ) -> Estimates:
     """What is estimated of a setting of a run; `names` are the columns that say whose it is.
 
-    `failed` is how many prompts of pairs have no answer (`unanswered`); those of `beside` were
-    answered again.
+    `failed` is how many prompts of pairs have no answer (`unanswered`), `control` a setting of an
+    earlier run; those of `beside` were answered again.
 
     Raises:
         DecodingError: no prompt has an answer.
@@ -138,22 +115,21 @@ def estimated(
         )
     sampling = METHODS[match.method].measure.sampling
     assert sampling is not None
-    pairs = chosen.read("crossed", "all").join(
-        failed, on="pair_id", how="left", maintain_order="left"
-    )
+    pairs = chosen.read("crossed", "all")
+    pairs = pairs.join(failed, on="pair_id", how="left", maintain_order="left")
     pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
     pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
-    earlier = None if control is None else control.answers
+    earlier = None if control is None else control.matched_answers
     part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier, beside)
     found = dict(sampling.estimate(part))
-    folder = pl.lit(None if control is None else control.matched.folder, pl.String)
-    found["estimates"] = found["estimates"].with_columns(control=folder)
+    folder = None if control is None else control.artifacts["matched"].folder
+    found["estimates"] = found["estimates"].with_columns(control=pl.lit(folder, pl.String))
     tables = (_named(found[table], names) if table in found else empty(table) for table in _TABLES)
     return Estimates(*tables)
 
 
 def _named(rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:
     """The rows with the columns that say whose they are, but for those that they have."""
-    missing = {name: value for name, value in names.items() if name not in rows.columns}
-    texts = [pl.lit(value, pl.String).alias(name) for name, value in missing.items()]
-    return rows.select(*texts, *rows.columns).select(*names, pl.exclude(*names))
+    texts = {name: pl.lit(value, pl.String) for name, value in names.items()}
+    missing = {name: text for name, text in texts.items() if name not in rows.columns}
+    return rows.with_columns(**missing).select(*names, pl.exclude(*names))

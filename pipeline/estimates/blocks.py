@@ -60,19 +60,15 @@ class Blocks(Measures[int]):
         return last if (needed <= last).any() else None
 
     def _measured(self, there: Sequence[int | None]) -> SoFar:
-        both = list(zip(self._plan.branches, there, strict=True))
+        plan, both = self._plan, list(zip(self._plan.branches, there, strict=True))
         notes = tuple(_note(branch, block) for branch, block in both)
         known = [self._setting(each, block) for each, block in both if block is not None]
         if not known:
             return SoFar(None, notes)
         found = Estimates.joined(known)
-        main = self._plan.run.method.measure.main_metric
-        return SoFar(
-            written.partial_page(self._plan, found),
-            notes,
-            written.files(self._plan, found, partial=True),
-            tuple(headlines(found.estimates, main)),
-        )
+        page, files = written.partial_page(plan, found), written.files(plan, found, partial=True)
+        main = plan.run.method.measure.main_metric
+        return SoFar(page, notes, files, tuple(headlines(found.estimates, main)))
 
     def _setting(self, branch: Branch, block: int) -> Estimates:
         chosen = branch.chosen

@@ -18,7 +18,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Beside
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.answers import Earlier, Estimates, estimated, unanswered
+from factsweep.pipeline.estimates.answers import Estimates, estimated, unanswered
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.machine.logs import LOG
@@ -38,7 +38,7 @@ _DRAWN = ("prompts seed:", "prompts setting.scope:")
 class Named(NamedTuple):
     """The runs that an estimate names, for each setting by title: its control, those beside it."""
 
-    control: Mapping[str, Earlier]
+    control: Mapping[str, PastBranch]
     beside: Mapping[str, Sequence[PastBranch]]
 
 
@@ -46,22 +46,14 @@ def named(plan: Plan) -> Named:
     """The runs that `control=` and `beside=` name.
 
     Raises:
-        InputError: there is no such run, or it says nothing of the plan's prompts.
+        InputError: there is no such run, it was asked other prompts or none of a setting, or one
+            beside it differs in more than its demonstrations.
     """
-    return Named(controls(plan), others(plan))
-
-
-def controls(plan: Plan) -> dict[str, Earlier]:
-    """The control of each setting of a plan, by title; none where `control=` is not given.
-
-    Raises:
-        InputError: there is no such run, or it was asked other prompts or none of a setting.
-    """
-    run = plan.run
-    if run.control is None:
-        return {}
-    found = setting_of(run.control, partial(_full, run))
-    return {each.title: Earlier(run.control, _same(run, each, found)) for each in plan.branches}
+    run, controls = plan.run, dict[str, PastBranch]()
+    if run.control is not None:
+        found = setting_of(run.control, partial(_full, run))
+        controls = {each.title: _same(run, each, found) for each in plan.branches}
+    return Named(controls, others(plan))
 
 
 def estimated_setting(
@@ -80,7 +72,7 @@ def estimated_setting(
     assert asked is not None
     earlier = named.control.get(branch.title)
     if earlier is not None:
-        _check_prompts(earlier, branch.prompts)
+        _check_prompts(run, earlier, branch.prompts)
     whose = names(run, branch)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
     again = list(answered_again(branch, named.beside[branch.title]))
@@ -89,13 +81,13 @@ def estimated_setting(
     )
 
 
-def _check_prompts(earlier: Earlier, prompts: Artifact) -> None:
-    theirs = earlier.branch.artifacts["prompts"]
+def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
+    theirs = earlier.artifacts["prompts"]
     if theirs.folder == prompts.folder:
         return
     for shard in prompts.shards("ranked"):
         if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
-            raise _other(earlier.name, earlier.branch.setting)
+            raise _other(run, earlier.setting)
 
 
 def _full(run: Run, name: str) -> Mapping[str, PastBranch]:
@@ -117,13 +109,13 @@ def _same(run: Run, branch: Branch, earlier: Mapping[str, PastBranch]) -> PastBr
     only = next(iter(earlier.values())) if len(earlier) == 1 else None
     found = earlier.get(branch.title, only)
     if found is None or found.artifacts["facts"].folder != branch.facts.folder:
-        raise _other(str(run.control), branch.title)
+        raise _other(run, branch.title)
     return found
 
 
-def _other(control: str, setting: str) -> InputError:
+def _other(run: Run, setting: str) -> InputError:
     return InputError(
-        f"control={control} was asked other prompts than {setting} asks now (other facts, "
+        f"control={run.control} was asked other prompts than {setting} asks now (other facts, "
         "templates or names), so it says nothing of these; name a run of the same, or leave it out."
     )
 
@@ -132,17 +124,16 @@ def _ids(prompts: Artifact, shard: str) -> set[str]:
     return set(prompts.read("ranked", shard)["prompt_id"])
 
 
-def say_missing(earlier: Earlier) -> None:
+def say_missing(run: Run, earlier: PastBranch) -> None:
     """Say how many prompts a control has not answered, if there are any."""
-    measure = earlier.branch.how.measure
-    metrics = earlier.branch.metrics.read_all("metrics")
-    row = metrics.filter(pl.col("slice").is_null(), metric=measure.main_metric)
+    metrics, main = earlier.metrics.read_all("metrics"), earlier.how.measure.main_metric
+    row = metrics.filter(pl.col("slice").is_null(), metric=main)
     n, failed = row.select("n", "n_failed").row(0)
     if failed:
         LOG.warning(
             "control=%s has no answer to %s of %s prompts; facts whose prompts it has not all "
             "answered are estimated without it.",
-            earlier.name,
+            run.control,
             f"{failed:,}",
             f"{n + failed:,}",
         )
@@ -190,10 +181,9 @@ def answered_again(branch: Branch, others: Sequence[PastBranch]) -> Iterator[Bes
         for artifacts in (mine, *full):
             parts = [artifacts[each] for each in ("prompts", "matched", name)]
             if all(each.is_complete() for each in parts):
-                again = parts[2]
-                yield Beside(
-                    None, partial(_second, match, parts[0], again), partial(_first, *parts[1:])
-                )
+                prompts, matched, again = parts
+                second = partial(_second, match, prompts, again)
+                yield Beside(None, second, partial(_first, matched, again))
 
 
 def _past(run: Run, branch: Branch) -> PastBranch:

@@ -61,7 +61,7 @@ def estimate(settings: Run) -> Estimates:
     whole = planned(settings)
     known = control.named(whole)
     for each in known.control.values():
-        control.say_missing(each)
+        control.say_missing(settings, each)
     with journal.kept(settings):
         if settings.target is None:
             found = _answered(whole, settings, known)
@@ -77,10 +77,12 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
 
     After every block the tables are written anew.
     """
-    run, done = whole.run, list[Estimates]()
-    sentences = list[str]()
+    run, done, sentences = whole.run, list[Estimates](), list[str]()
+    sampling = run.method.measure.sampling
+    assert sampling is not None
+    goal = target(str(run.target), sampling.targets)
     for branch in whole.branches:
-        narrowing = Narrowing(_target(run))
+        narrowing = Narrowing(goal)
         more: str | None = str(run.budget)
         while more is not None:
             now = replace(run, budget=more)
@@ -95,17 +97,8 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
     return together
 
 
-def _target(run: Run) -> Target:
-    sampling = run.method.measure.sampling
-    assert sampling is not None
-    return target(str(run.target), sampling.targets)
-
-
 def _answered(
-    whole: Plan,
-    run: Run,
-    known: Named,
-    titles: Sequence[str] | None = None,
+    whole: Plan, run: Run, known: Named, titles: Sequence[str] | None = None
 ) -> Estimates:
     """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
 
@@ -183,25 +176,23 @@ class Narrowing:
         row = estimates.filter(is_target).row(0, named=True)
         share = self._share(row, asked)
         self.shares.append(share)
+        wanted = self.target.half_width
         if row["full_low"] is None:
-            more = next_share(share, None, self.target.half_width)
-            return Seen(estimates, self._sentence(row, None), as_budget(more))
+            asked = as_budget(next_share(share, None, wanted))
+            return Seen(estimates, self._sentence(row, None), asked)
         half = max(row["full_high"] - row["value"], row["value"] - row["full_low"])
         if half == 0 and share >= 1:
             return Seen(estimates, self._sentence(row, None), None)
         self.variances.append((half / Z) ** 2)
-        found = look(self.variances, self.target.half_width)
+        found = look(self.variances, wanted)
         _, low, high, _ = within_bounds(row["value"], found.half_width)
-        ends = {"full_low": low, "full_high": high}
         wider = estimates.with_columns(
             pl.when(is_target).then(pl.lit(end)).otherwise(pl.col(name)).alias(name)
-            for name, end in ends.items()
+            for name, end in (("full_low", low), ("full_high", high))
         )
-        sentence = self._sentence(row, found)
-        if found.half_width <= self.target.half_width or share >= 1:
-            return Seen(wider, sentence, None)
-        more = next_share(share, self.variances[-1], self.target.half_width)
-        return Seen(wider, sentence, as_budget(more))
+        is_last = found.half_width <= wanted or share >= 1
+        more = None if is_last else as_budget(next_share(share, self.variances[-1], wanted))
+        return Seen(wider, self._sentence(row, found), more)
 
     def _share(self, row: dict[str, object], asked: str) -> float:
         """The share that was asked for; answers may be missing."""
@@ -212,19 +203,18 @@ class Narrowing:
         return min(1.0, float(of.n_prompts or n) / (n / share))
 
     def _sentence(self, row: dict[str, object], found: Look | None) -> str:
-        name, wanted = self.target.metric, SHARE.text(self.target.half_width)
+        value, wanted = row["value"], f"±{SHARE.text(self.target.half_width)}"
         asked = f"{_PERCENT.text(self.shares[-1])} of the prompts"
-        value = row["value"]
         known = "–" if value is None else SHARE.text(float(str(value)))
+        is_known = f"{self.target.metric} is {known}"
         if found is None and self.shares[-1] >= 1:
-            return f"{name} is {known}, of all prompts: exactly, since ±{wanted} took them all."
+            return f"{is_known}, of all prompts: exactly, since {wanted} took them all."
         if found is None:
-            return f"{name} is {known} from {asked}, and nothing says yet how exact that is."
+            return f"{is_known} from {asked}, and nothing says yet how exact that is."
         looks = f"look {len(self.shares)}, {found.bound:.2f} standard errors for {Z:.2f}"
+        wider = "no wider" if found.half_width <= self.target.half_width else "wider"
         half = SHARE.text(found.half_width)
-        if found.half_width <= self.target.half_width:
-            return f"{name} is {known} ± {half} from {asked}, no wider than ±{wanted} ({looks})."
-        return f"{name} is {known} ± {half} from {asked}, wider than ±{wanted} ({looks})."
+        return f"{is_known} ± {half} from {asked}, {wider} than {wanted} ({looks})."
 
 
 def as_budget(share: float) -> str:

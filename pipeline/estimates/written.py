@@ -61,10 +61,9 @@ class PastEstimate:
 
     def of(self, title: str) -> pl.DataFrame:
         """The estimates of a setting."""
-        if len(self.record["artifacts"]) == 1:
-            return self.found.estimates
-        asked = called("setting", "variant")
-        return self.found.estimates.filter(asked == title)
+        rows = self.found.estimates
+        several = len(self.record["artifacts"]) > 1
+        return rows.filter(called("setting", "variant") == title) if several else rows
 
     def mark(self, title: str) -> str:
         """What marks the numbers of a setting, wherever they are shown."""
@@ -87,9 +86,8 @@ def files(
     text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
     made[record.ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
     if not partial:
-        made[record.ESTIMATES_PAGE] = page_of(
-            [PastEstimate(plan.run.name, found, content)]
-        ).encode()
+        page = page_of([PastEstimate(plan.run.name, found, content)])
+        made[record.ESTIMATES_PAGE] = page.encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
     return {**made, record.ESTIMATE: seal({**content, "files": checksums}, record.ESTIMATE)}
 
@@ -122,11 +120,7 @@ def settings(results: str, name: str) -> Mapping[str, PastBranch]:
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated.
-
-    Raises:
-        DamagedFileError: it is not what was written.
-    """
+    """What a run with a budget estimated: `read_from` its folder in the results."""
     return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
 
 
@@ -141,7 +135,7 @@ def read_from(store: Store, name: str) -> PastEstimate:
     record.shaped(content, store, file_name)
     rows = []
     for table, file in record.ESTIMATED.items():
-        found = record.file(store, content, file, record.ESTIMATE)
+        found = record.file(store, content, file, file_name)
         rows.append(decode(found, Place(table, "", table), Stored(store.where(file))))
     estimates = Estimates(*rows)
     _check(estimates.estimates, content, store.where(record.ESTIMATED["estimates"]))
@@ -179,8 +173,7 @@ def answers(branch: PastBranch) -> pl.DataFrame:
     if "matched" in branch.artifacts:
         return branch.matched_answers()
     pipeline = branch.record["run"]["matching"]["pipeline"]
-    facts = branch.facts
-    matcher = branch.how.measure.matcher(facts, pipeline, _no_tokenizer)
+    matcher = branch.how.measure.matcher(branch.facts, pipeline, _no_tokenizer)
     return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
 
 
@@ -193,8 +186,9 @@ def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
     rows = pl.concat(each.found.estimates for each in estimates)
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}
+    asked = (", ".join(rows[each].unique(maintain_order=True)) for each in ("model", "benchmark"))
     content = EstimatesPage(
-        title=_title(rows),
+        title=" on ".join(asked),
         lead=tables.mark(rows),
         main_metric=", ".join(tables.heading(name) for name in sorted(main)),
         tiles=list(estimated_tiles(rows, main)),
@@ -203,11 +197,6 @@ def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
         is_partial=partial,
     )
     return page.estimates(content)
-
-
-def _title(rows: pl.DataFrame) -> str:
-    names = [", ".join(rows[name].unique(maintain_order=True)) for name in ("model", "benchmark")]
-    return " on ".join(names)
 
 
 def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
