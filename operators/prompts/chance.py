@@ -45,19 +45,16 @@ def chances(facts: Facts, relation_id: str, n: int, *, seed: int) -> Mapping[str
     found = {}
     pairs = mine.pairs.select("pair_id", "subject_id", "objects")
     for pair_id, subject_id, objects in pairs.iter_rows():
-        place = places[subject_id]
+        place, name = places[subject_id], names.get(subject_id)
         others = (*circle[place + 1 : place + 1 + n], *circle[:place])[:n]
         known = relations_of[objects[0]["object_id"]]
         order = sorted(
             texts.keys() - {relation_id},
             key=lambda each: (each not in known, seeds.key(seed, "chance", pair_id, each)),
         )
-        of_subjects = _drawn(asked, others, seed, pair_id)
-        name = names.get(subject_id)
         of_relations = [] if name is None else _drawn(texts, order[:n], seed, pair_id)
-        found[pair_id] = Chance(
-            of_subjects, [each.replace(_SLOT, str(name)) for each in of_relations]
-        )
+        named = [each.replace(_SLOT, str(name)) for each in of_relations]
+        found[pair_id] = Chance(_drawn(asked, others, seed, pair_id), named)
     return found
 
 
@@ -75,12 +72,9 @@ def _by_subject(mine: Facts) -> dict[str, list[str]]:
     return dict(by_subject.agg(pl.col("query").unique(maintain_order=True)).iter_rows())
 
 
-def _relations_of(pairs: pl.DataFrame) -> Mapping[str, set[str]]:
+def _relations_of(pairs: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     rows = pairs.select("relation_id", "objects").explode("objects").unnest("objects")
-    return {
-        entity: set(relations)
-        for entity, relations in rows.group_by("object_id").agg("relation_id").iter_rows()
-    }
+    return dict(rows.group_by("object_id").agg(pl.col("relation_id").unique()).iter_rows())
 
 
 def _names(facts: Facts, mine: Facts) -> Mapping[str, str]:
@@ -92,23 +86,20 @@ def _names(facts: Facts, mine: Facts) -> Mapping[str, str]:
 
 def _openings(facts: Facts) -> Mapping[str, Sequence[str]]:
     """What a cloze of each relation begins with, [X] for its subject; relations without are out."""
-    found: dict[str, list[str]] = {}
-    rows = openings(facts.templates).sort("template_id")
-    for relation_id, text in rows.select("relation_id", "cut").iter_rows():
-        if text != SENTENCE:
-            found.setdefault(relation_id, []).append(text)
+    rows = openings(facts.templates).filter(pl.col("cut") != SENTENCE).sort("template_id")
+    texts = [*rows.select("relation_id", "cut").iter_rows()]
     if _is_written(facts):
-        labels = _labels(facts)
-        for relation_id, text in _of_sentences(facts.pairs, labels):
-            found.setdefault(relation_id, []).append(text)
+        texts += _of_sentences(facts.pairs, _labels(facts))
+    found: dict[str, list[str]] = {}
+    for relation_id, text in texts:
+        found.setdefault(relation_id, []).append(text)
     return found
 
 
 def _of_sentences(pairs: pl.DataFrame, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The sentences that name their subject, with room for another."""
     rows = pairs.sort("pair_id").select("relation_id", "subject_id", "subjects")
-    rows = rows.explode("subjects")
-    for relation_id, subject_id, sentence in rows.iter_rows():
+    for relation_id, subject_id, sentence in rows.explode("subjects").iter_rows():
         label = labels.get(subject_id, _SLOT)
         if label in sentence:
             yield relation_id, sentence.replace(label, _SLOT, 1).rstrip()

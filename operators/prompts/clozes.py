@@ -17,7 +17,7 @@ keeps a set of its own, with the answer alone.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import polars as pl
 from pydantic import Field
@@ -26,15 +26,22 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import Kind, kinds, resolved
+from factsweep.operators.knowledge_base.omega import kinds, resolved
 from factsweep.operators.knowledge_base.retrieval import retrieved
 from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
-from factsweep.operators.prompts.turns import departures, variant_of
+from factsweep.operators.prompts.turns import variant_of
 from factsweep.operators.schemas import empty, schema
 from factsweep.operators.schemas.checks import refuse
 
 Ending = Literal["eos", "sentence"]
+Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
 
+CONTEXT = "cloze"  # the one context: no text
+SENTENCE = "[X]"  # the opening of a relation whose facts are asked in sentences of their own
+_MOST = 100_000  # distractors or clozes of a fact
+_NONE = pl.lit([], pl.List(pl.String))
+_OF_FACTS = schema("pair_id text, candidates_id text, left_out text[]")
+_CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 _SENTENCE = re.compile(r"""\.[.…"'’”»)\]]*\s*\Z|[ \t]*[\r\n]""")
 
 
@@ -55,8 +62,7 @@ def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
         )
     if ending == "eos":
         return (int(eos),)
-    texts = _texts(tokenizer)
-    return tuple(i for i, text in enumerate(texts) if i == eos or _SENTENCE.match(text))
+    return tuple(i for i, text in enumerate(_texts(tokenizer)) if i == eos or _SENTENCE.match(text))
 
 
 def _texts(tokenizer: Any) -> Sequence[str]:
@@ -67,15 +73,6 @@ def _texts(tokenizer: Any) -> Sequence[str]:
     )
     begin = len(tokenizer.decode([anchor], clean_up_tokenization_spaces=False))
     return [text[begin:] for text in behind]
-
-
-Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]
-
-_MOST = 100_000  # distractors or clozes of a fact
-CONTEXT = "cloze"  # the one context: no text
-SENTENCE = "[X]"  # the opening of a relation whose facts are asked in sentences of their own
-_NONE = pl.lit([], pl.List(pl.String))
-_CLOZE = r"^([^\x00]*?)\s*\[Y\]\s*\.?\s*$"
 
 
 @dataclass(frozen=True)
@@ -100,17 +97,7 @@ class Distractors:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        return variant_of(departures(self, "ending", "n", "n_clozes"))
-
-
-_OF_FACTS = schema("pair_id text, candidates_id text, left_out text[]")
-
-
-class _Candidates(NamedTuple):
-    """`sets` (the table candidate_sets), and what each fact has of it (_OF_FACTS)."""
-
-    sets: pl.DataFrame
-    of_facts: pl.DataFrame
+        return variant_of(self, "ending", "n", "n_clozes")
 
 
 def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansion]:
@@ -127,18 +114,17 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     asked = resolved(answers(facts), facts.knowledge_base)
     turn = places(seed, "calibration", asked["pair_id"]).alias("turn")
     turn_of = asked.select("pair_id", "answer_id", turn)
-    candidates = _candidates(facts.knowledge_base, asked, setting, seed)
+    candidates, of_facts = _candidates(facts.knowledge_base, asked, setting, seed)
     for relation_id in facts.relations["relation_id"]:
-        mine = facts.of(relation_id)
-        rows = _chosen(clozes(mine), setting.n_clozes, seed)
-        for each in (turn_of, candidates.of_facts):
+        rows = _chosen(clozes(facts.of(relation_id)), setting.n_clozes, seed)
+        for each in (turn_of, of_facts):
             rows = rows.join(each, on="pair_id", maintain_order="left")
         rows = rows.with_columns(
             context_id=pl.lit(CONTEXT),
             calibration_rank=pl.when(pl.col("place") == 1).then("turn").cast(pl.UInt32),
         ).drop("place", "turn")
         rows = rows.sort("candidates_id", "template_id", "pair_id", "subject_index")
-        sets = candidates.sets.join(rows, on="candidates_id", how="semi", maintain_order="left")
+        sets = candidates.join(rows, on="candidates_id", how="semi", maintain_order="left")
         yield Expansion(relation_id, rows, bare(CONTEXT), candidate_sets=sets)
 
 
@@ -186,35 +172,31 @@ def openings(templates: pl.DataFrame) -> pl.DataFrame:
 
 def _chosen(rows: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
     """At most n clozes of each pair, in their order, with their `place` in a draw of the pair's."""
-    drawn = pl.Series("drawn", seeds.keys(seed, "clozes", rows["prompt_id"]), pl.UInt64)
-    rows = rows.with_columns(drawn)
-    rows = rows.with_columns(place=pl.col("drawn").rank("ordinal").over("pair_id")).drop("drawn")
+    drawn = pl.Series("place", seeds.keys(seed, "clozes", rows["prompt_id"]), pl.UInt64)
+    rows = rows.with_columns(drawn).with_columns(pl.col("place").rank("ordinal").over("pair_id"))
     return rows if n is None else rows.filter(pl.col("place") <= n)
 
 
 def _candidates(
     base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
-) -> _Candidates:
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The table candidate_sets, and what each fact has of it (_OF_FACTS).
+
+    A set for each fact has the answer, then its distractors in the retriever's order.
+    """
     retrieval = setting.retrieval
     if retrieval == "optimal" or retrieval == "exact":
         return _shared_sets(base, asked)
-    return _own_sets(base, asked, retrieved(base, asked, retrieval, setting.n, seed=seed))
-
-
-def _own_sets(base: KnowledgeBase, asked: pl.DataFrame, found: pl.DataFrame) -> _Candidates:
-    """A set for each fact: the answer, then its distractors in the retriever's order."""
     labels = base.entities.select("entity_id", "labels")
+    found = retrieved(base, asked, retrieval, setting.n, seed=seed)
     found = found.join(labels, on="entity_id", maintain_order="left")
     sets = pl.concat([_answer_alone(asked, labels), _as_sets(found, "pair_id")])
     sets = sets.sort("candidates_id", "rank")
-    return _Candidates(sets, asked.select("pair_id", candidates_id="pair_id", left_out=_NONE))
+    return sets, asked.select("pair_id", candidates_id="pair_id", left_out=_NONE)
 
 
 def _answer_alone(asked: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Each fact's answer as rank 0 of its set, with the labels of the knowledge base if it has any.
-
-    The labels of the fact itself stand in where the knowledge base does not know the entity.
-    """
+    """Each fact's answer as rank 0 of its set; its own labels where `labels` has none of it."""
     known = labels.rename({"entity_id": "answer_id", "labels": "known"})
     rows = asked.join(known, on="answer_id", how="left", maintain_order="left")
     rows = rows.with_columns(entity_id="answer_id", labels=pl.coalesce("known", "labels"), rank=0)
@@ -226,17 +208,17 @@ def _as_sets(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     return rows.select(pl.col(n).cast(t) for n, t in empty("candidate_sets").schema.items())
 
 
-def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
+def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A set for all facts whose answers have the same types: everything that shares one of them."""
-    found = list(kinds(base, asked))
     entities = base.entities.select("entity_id", "labels")
+    found = [("+".join(kind.types), kind) for kind in kinds(base, asked)]
     parts = [
-        entities[kind.members].with_columns(candidates_id=pl.lit(_set_name(kind)), rank=None)
-        for kind in found
+        entities[kind.members].with_columns(candidates_id=pl.lit(name), rank=None)
+        for name, kind in found
     ]
     rows = [
-        (question.pair_id, _set_name(kind), entities["entity_id"][question.left_out].to_list())
-        for kind in found
+        (question.pair_id, name, entities["entity_id"][question.left_out].to_list())
+        for name, kind in found
         for question in kind.questions
     ]
     of_facts = pl.DataFrame(rows, _OF_FACTS, orient="row")
@@ -244,8 +226,4 @@ def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> _Candidates:
     own = alone.select("pair_id", candidates_id="pair_id", left_out=_NONE)
     lonely = _answer_alone(alone, entities).with_columns(rank=pl.lit(None, pl.UInt32))
     sets = [_as_sets(part, "candidates_id") for part in parts]
-    return _Candidates(pl.concat([*sets, lonely]), pl.concat([of_facts, own]))
-
-
-def _set_name(kind: Kind) -> str:
-    return "+".join(kind.types)
+    return pl.concat([*sets, lonely]), pl.concat([of_facts, own])

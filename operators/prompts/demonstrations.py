@@ -51,12 +51,11 @@ class Pool:
 
 def pool(facts: Facts, setting: Setting) -> Pool:
     """All facts as possible demonstrations of the setting."""
-    first_labels = pl.col("objects").list.first().struct.field("labels")
     pairs = facts.pairs.sort("relation_id", "pair_id").select(
         "pair_id",
         "relation_id",
         name=pl.col("subjects").list.first(),
-        label=first_labels.list.first(),
+        label=pl.col("objects").list.first().struct.field("labels").list.first(),
     )
     pairs, _ = with_forms(pairs, facts)
     templates = eligible(facts.templates, setting).sort("relation_id", "template_id")
@@ -147,14 +146,12 @@ def contexts(
     texts, shown = [setting.opening], []
     shots = pl.DataFrame({"context_id": ids})
     known = pool.pairs.drop("relation_id")
-    for place in range(draw.pairs.shape[1]):
-        asked = pool.templates["asked"].gather(draw.templates[:, place])
-        columns = known[draw.pairs[:, place]].with_columns(asked=asked)
+    for place, (pairs, templates) in enumerate(zip(draw.pairs.T, draw.templates.T, strict=True)):
+        columns = known[pairs].with_columns(asked=pool.templates["asked"].gather(templates))
         shots = shots.hstack(columns.select(pl.all().name.suffix(str(place))))
         forms = pl.col(f"forms{place}") if "forms" in known.columns else None
         sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
-        label = pl.col(f"label{place}")
-        texts.append(demonstration(setting, sentence, label, is_first=place == 0))
+        texts.append(demonstration(setting, sentence, pl.col(f"label{place}"), is_first=place == 0))
         shown.append(pl.col(f"pair_id{place}"))
     return shots.select(
         "context_id",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,14 @@ from factsweep.operators.prompts.demonstrations import Draw, Pool
 from factsweep.operators.prompts.setting import Setting, eligible, filled, query, with_forms
 from factsweep.operators.schemas import empty
 
+# The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
+Source = Literal["prompts", "ranked", "content_free"]
+PLACE = ("template_id", "pair_id", "subject_index")  # of a prompt in its relation
 # A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
 # has a chance of 1e-25.
 _TEXT = ("hash", "other_hash")
+# Scripts without blanks between words: a name is found wherever it stands.
+_WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
 class Repeated:
@@ -55,10 +60,6 @@ class Repeated:
         firsts = every.unique(_TEXT, keep="first", maintain_order=True)
         found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
         return found.filter(pl.col("prompt_id") != pl.col("same_as")).select("place", "same_as")
-
-
-# The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
-Source = Literal["prompts", "ranked", "content_free"]
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
         rows = _cross(_by_id(facts.of(relation_id), setting), setting, relation_id)
         rows, contexts = _with_contexts(rows, pool, setting, relation_id, seed)
         rows = rows.sort("template_id", "context_id", maintain_order=True)
-        rows = repeated.mark(rows)
-        rank = ["pair_id", "template_id", "subject_index"]
-        rows = rows.join(ranks, on=rank, how="left", maintain_order="left")
+        rows = repeated.mark(rows).join(ranks, on=PLACE, how="left", maintain_order="left")
         yield Expansion(relation_id, rows, contexts)
 
 
@@ -158,20 +157,20 @@ def _cross(facts: Facts, setting: Setting, relation_id: str) -> pl.DataFrame:
             f"relation {relation_id} has no template for prompt.style={setting.style}, "
             f"prompt.templates={setting.templates}; add one or leave the relation out."
         )
+    return sentences(templates, facts).with_columns(query=query(setting, pl.col("query")))
+
+
+def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Each sentence (`asked`) with each name of each pair, as `crossed` has it."""
     named, forms = with_forms(names(facts.pairs), facts)
-    asked = query(setting, filled(pl.col("asked"), pl.col("name"), forms))
-    return crossed(templates, named, asked)
+    return crossed(templates, named, filled(pl.col("asked"), pl.col("name"), forms))
 
 
 def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
     """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
-    return templates.join(named, how="cross").select(
-        pl.format("{}.{}.{}", "pair_id", number(), "subject_index").alias("prompt_id"),
-        "pair_id",
-        "template_id",
-        "subject_index",
-        text.alias("query"),
-    )
+    rows = templates.join(named, how="cross")
+    prompt_id = pl.format("{}.{}.{}", "pair_id", number(), "subject_index").alias("prompt_id")
+    return rows.select(prompt_id, "pair_id", "template_id", "subject_index", text.alias("query"))
 
 
 def number() -> pl.Expr:
@@ -285,8 +284,7 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
         template=(choice // pl.col("n_names")).cast(pl.Int64),
         subject_index=(choice % pl.col("n_names")).cast(pl.UInt16),
     )
-    found = rows.join(templates, on=["relation_id", "template"])
-    return found.select("pair_id", "template_id", "subject_index", "calibration_rank")
+    return rows.join(templates, on=["relation_id", "template"]).select(*PLACE, "calibration_rank")
 
 
 class Shown(NamedTuple):
@@ -305,16 +303,15 @@ def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
     The papers ask prompts whose demonstrations show a right answer, or name their subject, like all
     others, and so does factsweep: a draw without them would tell which answers are wrong.
     """
-    found = (showing(expansion.prompts, expansion.contexts, pairs, part) for part in _PARTS)
-    return Shown(*(each.len() for each in found))
-
-
-Part = Literal["object", "subject"]
-_PARTS: tuple[Part, ...] = get_args(Part)
+    of = expansion.prompts, expansion.contexts, pairs
+    return Shown(showing(*of, "object").len(), showing(*of, "subject").len())
 
 
 def showing(
-    prompts: pl.DataFrame, contexts: pl.DataFrame, pairs: pl.DataFrame, part: Part
+    prompts: pl.DataFrame,
+    contexts: pl.DataFrame,
+    pairs: pl.DataFrame,
+    part: Literal["object", "subject"],
 ) -> pl.Series:
     """The ids of the prompts whose demonstrations show a right object of theirs, or their subject.
 
@@ -343,17 +340,12 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     """
     names = _names(pairs.join(prompts, on="pair_id", how="semi"))
     names = names.select("pair_id", name="object").explode("name")
-    names = names.with_columns(
-        words=_words("name"), is_apart=~pl.col("name").str.contains(_WITHOUT_BLANKS)
-    )
+    is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)
+    names = names.with_columns(words=_words("name"), is_apart=is_apart)
     asked = prompts.select("prompt_id", "pair_id", "query", text=_words("query"))
     whole = pl.when("is_apart").then(pl.col("text").str.contains(pl.col("words"), literal=True))
     as_it_is = pl.col("query").str.contains(pl.col("name"), literal=True)
     return asked.join(names, on="pair_id").filter(whole.otherwise(as_it_is))["prompt_id"].unique()
-
-
-# Scripts without blanks between words: a name is found wherever it stands.
-_WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
 def _words(column: str) -> pl.Expr:

@@ -20,7 +20,7 @@ from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.operators.prompts.demonstrations import Indices
 from factsweep.operators.prompts.expansion import Expansion, number, places, same_as
 from factsweep.operators.prompts.setting import MOST_SHOTS
-from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
+from factsweep.operators.prompts.turns import As, System, check, turn, variant_of
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class FewShot:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        named = departures(self, "split", "scope", "leading_blank")
-        return variant_of(named | parts(self.as_, self.system))
+        return variant_of(self, "split", "scope", "leading_blank")
 
 
 def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
@@ -99,14 +98,12 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
     questions = facts.templates.sort("template_id").head(1)
     asked = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
-    queries = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
-    return queries.join(questions, on="relation_id", maintain_order="left").select(
-        "pair_id",
-        "template_id",
-        prompt_id=pl.format("{}.{}.0", "pair_id", number()),
-        query=asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True),
-        answers=labels.list.join(f"{SEPARATOR} "),
-    )
+    query = asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True)
+    answers = labels.list.join(f"{SEPARATOR} ")
+    prompt_id = pl.format("{}.{}.0", "pair_id", number())
+    rows = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
+    rows = rows.join(questions, on="relation_id", maintain_order="left")
+    return rows.select("pair_id", "template_id", prompt_id=prompt_id, query=query, answers=answers)
 
 
 def _line(setting: FewShot) -> pl.Expr:
@@ -136,12 +133,11 @@ def _contexts(
     ids: pl.Series, shown: pl.DataFrame, drawn: Indices, setting: FewShot
 ) -> pl.DataFrame:
     """The table `contexts` of a draw (contexts × shots)."""
-    columns = {"line": pl.List(pl.String), "pair_id": pl.List(pl.String)}
     examples = [
         shown[name].gather(drawn.ravel()).reshape((-1, setting.shots)).arr.to_list()
         if setting.shots
-        else pl.Series(name, [[]] * len(ids), dtype=dtype)
-        for name, dtype in columns.items()
+        else pl.Series(name, [[]] * len(ids), pl.List(pl.String))
+        for name in ("line", "pair_id")
     ]
     opening = turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
     return pl.DataFrame([ids.alias("context_id"), *examples]).select(
@@ -157,13 +153,5 @@ def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) ->
     rows = rows.sort("template_id", "context_id", "pair_id")
     for each, key in ((contexts.select("context_id", "text"), "context_id"), (ranks, "pair_id")):
         rows = rows.join(each, on=key, maintain_order="left")
-    return rows.select(
-        "prompt_id",
-        "pair_id",
-        "template_id",
-        pl.lit(0, pl.UInt16).alias("subject_index"),
-        "context_id",
-        "query",
-        same_as("text", "query"),
-        "calibration_rank",
-    )
+    rows = rows.with_columns(same_as("text", "query"), subject_index=pl.lit(0, pl.UInt16))
+    return rows.drop("text", "answers")

@@ -142,17 +142,15 @@ class Labels:
 
     def behind(self, clozes: Sequence[str]) -> list[Behind]:
         """Each cloze with the labels behind it; a cloze ends in no blank."""
-        ids = encode(self.tokenizer, clozes)
-        pairs = zip(clozes, ids, strict=True)
-        return [self._behind(cloze, tuple(token_ids)) for cloze, token_ids in pairs]
+        read = zip(clozes, encode(self.tokenizer, clozes), strict=True)
+        return [self._behind(cloze, tuple(token_ids)) for cloze, token_ids in read]
 
     def _behind(self, cloze: str, own: Path) -> Behind:
         if self._at_blank and cloze and self._checked(cloze, own):
             return Behind(own, self._trie)
         texts = self._texts(cloze, self.names)
         n_shared = min([len(own), *(_n_alike(own, text) for text in texts)])
-        paths = [text[n_shared:] for text in texts]
-        labels = zip(self.names, paths, strict=True)
+        labels = zip(self.names, (text[n_shared:] for text in texts), strict=True)
         return Behind(own[:n_shared], Trie.of(labels, own[n_shared:]))
 
     def _checked(self, cloze: str, own: Path) -> bool:
@@ -163,14 +161,12 @@ class Labels:
 
     @cached_property
     def _paths(self) -> list[Path]:
-        anchor = "a"
-        own = tuple(encode(self.tokenizer, [anchor])[0])
-        return [text[len(own) :] for text in self._texts(anchor, self.names)]
+        (anchor,) = encode(self.tokenizer, ["a"])
+        return [text[len(anchor) :] for text in self._texts("a", self.names)]
 
     @cached_property
     def _trie(self) -> Trie:
-        labels = zip(self.names, self._paths, strict=True)
-        return Trie.of(labels)
+        return Trie.of(zip(self.names, self._paths, strict=True))
 
     def _texts(self, cloze: str, names: Sequence[Name]) -> list[Path]:
         texts = [f"{cloze} {name.label}" if cloze else name.label for name in names]

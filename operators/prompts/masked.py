@@ -12,22 +12,16 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import (
+    PLACE,
     Expansion,
     bare,
     calibration_ranks,
-    crossed,
-    names,
     number,
     same_as,
+    sentences,
 )
-from factsweep.operators.prompts.setting import (
-    MASK,
-    Setting,
-    Templates,
-    eligible,
-    filled,
-    with_forms,
-)
+from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, filled
+from factsweep.operators.prompts.turns import variant_of
 from factsweep.operators.schemas.checks import refuse
 
 CONTENT_FREE = ("N/A", "", "?")
@@ -47,7 +41,7 @@ class Masked:
     @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
-        return None if self.templates == "all" else f"templates={self.templates}"
+        return variant_of(self, "templates")
 
 
 def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
@@ -72,7 +66,9 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
                 f"relation {relation_id} has no template for prompt.templates={setting.templates}; "
                 "add one or leave the relation out."
             )
-        prompts = _prompts(mine, facts.of(relation_id), ranks)
+        rows = sentences(mine, facts.of(relation_id)).sort(*PLACE)
+        rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
+        prompts = rows.join(ranks, on=PLACE, how="left", maintain_order="left")
         priors = content_free(mine).select("prompt_id", "template_id", "query")
         priors = priors.with_columns(subject_index=pl.lit(0), context_id=pl.lit("masked"))
         yield Expansion(relation_id, prompts, bare("masked"), priors)
@@ -86,14 +82,11 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     Source: BELIEF, section 5.4 and footnote 12, after Zhao et al. 2021.
     """
     subjects = pl.DataFrame({"subject": CONTENT_FREE}).with_row_index("index")
+    rows = templates.join(subjects, how="cross", maintain_order="left_right")
     asked = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
-    return templates.join(subjects, how="cross", maintain_order="left_right").select(
-        "template_id",
-        "relation_id",
-        "subject",
-        query=filled(asked, pl.col("subject"), pl.lit(None, pl.String)),
-        prompt_id=pl.format("{}.content-free.{}.{}", "relation_id", number(), "index"),
-    )
+    query = filled(asked, pl.col("subject"), pl.lit(None, pl.String))
+    prompt_id = pl.format("{}.content-free.{}.{}", "relation_id", number(), "index")
+    return rows.select("template_id", "relation_id", "subject", query=query, prompt_id=prompt_id)
 
 
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
@@ -130,18 +123,9 @@ def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
     several = (
         "template {template_id} ({text!r}) has {slots} [Y]; a masked model fills one: leave one."
     )
-    shown = ["template_id", "text", "slots"]
-    refuse(templates.with_columns(slots=slots), {several: slots != 1}, shown)
+    rows = templates.with_columns(slots=slots)
+    refuse(rows, {several: slots != 1}, ["template_id", "text", "slots"])
     return templates
-
-
-def _prompts(templates: pl.DataFrame, facts: Facts, ranks: pl.DataFrame) -> pl.DataFrame:
-    named, forms = with_forms(names(facts.pairs), facts)
-    rows = crossed(templates, named, filled(pl.col("asked"), pl.col("name"), forms))
-    rows = rows.sort("template_id", "pair_id", "subject_index")
-    rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
-    rank = ["pair_id", "template_id", "subject_index"]
-    return rows.join(ranks, on=rank, how="left", maintain_order="left")
 
 
 def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:

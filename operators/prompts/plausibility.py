@@ -88,16 +88,17 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
     """
     everything = pl.concat([items(facts, each, seed=seed) for each in setting.prompt_types])
     everything = everything.with_columns(context_id=pl.format("{}.{}", "pair_id", "setting"))
+    none = pl.lit([], pl.List(pl.String))
     for relation_id in facts.relations["relation_id"]:
         pairs = facts.pairs.filter(relation_id=relation_id)
         rows = everything.join(pairs, on="pair_id", how="semi", maintain_order="left")
-        prompts, contexts = _prompts(rows, relation_id), _contexts(rows)
-        yield Expansion(relation_id, prompts, contexts, together="context_id")
+        first = rows.unique("context_id", keep="first", maintain_order=True)
+        contexts = first.select("context_id", "setting", text="context", demonstrations=none)
+        yield Expansion(relation_id, _prompts(rows, relation_id), contexts, together="context_id")
 
 
 def _prompts(rows: pl.DataFrame, relation_id: str) -> pl.DataFrame:
-    question = pl.col("setting") == "question"
-    number = pl.when(question).then(pl.lit("001")).otherwise(pl.lit("000"))
+    number = pl.when(pl.col("setting") == "question").then(pl.lit("001")).otherwise(pl.lit("000"))
     return rows.select(
         "pair_id",
         "context_id",
@@ -109,12 +110,6 @@ def _prompts(rows: pl.DataFrame, relation_id: str) -> pl.DataFrame:
         query="continuation",
         calibration_rank="permutation_rank",
     )
-
-
-def _contexts(rows: pl.DataFrame) -> pl.DataFrame:
-    first = rows.unique("context_id", keep="first", maintain_order=True)
-    none = pl.lit([], pl.List(pl.String))
-    return first.select("context_id", "setting", text="context", demonstrations=none)
 
 
 def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
@@ -133,8 +128,8 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
         for relation_id in facts.relations["relation_id"]
     ]
     setting = pl.lit(prompt_type)
-    ids = {"setting": setting, "item_id": pl.format("{}.{}", "candidate_id", setting)}
-    rows = pl.concat(found).with_columns(**ids)
+    item_id = pl.format("{}.{}", "candidate_id", setting)
+    rows = pl.concat(found).with_columns(setting=setting, item_id=item_id)
     return rows.select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
 
 
@@ -150,11 +145,8 @@ def entity_tokens(
     >>> entity_tokens(offsets, 8, 14)
     TokenSpan(start=3, end=5)
     """
-    places = [
-        place
-        for place, (start, end) in enumerate(offsets)
-        if start < entity_end and end > entity_start
-    ]
+    spans = enumerate(offsets)
+    places = [i for i, (start, end) in spans if start < entity_end and end > entity_start]
     return TokenSpan(places[0], places[-1] + 1) if places else TokenSpan(0, 0)
 
 

@@ -8,9 +8,14 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.turns import As, System, check, departures, parts, turn, variant_of
+from factsweep.operators.prompts.turns import As, System, check, turn, variant_of
+
+Context = Literal["zero-shot", "random", "relation", "template"]
+Style = Literal["mask", "question"]
+Templates = Literal["all", "manual", "question"]
 
 MASK = "[MASK]"
+MOST_SHOTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,6 @@ ENGLISH = Words(
     asks="Q: ",
     answers="A:",
 )
-
-
-Context = Literal["zero-shot", "random", "relation", "template"]
-Style = Literal["mask", "question"]
-Templates = Literal["all", "manual", "question"]
-
-MOST_SHOTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -105,18 +103,13 @@ class Setting:
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
         language = self.words.language
-        named = departures(self, "style", "templates", "scope")
-        named |= {} if language == "en" else {"language": language}
-        return variant_of(named | parts(self.as_, self.system))
+        further = {} if language == "en" else {"language": language}
+        return variant_of(self, "style", "templates", "scope", **further)
 
     @property
     def instruction(self) -> str:
         """The first line of every prompt (section 3.1 and appendix D.1)."""
-        return self._instructed + "\n"
-
-    @property
-    def _instructed(self) -> str:
-        return self.words.mask if self.style == "mask" else self.words.question
+        return (self.words.mask if self.style == "mask" else self.words.question) + "\n"
 
     @property
     def opening(self) -> pl.Expr:
@@ -125,8 +118,8 @@ class Setting:
             return pl.lit(self.instruction)
         if self.system == "":
             return pl.lit("")
-        said = "\n".join(filter(None, (self.system, self._instructed)))
-        return turn("system", pl.lit(said))
+        said = filter(None, (self.system, self.instruction.removesuffix("\n")))
+        return turn("system", pl.lit("\n".join(said)))
 
     def asked_first(self, sentence: pl.Expr) -> pl.Expr:
         """The sentence of a chat's first turn of the user: without a system's, it instructs."""
@@ -163,14 +156,17 @@ def filled(asked: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Ex
     """The sentence that asks after a subject by one of its names.
 
     `forms` has the gender (m or f) of the subject and of the object, for templates that have words
-    by gender; null: there are none.
+    by gender, masculine where it is null; no `forms`: there are no such templates.
 
     >>> row = pl.DataFrame({"asked": "[X] est [X:né|née] à [MASK]", "name": "Eve", "forms": "fm"})
     >>> row.select(filled(pl.col("asked"), pl.col("name"), pl.col("forms"))).item()
     'Eve est née à [MASK]'
     """
     if forms is not None:
-        asked = inflected(asked, forms)
+        for place, slot in enumerate("XY"):
+            mark = rf"\[{slot}:([^\[\]|]*)\|([^\[\]|]*)\]"
+            feminine, masculine = (asked.str.replace_all(mark, f"${n}") for n in (2, 1))
+            asked = pl.when(forms.str.slice(place, 1) == "f").then(feminine).otherwise(masculine)
     return asked.str.replace_all("[X]", name, literal=True)
 
 
@@ -184,16 +180,6 @@ def with_forms(rows: pl.DataFrame, facts: Facts) -> tuple[pl.DataFrame, pl.Expr 
         return rows, None
     forms = forms.select("pair_id", "forms")
     return rows.join(forms, on="pair_id", how="left", maintain_order="left"), pl.col("forms")
-
-
-def inflected(asked: pl.Expr, forms: pl.Expr) -> pl.Expr:
-    """The sentence with its words by gender chosen; masculine where the gender is null."""
-    for place, slot in enumerate("XY"):
-        mark = rf"\[{slot}:([^\[\]|]*)\|([^\[\]|]*)\]"
-        feminine = forms.str.slice(place, 1) == "f"
-        feminine_text, masculine_text = (asked.str.replace_all(mark, f"${n}") for n in (2, 1))
-        asked = pl.when(feminine).then(feminine_text).otherwise(masculine_text)
-    return asked
 
 
 def demonstration(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,7 @@ def _ids(tokenizer: Any, texts: list[str], *, add_special_tokens: bool) -> list[
     ids: list[list[int]] = tokenizer(asked, add_special_tokens=add_special_tokens).input_ids
     if is_plain and len(texts) > 1:  # what transformers set for the first text holds for the others
         read = tokenizer.backend_tokenizer.encode_batch_fast
-        others = read(texts[1:], add_special_tokens=add_special_tokens)
-        ids += [each.ids for each in others]
+        ids += [each.ids for each in read(texts[1:], add_special_tokens=add_special_tokens)]
     return ids
 
 
@@ -155,9 +155,7 @@ def wants_bos(tokenizer: Any) -> bool:
 def _check_bos(tokenizer: Any, ids: list[int], *, expected: bool) -> None:
     """Two BOS tokens, or none where the model was trained with one, cost accuracy silently."""
     bos = tokenizer.bos_token_id
-    found = 0
-    while bos is not None and found < len(ids) and ids[found] == bos:
-        found += 1
+    found = 0 if bos is None else len(list(takewhile(lambda each: each == bos, ids)))
     if found > 1 or (expected and found == 0):
         raise InputError(
             f"the prompt starts with {found} BOS tokens instead of one; repair the tokenizer of "
@@ -199,8 +197,7 @@ def n_shared(ids: Sequence[Sequence[int]]) -> int:
     """
     if len(ids) < 2:
         return 0
-    longest = max(map(len, ids))
-    table = np.full((len(ids), longest), -1, dtype=np.int64)
+    table = np.full((len(ids), max(map(len, ids))), -1, dtype=np.int64)
     for row, each in enumerate(ids):
         table[row, : len(each)] = each
     equal = (table[1:] == table[:-1]) & (table[1:] >= 0)

@@ -9,7 +9,6 @@ them. So a context has its turns as it has its lines otherwise, and the query is
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -47,9 +46,8 @@ def turns(text: str) -> list[dict[str, str]]:
 def listed(text: pl.Expr) -> pl.Expr:
     """Chats as lists of turns: role, content."""
     fields = pl.Struct({"role": pl.String, "content": pl.String})
-    return (
-        text.str.strip_chars("\n").str.split("\n").list.eval(pl.element().str.json_decode(fields))
-    )
+    lines = text.str.strip_chars("\n").str.split("\n")
+    return lines.list.eval(pl.element().str.json_decode(fields))
 
 
 def shown(text: pl.Expr) -> pl.Expr:
@@ -61,20 +59,20 @@ def _shown(text: str) -> str:
     return "".join(f"{each['role']}: {each['content']}\n" for each in turns(text))
 
 
-def departures(setting: Any, *names: str) -> dict[str, str]:
-    """The fields of a setting whose values are not the defaults, as texts."""
+def variant_of(setting: Any, *names: str, **further: str) -> str | None:
+    """What stands in the column `variant`: the fields of these names that are not the defaults.
+
+    Then what it departs in further, and how it is put to a chat model; null: in nothing.
+    """
     defaults = {field.name: field.default for field in fields(setting)}
-    chosen = {name: getattr(setting, name) for name in names}
-    return {
+    departures = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in chosen.items()
-        if value != defaults[name]
+        for name in names
+        if (value := getattr(setting, name)) != defaults[name]
     }
-
-
-def variant_of(departures: Mapping[str, str]) -> str | None:
-    """What stands in the column `variant`; null: nothing departs from the defaults."""
-    return ",".join(f"{name}={value}" for name, value in departures.items()) or None
+    as_turns = parts(setting.as_, setting.system) if "as_" in defaults else {}
+    found = departures | further | as_turns
+    return ",".join(f"{name}={value}" for name, value in found.items()) or None
 
 
 def check(asked: str | None, system: str | None) -> None:
@@ -99,4 +97,4 @@ def parts(asked: str | None, system: str | None) -> dict[str, str]:
     if system is None:
         return found
     digest = hashlib.sha256(system.encode()).hexdigest()[:8]
-    return {**found, "system": digest if system else "none"}
+    return found | {"system": digest if system else "none"}
