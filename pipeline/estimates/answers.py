@@ -4,20 +4,15 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.errors import DecodingError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Asked, Beside, Matcher, Part
+from factsweep.operators.methods.method import Matcher, Tables
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -83,49 +78,14 @@ class Estimates(NamedTuple):
     variance: pl.DataFrame
 
     @classmethod
+    def named(cls, found: Tables, names: Mapping[str, str | None]) -> "Estimates":
+        """Those that were found of a setting, with the columns that say whose they are."""
+        return cls(*(_named(found[t], names) if t in found else empty(t) for t in _TABLES))
+
+    @classmethod
     def joined(cls, settings: Iterable["Estimates"]) -> "Estimates":
         """Those of several settings, one below the other."""
         return cls(*(pl.concat(tables) for tables in zip(*settings, strict=True)))
-
-
-def estimated(
-    match: Match,
-    chosen: Artifact,
-    names: Mapping[str, str | None],
-    failed: pl.DataFrame,
-    *,
-    of: Run,
-    setting: Asked,
-    control: PastBranch | None = None,
-    beside: Sequence[Beside] = (),
-) -> Estimates:
-    """What is estimated of a setting of a run; `names` are the columns that say whose it is.
-
-    `failed` is how many prompts of pairs have no answer (`unanswered`), `control` a setting of an
-    earlier run; those of `beside` were answered again.
-
-    Raises:
-        DecodingError: no prompt has an answer.
-    """
-    facts = facts_stage.load(match.facts)
-    rows = matched_by(match.matcher(facts), match.method, match.answers, chosen)
-    if rows.is_empty():
-        raise DecodingError(
-            "no prompt of the budget has an answer, so there is nothing to measure."
-        )
-    sampling = METHODS[match.method].measure.sampling
-    assert sampling is not None
-    pairs = chosen.read("crossed", "all")
-    pairs = pairs.join(failed, on="pair_id", how="left", maintain_order="left")
-    pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
-    pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
-    earlier = None if control is None else control.matched_answers
-    part = Part(facts, setting, rows, pairs, of.metrics, of.seed, earlier, beside)
-    found = dict(sampling.estimate(part))
-    folder = None if control is None else control.artifacts["matched"].folder
-    found["estimates"] = found["estimates"].with_columns(control=pl.lit(folder, pl.String))
-    tables = (_named(found[table], names) if table in found else empty(table) for table in _TABLES)
-    return Estimates(*tables)
 
 
 def _named(rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DecodingError, InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Beside
+from factsweep.operators.methods.method import Beside, Part
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import written
-from factsweep.pipeline.estimates.answers import Estimates, estimated, unanswered
+from factsweep.pipeline.estimates.answers import Estimates, matched_by, unanswered
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.machine.logs import LOG
@@ -70,15 +70,33 @@ def estimated_setting(
     match, asked = branch.match, chosen or branch.chosen
     assert isinstance(match, Match)
     assert asked is not None
-    earlier = named.control.get(branch.title)
-    if earlier is not None:
-        _check_prompts(run, earlier, branch.prompts)
-    whose = names(run, branch)
+    sampling = METHODS[match.method].measure.sampling
+    assert sampling is not None
+    control = named.control.get(branch.title)
+    if control is not None:
+        _check_prompts(run, control, branch.prompts)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
     again = list(answered_again(branch, named.beside[branch.title]))
-    return estimated(
-        match, asked, whose, failed, of=run, setting=branch.setting, control=earlier, beside=again
-    )
+    facts = facts_stage.load(match.facts)
+    rows = matched_by(match.matcher(facts), match.method, match.answers, asked)
+    if rows.is_empty():
+        raise DecodingError(
+            "no prompt of the budget has an answer, so there is nothing to measure."
+        )
+    pairs = _answerable(asked.read("crossed", "all"), failed)
+    earlier = None if control is None else control.matched_answers
+    part = Part(facts, branch.setting, rows, pairs, run.metrics, run.seed, earlier, again)
+    found = dict(sampling.estimate(part))
+    folder = None if control is None else control.artifacts["matched"].folder
+    found["estimates"] = found["estimates"].with_columns(control=pl.lit(folder, pl.String))
+    return Estimates.named(found, names(run, branch))
+
+
+def _answerable(pairs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
+    """The pairs with how many of their prompts have no answer; those that have any."""
+    rows = pairs.join(failed, on="pair_id", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("n_failed").fill_null(0))
+    return rows.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
 
 
 def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
@@ -182,8 +200,8 @@ def answered_again(branch: Branch, others: Sequence[PastBranch]) -> Iterator[Bes
             parts = [artifacts[each] for each in ("prompts", "matched", name)]
             if all(each.is_complete() for each in parts):
                 prompts, matched, again = parts
-                second = partial(_second, match, prompts, again)
-                yield Beside(None, second, partial(_first, matched, again))
+                first = partial(_matched, matched, match.method, again, again.stage)
+                yield Beside(None, partial(_second, match, prompts, again), first)
 
 
 def _past(run: Run, branch: Branch) -> PastBranch:
@@ -213,18 +231,12 @@ def _answers(other: PastBranch, chosen: Artifact) -> pl.DataFrame:
     """Another run's matched answers to prompts of a budget."""
     if "matched" not in other.artifacts:  # of all prompts, those of the budget alone are kept
         return written.answers(other)
-    wanted = chosen.read_all("chosen").select("prompt_id")
-    return _matched(other.artifacts["matched"], other.method, wanted)
+    return _matched(other.artifacts["matched"], other.method, chosen, "chosen")
 
 
-def _first(matched: Artifact, again: Artifact) -> pl.DataFrame:
-    """The matched first answers to the prompts that a full run has answered twice."""
-    wanted = again.read_all(again.stage).select("prompt_id")
-    return _matched(matched, matched.recipe.fields["method"], wanted)
-
-
-def _matched(matched: Artifact, method: str, wanted: pl.DataFrame) -> pl.DataFrame:
-    table = METHODS[method].measure.answers
+def _matched(matched: Artifact, method: str, asked: Artifact, name: str) -> pl.DataFrame:
+    """The matched answers to the prompts that another artifact has in a table."""
+    wanted, table = asked.read_all(name).select("prompt_id"), METHODS[method].measure.answers
     found = (matched.read(table, each) for each in matched.shards(table))
     return pl.concat(each.join(wanted, on="prompt_id", how="semi") for each in found)
 

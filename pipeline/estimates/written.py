@@ -46,11 +46,6 @@ class PastEstimate:
     record: Record
 
     @property
-    def budget(self) -> str:
-        """Its budget, as it was given."""
-        return str(self.record["run"]["budget"])
-
-    @property
     def branches(self) -> dict[str, PastBranch]:
         """Its settings by title: artifacts may be open, and none is of matched answers."""
         store = Store(self.record["run"]["artifacts"])
@@ -58,6 +53,11 @@ class PastEstimate:
             title: setting(self.run, self.record, title, [opened(store, each) for each in folders])
             for title, folders in self.record["artifacts"].items()
         }
+
+    @property
+    def budget(self) -> str:
+        """Its budget, as it was given."""
+        return str(self.record["run"]["budget"])
 
     def of(self, title: str) -> pl.DataFrame:
         """The estimates of a setting."""
@@ -78,7 +78,7 @@ def files(
     The text ends with the sentences, if there are any.
     `partial`: more of the budget is being asked, and there is no page yet but that of the run.
     """
-    content = _content(plan)
+    written = _of_plan(plan, found)
     made = {
         file: encode(rows, Place(name, "", name))
         for (name, file), rows in zip(record.ESTIMATED.items(), found, strict=True)
@@ -86,20 +86,19 @@ def files(
     text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
     made[record.ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
     if not partial:
-        page = page_of([PastEstimate(plan.run.name, found, content)])
-        made[record.ESTIMATES_PAGE] = page.encode()
+        made[record.ESTIMATES_PAGE] = page_of([written]).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
-    return {**made, record.ESTIMATE: seal({**content, "files": checksums}, record.ESTIMATE)}
+    content = {**written.record, "files": checksums}
+    return {**made, record.ESTIMATE: seal(content, record.ESTIMATE)}
 
 
 def partial_page(plan: Plan, found: Estimates) -> str:
     """The page of a run that goes on, with what is estimated by now."""
-    return page_of([PastEstimate(plan.run.name, found, _content(plan))], partial=True)
+    return page_of([_of_plan(plan, found)], partial=True)
 
 
-def _content(plan: Plan) -> Record:
-    content: Record = json.loads(json.dumps(record.record(plan, {}, {})))
-    return content
+def _of_plan(plan: Plan, found: Estimates) -> PastEstimate:
+    return PastEstimate(plan.run.name, found, json.loads(json.dumps(record.record(plan, {}, {}))))
 
 
 def is_estimate(results: str, name: str) -> bool:
