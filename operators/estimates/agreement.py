@@ -1,13 +1,11 @@
 """Consist from a sample: the share of pairs of a fact's prompts whose answers match."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray
 from factsweep.operators.estimates.groups import summed
 from factsweep.operators.estimates.intervals import Estimated, exactly, share_interval
 from factsweep.operators.estimates.means import of_both_stages
@@ -15,16 +13,7 @@ from factsweep.operators.matching.lemmas import contains
 from factsweep.operators.metrics.belief.consist import By
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
-
 ALONE = "no fact has two prompts"
-
-
-class Moments(NamedTuple):
-    """Per fact: c of a pair of prompts, and the products of two pairs that share one, or none."""
-
-    pair: FloatArray
-    shared: FloatArray
-    disjoint: FloatArray
 
 
 def consist(sample: Crossed, matches: FloatArray) -> Estimated:
@@ -68,8 +57,8 @@ def shares_of(sample: Crossed, matches: FloatArray) -> FloatArray:
     return shares
 
 
-def moments_of(sample: Crossed, sums: FloatArray, squares: FloatArray | None = None) -> Moments:
-    """The means over the pairs of each fact's prompts, and over the pairs of these.
+def moments_of(sample: Crossed, sums: FloatArray, squares: FloatArray | None = None) -> FloatArray:
+    """C, A and B of each fact (rows; facts are columns): means over its pairs, and pairs of these.
 
     A pair scores something, whose square is what C is of. `sums` and `squares` have the sums over
     the other prompts of the fact; null: a pair scores 0 or 1, whose square it is.
@@ -80,19 +69,17 @@ def moments_of(sample: Crossed, sums: FloatArray, squares: FloatArray | None = N
     )
     n = sample.n_asked.astype(np.float64)
     pairs = n * (n - 1) / 2
-    every = pairs, pairs * (n - 2), pairs * (n - 2) * (n - 3) / 4
-    each = zip((square, shared, (total**2 - square) / 2 - shared), every, strict=True)
-    nothing = np.full(sample.n_facts, np.nan)
-    return Moments(*(np.divide(s, m, out=nothing.copy(), where=m > 0) for s, m in each))
+    every = np.stack([pairs, pairs * (n - 2), pairs * (n - 2) * (n - 3) / 4])
+    found = np.stack([square, shared, (total**2 - square) / 2 - shared])
+    return np.divide(found, every, out=np.full_like(found, np.nan), where=every > 0)
 
 
 def variance_of_share(
-    moments: Moments, n: FloatArray, size: FloatArray, enough: NDArray[np.bool_]
+    moments: FloatArray, n: FloatArray, size: FloatArray, enough: BoolArray
 ) -> FloatArray:
     """The variance of each fact's share of matches, with C, A, B of the facts that have all."""
-    found = np.stack(moments)
-    common = found[:, enough].mean(axis=1)
-    own = np.where(enough, found, common[:, None])
+    common = moments[:, enough].mean(axis=1)
+    own = np.where(enough, moments, common[:, None])
     # Of facts that were not asked there is none.
     with np.errstate(divide="ignore", invalid="ignore"):
         m, whole = n * (n - 1) / 2, size * (size - 1) / 2
@@ -117,17 +104,15 @@ def n_matching(
     [2.0, 2.0, 2.0, 0.0]
     """
     rows = answers.select("pair_id", pl.col(keys).cast(pl.String))
-    distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).len("n")
-    same = distinct.with_columns(found=pl.col("n").cast(pl.Int64) - 1)
-    found = [same.select("pair_id", *keys, "found")]
+    distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).agg(n=pl.len().cast(pl.Int64))
+    found = [distinct.select("pair_id", *keys, found=pl.col("n") - 1)]
     if by == "match":
         others = distinct.join(distinct, on="pair_id", suffix="_other")
         both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
         others = others.filter(pl.any_horizontal(a != b for a, b in both))
-        hits = others.filter(
-            pl.all_horizontal((a == b) | contains(a, b) | contains(b, a) for a, b in both)
-        )
-        found.append(hits.select("pair_id", *keys, found=pl.col("n_other").cast(pl.Int64)))
+        match = ((a == b) | contains(a, b) | contains(b, a) for a, b in both)
+        hits = others.filter(pl.all_horizontal(match))
+        found.append(hits.select("pair_id", *keys, found="n_other"))
     sums = pl.concat(found).group_by("pair_id", *keys).agg(pl.sum("found"))
     joined = rows.join(sums, on=["pair_id", *keys], how="left", maintain_order="left")
     return joined["found"].fill_null(0).cast(pl.Float64)

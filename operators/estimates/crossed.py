@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -44,7 +45,7 @@ class Crossed:
         return np.bincount(self.fact, minlength=self.n_facts)
 
     @cached_property
-    def is_asked(self) -> NDArray[np.bool_]:
+    def is_asked(self) -> BoolArray:
         """Whether a fact is in the sample at all."""
         return self.n_asked > 0
 
@@ -104,19 +105,13 @@ class Crossed:
         asked = np.bincount(stratum, weights * self.is_asked)
         return np.where(self.is_asked, weights * (total / asked)[stratum], 0.0)
 
-    def only(self, facts: NDArray[np.bool_]) -> "Crossed":
+    def only(self, facts: BoolArray) -> "Crossed":
         """The sample of a set that has no other facts than these."""
-        number = np.cumsum(facts) - 1
-        mine = facts[self.fact]
-        return Crossed(
-            self.relation[facts],
-            self.n_names[facts],
-            self.n_templates,
-            number[self.fact[mine]],
-            self.template[mine],
-            self.name[mine],
-            None if self.n_failed is None else self.n_failed[facts],
-        )
+        number, mine = np.cumsum(facts) - 1, facts[self.fact]
+        n_failed = None if self.n_failed is None else self.n_failed[facts]
+        of_facts = self.relation[facts], self.n_names[facts]
+        asked = number[self.fact[mine]], self.template[mine], self.name[mine]
+        return Crossed(*of_facts, self.n_templates, *asked, n_failed)
 
     @cached_property
     def strata(self) -> IntArray:

@@ -78,7 +78,7 @@ def bounds(information: FloatArray, spent: FloatArray) -> list[float]:
         if step > 0:
             end = min(bound, _FAR) * np.sqrt(time)
             grid = np.linspace(-end, end, _N_POINTS)
-            points, weights = grid, _density(grid, points, weights, step) * _trapezoid(grid)
+            points, weights = grid, _weights(grid, points, weights, step)
         before, gone = time, total
     return found
 
@@ -98,16 +98,13 @@ def _bound(points: FloatArray, weights: FloatArray, step: float, root: float, le
     return high
 
 
-def _density(grid: FloatArray, points: FloatArray, weights: FloatArray, step: float) -> FloatArray:
+def _weights(grid: FloatArray, points: FloatArray, weights: FloatArray, step: float) -> FloatArray:
+    """How likely the motion is at each point of a grid, a step later (trapezoidal rule)."""
     moved = (grid[:, None] - points) / step
-    found: FloatArray = np.exp(-(moved**2) / 2) @ weights / (step * np.sqrt(2 * np.pi))
-    return found
-
-
-def _trapezoid(grid: FloatArray) -> FloatArray:
     width = np.full(len(grid), grid[1] - grid[0])
     width[[0, -1]] /= 2
-    return width
+    found: FloatArray = np.exp(-(moved**2) / 2) @ weights / (step * np.sqrt(2 * np.pi)) * width
+    return found
 
 
 def next_share(share: float, variance: float | None, half_width: float) -> float:
@@ -129,9 +126,6 @@ def next_share(share: float, variance: float | None, half_width: float) -> float
     return float(wanted) if wanted < 1 / GROWTH else 1.0
 
 
-_LEVEL = 0.95
-
-
 def stretch(n: int) -> float:
     """How many times as wide n intervals of 95 % are that hold together.
 
@@ -143,7 +137,7 @@ def stretch(n: int) -> float:
     """
     from scipy.stats import norm
 
-    return float(norm.isf((1 - _LEVEL ** (1 / max(1, n))) / 2)) / Z
+    return float(norm.isf((1 - 0.95 ** (1 / max(1, n))) / 2)) / Z
 
 
 def banded(points: pl.DataFrame) -> pl.DataFrame:

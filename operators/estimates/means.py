@@ -20,6 +20,8 @@ from factsweep.operators.estimates.intervals import (
     within_bounds,
 )
 
+ONCE = "no fact was asked twice, so nothing says how far its answers vary"
+
 
 def within_variance(
     sample: Crossed, values: FloatArray, weights: FloatArray, found: Components | None
@@ -58,12 +60,8 @@ def _known(sample: Crossed, found: Components) -> tuple[FloatArray, FloatArray]:
     """Which relations' templates were compared well, and what their residuals lost to the fit."""
     degrees = summed(sample.relation, np.maximum(0.0, sample.n_asked - 1.0))
     lost = np.array([len(fit.effects) - 1.0 for fit in found.fits.each])
-    compared = np.array([fit.known for fit in found.fits.each])
-    known = compared & (degrees - lost >= FEW)
+    known = np.array([fit.known for fit in found.fits.each]) & (degrees - lost >= FEW)
     return known, np.where(known, degrees / np.maximum(1.0, degrees - lost), 1.0)
-
-
-ONCE = "no fact was asked twice, so nothing says how far its answers vary"
 
 
 class Mean(NamedTuple):

@@ -4,7 +4,7 @@ A query is a fact with one prompt (KAMEL), or a group with all its candidates (P
 the prompts is a stratified sample of queries (`stratified.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -75,32 +75,25 @@ def kamel_estimates(
     of = asked(answers, pairs)
     scores = precision_recall(answers, queries)
     earlier = None if control is None else precision_recall(_everything(control, pairs), queries)
-    found = _means(scores, earlier, _SHARES, of, by="relation", seed=seed)
+    shares = scores.select("relation_id", "pair_id", *_SHARES)
+    found = _means(shares, earlier, of, by="relation", seed=seed)
     known, plain = (_kamel(each) for each in found)
     others = macro(scores, seed=seed, n_rounds=n_rounds)
     whole = others.f1_relation_mean.overall.value if of.is_all else None
     curved = Estimated(None, None, None, CURVED) if whole is None else exactly(whole)
     of_others = (each.overall for each in (others.precision, others.recall, others.f1))
-    without = plain if earlier is not None else (None, None, None)
-    each_of = zip((*_SHARES, "f1"), known, of_others, without, strict=True)
+    each_of = zip((*_SHARES, "f1"), known, of_others, plain, strict=True)
     rows = [*(of.row(*each) for each in each_of), of.row("f1_relation_mean", curved, UNDEFINED)]
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
 def _means(
-    scores: pl.DataFrame,
-    earlier: pl.DataFrame | None,
-    names: Sequence[str],
-    of: Asked,
-    *,
-    by: By,
-    seed: int,
+    scores: pl.DataFrame, earlier: pl.DataFrame | None, of: Asked, *, by: By, seed: int
 ) -> tuple[Means | None, Means | None]:
-    """The means of the scores with an earlier run, if there is one, and without it."""
-    scores = scores.select("relation_id", "pair_id", *names)
+    """The means of the scores, and where there is an earlier run those without it."""
     plain = means(scores.drop("pair_id"), of.sizes, by=by)
     if earlier is None:
-        return plain, plain
+        return plain, None
     return controlled_means(scores, earlier, of.sizes, by=by, seed=seed), plain
 
 
@@ -109,10 +102,10 @@ def _kamel(known: Means | None) -> tuple[Estimated, Estimated, Estimated]:
         return (_mean(None, 0),) * 3
     precision, recall = known.values
     total = precision + recall
-    f1 = 2 * precision * recall / total if total > 0 else 0.0
     # Where both are 0 the F1 grows as the two do, if they grow alike.
-    gradient = np.full(2, 0.5)
+    f1, gradient = 0.0, np.full(2, 0.5)
     if total > 0:
+        f1 = 2 * precision * recall / total
         gradient = 2 * np.array([recall, precision]) ** 2 / total**2
     return known.mean(0), known.mean(1), known.combined(float(f1), gradient)
 
@@ -133,20 +126,17 @@ def probelm_estimates(
     narrows those of the prompt types that it has.
     """
     of = asked(scores, pairs)
-    earlier = dict[str, pl.DataFrame]()
-    if control is not None:
-        everything = _everything(control, pairs)
-        earlier = {setting: table for setting, table, _ in _of_settings(everything, candidates)}
+    before = () if control is None else _of_settings(_everything(control, pairs), candidates)
+    earlier = {setting: table for setting, table, _ in before}
     rows = []
     for setting, table, names in _of_settings(scores, candidates):
-        before = earlier.get(setting)
-        both = _means(table, before, names, of, by="query", seed=seed)
+        mine = table.select("relation_id", "pair_id", *names)
+        both = _means(mine, earlier.get(setting), of, by="query", seed=seed)
         for column, name in enumerate(names):
-            found, without = (_mean(each, column) for each in both)
+            found, plain = (_mean(each, column) for each in both)
             terms = pair_terms(table, pl.sum(name), pl.len())
             others = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            bare = None if before is None else without
-            rows.append((setting, *of.row(name, found, others, bare)))
+            rows.append((setting, *of.row(name, found, others, plain)))
     schema = pl.Schema([("setting", pl.String()), *ESTIMATES.items()])
     return pl.DataFrame(rows, schema=schema, orient="row")
 

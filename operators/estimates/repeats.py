@@ -25,7 +25,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.fluctuations.components import components
 from factsweep.operators.estimates.table import Scored, scored_twice
 from factsweep.operators.estimates.variance import SOURCES, VARIANCE, split
 
@@ -80,8 +81,7 @@ class Share(NamedTuple):
 def twice(pairs: pl.DataFrame, sample: pl.DataFrame, second: Repeat) -> Twice | None:
     """The prompts that were answered twice, of tables as for `scored_twice`; null: too few."""
     first = sample if second.first is None else second.first
-    both = scored_twice(pairs, first, second.answers, LEAST)
-    if both is None:
+    if (both := scored_twice(pairs, first, second.answers, LEAST)) is None:
         return None
     one, other = both
     return Twice(one.sample, other.correct - one.correct, second.scope)
@@ -103,39 +103,32 @@ def demonstrations(others: Sequence[Twice], drawn: Drawn, noise: float) -> Share
     found = [share for each in others if (share := _share(each, drawn, noise)) is not None]
     if not found:
         return None
-    return Share(
-        float(np.mean([each.variance for each in found])),
-        np.mean([each.of_sources for each in found], axis=0),
-        float(np.mean([each.error for each in found])),
-    )
+    variances, of_sources, errors = zip(*found, strict=True)
+    return Share(float(np.mean(variances)), np.mean(of_sources, axis=0), float(np.mean(errors)))
 
 
 def _share(found: Twice, drawn: Drawn, noise: float) -> Share | None:
     variance, weights = found.half_square - noise, found.weights
-    group = _groups(found.sample, drawn)
+    group = {
+        "all": np.zeros_like(found.sample.fact),
+        "relation": found.sample.cell_relation,
+        "template": found.sample.in_template,
+        "prompt": np.arange(len(found.sample.fact)),
+    }[drawn]
     sums = float((np.bincount(group, weights * found.more) ** 2).sum())
     squares = float(weights @ weights)
     of_sources = np.zeros(len(SOURCES))
     if drawn == "prompt":
         of_sources[_REST] = variance
         return Share(variance, of_sources, sums / 2 - noise * squares)
-    parts = split(found.sample, found.more)
-    if parts is None:
+    if (within := components(found.sample, found.more)) is None:
         return None
+    parts = split(found.sample, found.more, within)
     if found.scope == "prompt":
         parts[_REST] -= variance + 2 * noise
         return Share(variance, parts, sums - (variance + 2 * noise) * squares)
     parts[_REST] -= 2 * noise
     return Share(variance, parts / 2, sums / 2 - noise * squares)
-
-
-def _groups(sample: Crossed, drawn: Drawn) -> IntArray:
-    return {
-        "all": np.zeros_like(sample.fact),
-        "relation": sample.cell_relation,
-        "template": sample.in_template,
-        "prompt": np.arange(len(sample.fact)),
-    }[drawn]
 
 
 def with_repeats(
@@ -152,11 +145,11 @@ def with_repeats(
     """
     if rows.is_empty():
         return rows
-    both = [(each.scope, twice(pairs, found.answers, each)) for each in repeats]
-    noise = decoding([each for scope, each in both if each is not None and scope is None])
-    others = [each for scope, each in both if each is not None and scope is not None]
+    scopes = [each.scope for each in repeats]
+    both = [each for second in repeats if (each := twice(pairs, found.answers, second))]
+    noise = decoding([each for each in both if each.scope is None])
+    others = [each for each in both if each.scope is not None]
     share = None if drawn is None else demonstrations(others, drawn, noise or 0.0)
-    scopes = [scope for scope, _ in both]
     whys = {
         "demonstrations": None if share else _no_demonstrations(drawn, scopes, bool(others)),
         "decoding": None if noise is not None else _no_decoding(scopes, share is not None),

@@ -30,6 +30,8 @@ from factsweep.operators.schemas import SETTING, columns
 
 ESTIMATES = columns("estimates", *SETTING, "control")
 TEMPLATES = columns("estimated_templates", *SETTING)
+# What an answer scores for each mean that a control narrows.
+_CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
 
 
 class Scored(NamedTuple):
@@ -49,10 +51,9 @@ class Scored(NamedTuple):
     @property
     def means(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """What prompts score, and facts weigh, for the metrics that are means over prompts."""
-        n_prompts = self.sample.n_prompts.astype(np.float64)
         return {
             "acc_at_1": (self.correct, np.ones(self.sample.n_facts)),
-            "one_word_ratio": (self.one_word, n_prompts),
+            "one_word_ratio": (self.one_word, self.sample.n_prompts.astype(np.float64)),
         }
 
 
@@ -61,10 +62,6 @@ class Controls(NamedTuple):
 
     means: Mapping[str, Control]
     agreed: Agreed
-
-
-# What an answer scores for each mean that a control narrows.
-_CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
 
 
 def estimates(
@@ -136,8 +133,7 @@ def controls_of(
     prompts of a relation.
     """
     found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
-    means = dict(zip(_CONTROLLED, found, strict=True))
-    return Controls(means, agreed(pairs, answers, earlier))
+    return Controls(dict(zip(_CONTROLLED, found, strict=True)), agreed(pairs, answers, earlier))
 
 
 def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
@@ -187,15 +183,13 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
 
     `known` has the facts' means of some, by a control.
     """
-    sample, weights = scored.sample, {name: of[1] for name, of in scored.means.items()}
-    means = {name: sample.mean_by_fact(of[0]) for name, of in scored.means.items()}
-    means["consist"] = shares_of(sample, scored.matches)
+    sample, found = scored.sample, {}
+    means = {name: (sample.mean_by_fact(y), weight) for name, (y, weight) in scored.means.items()}
+    means["consist"] = shares_of(sample, scored.matches), np.ones(sample.n_facts)
     ids = {"relation_id": sample.relation, "pair_id": np.arange(sample.n_facts)}
-    found = {}
-    for name, mean in (means | dict(known)).items():
-        weight = weights.get(name, np.ones(sample.n_facts))
+    for name, (mean, weight) in means.items():
+        terms = {"numerator": known.get(name, mean) * weight, "denominator": weight}
         asked = pl.Series(sample.n_asked > (name == "consist"))  # of a single answer is no pair
-        terms = {"numerator": mean * weight, "denominator": weight}
         found[name] = pl.DataFrame(ids | terms).filter(asked)
     return found
 
@@ -211,9 +205,9 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
     pair = pairs.sort("relation_id", "pair_id").with_row_index("pair")
     of_pair = pair.join(relation, on="relation_id", maintain_order="left")
     sizes = pairs.group_by("relation_id").agg(pl.first("n_templates")).sort("relation_id")
-    number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
     rows = answers.with_columns(pl.col("relation_id", "pair_id", "template_id").cast(pl.String))
     rows = rows.join(pair.select("pair_id", "pair"), on="pair_id", maintain_order="left")
+    number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
     rows = rows.with_columns(template=number)
     sample = Crossed(
         of_pair["relation"].cast(pl.Int64).to_numpy(),
@@ -241,8 +235,5 @@ def scored_twice(
 
     The tables are those of `scored`, with prompt_id, by which their rows are sorted.
     """
-    both = [each.sort("prompt_id") for each in in_both(first, second, "prompt")]
-    if both[0].height < least:
-        return None
-    one, other = (scored(pairs, each) for each in both)
-    return one, other
+    one, other = (each.sort("prompt_id") for each in in_both(first, second, "prompt"))
+    return None if one.height < least else (scored(pairs, one), scored(pairs, other))

@@ -18,9 +18,7 @@ from factsweep.operators.estimates.means import between_facts
 from factsweep.operators.schemas import SETTING, columns
 
 SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")
-
 VARIANCE = columns("variance", *SETTING)
-
 # The part of the error for other facts below which more prompts of the same facts are of no use.
 _LITTLE = 0.1
 
@@ -33,7 +31,7 @@ def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     """
     if (found := components(sample, correct)) is None:
         return VARIANCE.to_frame()
-    of_answers = _split(sample, correct, found)
+    of_answers = split(sample, correct, found)
     facts, *prompts = _errors(sample, correct, found)
     others = of_answers[SOURCES.index("fact")] / max(1, int(sample.is_asked.sum()))
     rows = {
@@ -46,17 +44,11 @@ def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=VARIANCE)
 
 
-def split(sample: Crossed, values: FloatArray) -> FloatArray | None:
-    """Split the variance of a score by SOURCES; null where no fact was asked twice."""
-    found = components(sample, values)
-    return None if found is None else _split(sample, values, found)
-
-
-def _split(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+def split(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
+    """Split the variance of a score, of which these are the components, by SOURCES."""
     own = np.bincount(sample.relation) / sample.n_facts
     within = (found.template, found.fact_template, found.name, found.rest)
-    between = _between(sample, values, found)
-    return np.array([*between, *(float(own @ each) for each in within)])
+    return np.array([*_between(sample, values, found), *(float(own @ each) for each in within)])
 
 
 def _between(sample: Crossed, correct: FloatArray, found: Components) -> tuple[float, float]:

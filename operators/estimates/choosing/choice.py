@@ -11,6 +11,9 @@ from factsweep.operators.estimates.choosing.laps import Square, square
 from factsweep.operators.estimates.crossed import IntArray
 from factsweep.operators.seeds import generator
 
+# Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
+# answers vary, and that Consist is defined for.
+LAPS_AT_ONCE = 2
 _HALVINGS = 3
 _FIRST = 10_000  # prompts: what a GPU answers in about a minute
 
@@ -28,11 +31,6 @@ def budgets(n: int) -> list[int]:
     while found[0] > _FIRST:
         found.insert(0, found[0] >> _HALVINGS)
     return [*(each for each in found[:-1] if each > 1), n]
-
-
-# Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
-# answers vary, and that Consist is defined for.
-LAPS_AT_ONCE = 2
 
 
 def allotted(
@@ -61,9 +59,6 @@ def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
     sizes = np.bincount(relation)
     start = generator(seed, "budget").random(len(sizes))
     return np.argsort((place + start[relation]) / sizes[relation], kind="stable")
-
-
-_PLACE = ("pair_id", "template_id", "subject_index")
 
 
 @dataclass(frozen=True)
@@ -165,4 +160,4 @@ def _asked(of: Relation, order: Square, laps: np.ndarray) -> pl.DataFrame:
             "subject_index": pl.Series(asked.name, dtype=pl.UInt16),
             "block": pl.Series((lap >= laps[:, fact]).sum(0), dtype=pl.UInt8),
         }
-    ).select(*_PLACE, "block")
+    )

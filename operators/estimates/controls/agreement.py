@@ -36,13 +36,12 @@ from factsweep.operators.estimates.agreement import (
 )
 from factsweep.operators.estimates.controls.control import (
     N_FOLDS,
-    BoolArray,
     Controlled,
     by_relation,
     foreseen,
     of_unseen,
 )
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray
 from factsweep.operators.estimates.groups import centred, summed
 from factsweep.operators.estimates.intervals import half_width, within_bounds
 from factsweep.operators.estimates.means import of_both_stages
@@ -95,43 +94,34 @@ def controlled_consist(
     more = shares_of(sample, control.matches) - control.full
     more = np.where(control.whole & (n > 1), more, 0.0)
     places = np.flatnonzero(asked)
-    found = foreseen(shares[places], control.full, places, sample.strata, fold, more)
-    slopes = found.slopes[:, 0]
-    without = shares - slopes * more
-    left = without - found.more
+    known, slopes = foreseen(shares[places], control.full, places, sample.strata, fold, more)
+    without = shares - slopes[:, 0] * more
+    left = without - known
     here = sample.sampled_weights(weights)
-    within, degrees = _within(sample, matches, control, slopes, left, asked)
+    within, degrees = _within(sample, matches, control, slopes[:, 0], left)
     total = float((here[asked] ** 2 * within).sum())
     variance, degrees = of_both_stages(sample, left, weights, total, degrees)
     assert variance is not None
     half = half_width(max(0.0, variance) + 4 * of_unseen(sample), degrees)
-    narrow = within_bounds(float(here @ left + weights @ found.more), half)
+    narrow = within_bounds(float(here @ left + weights @ known), half)
     assert narrow.width is not None
     return Controlled(narrow, without, len(sample.fact) * (plain.width / narrow.width) ** 2)
 
 
 def _within(
-    sample: Crossed,
-    matches: FloatArray,
-    control: Agreed,
-    slopes: FloatArray,
-    left: FloatArray,
-    asked: BoolArray,
+    sample: Crossed, matches: FloatArray, control: Agreed, slopes: FloatArray, left: FloatArray
 ) -> tuple[FloatArray, float]:
     """The variance of each asked fact's share, and its degrees of freedom."""
+    asked = sample.is_asked & (sample.n_prompts >= 2)
     n, enough = sample.n_asked.astype(np.float64), sample.n_asked >= 4
-    if enough.sum() < asked.sum() / 2:
-        return _squared_distances(left[asked], sample.strata[asked]), float(asked.sum())
+    if enough.sum() < asked.sum() / 2:  # the squared distance from the stratum's mean stands in
+        stratum = sample.strata[asked]
+        among = np.bincount(stratum)[stratum]
+        squares = centred(stratum, left[asked]) ** 2 * among / np.maximum(1, among - 1)
+        return squares, float(asked.sum())
     own = np.where(control.whole, slopes, 0.0)[sample.fact]
     sums = matches - own * control.matches
-    squares = matches - 2 * own * control.both + own**2 * control.matches
-    moments = moments_of(sample, sums, squares)
+    products = matches - 2 * own * control.both + own**2 * control.matches
+    moments = moments_of(sample, sums, products)
     size = sample.n_prompts.astype(np.float64)
     return variance_of_share(moments, n, size, enough)[asked], float(enough.sum())
-
-
-def _squared_distances(left: FloatArray, stratum: IntArray) -> FloatArray:
-    """The squared distance of each fact from its stratum's mean, which stands in for a variance."""
-    among = np.bincount(stratum)[stratum]
-    found: FloatArray = centred(stratum, left) ** 2 * among / np.maximum(1, among - 1)
-    return found

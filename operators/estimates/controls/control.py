@@ -29,15 +29,12 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.groups import centred, group_means, summed
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import measured
 from factsweep.operators.seeds import generator
-
-BoolArray = NDArray[np.bool_]
 
 N_FOLDS = 5
 _UNSEEN = (3 / 1.96) ** 2
@@ -153,13 +150,12 @@ def controlled_mean(
         return Controlled(exactly(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     easier = _within(sample, values, control, fold)
-    of_facts = np.zeros(sample.n_facts)
+    by_fact, of_facts = sample.mean_by_fact(values - easier), np.zeros(sample.n_facts)
     if not sample.is_asked.all():  # else what is said of facts cancels
-        means, asked = sample.mean_by_fact(values - easier), np.flatnonzero(sample.is_asked)
-        of_facts = foreseen(means[asked], control.means, asked, sample.strata, fold).more
+        asked = np.flatnonzero(sample.is_asked)
+        of_facts, _ = foreseen(by_fact[asked], control.means, asked, sample.strata, fold)
     left = measured(sample, values - easier - of_facts[sample.fact], weights)
     left = left._replace(value=left.value + float(of_facts @ weights / weights.sum()))
-    by_fact = sample.mean_by_fact(values - easier)
     if without.variance is None or left.variance is None:
         return Controlled(left.estimated, by_fact, None)
     variance = left.variance + of_unseen(sample)
@@ -183,16 +179,6 @@ def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArra
     return predicted
 
 
-class Foreseen(NamedTuple):
-    """How much more each unit is expected to score than others of its stratum, and by what.
-
-    `slopes` has a row per unit, and a column for each of `beside` and for what is known.
-    """
-
-    more: FloatArray
-    slopes: FloatArray
-
-
 def foreseen(
     scores: FloatArray,
     known: FloatArray,
@@ -200,16 +186,17 @@ def foreseen(
     stratum: IntArray,
     fold: IntArray,
     *beside: FloatArray,
-) -> Foreseen:
+) -> tuple[FloatArray, FloatArray]:
     """Foretell units (facts, or queries) from what a control knows of all of them.
 
     `scores` are those of the `asked` units, by number; `beside` are further columns that tell their
-    scores, and that say nothing of others.
+    scores, and that say nothing of others. Gives how much more each unit is expected to score than
+    others of its stratum, and the slopes: units × (each of `beside`, what is known).
     """
     columns = (*(each[asked] for each in beside), centred(stratum[asked], known[asked]))
     y = centred(stratum[asked], scores)
     slopes = cross_fitted(np.stack(columns, axis=1), y, fold[asked])[fold]
-    return Foreseen(centred(stratum, known) * slopes[:, -1], slopes)
+    return centred(stratum, known) * slopes[:, -1], slopes
 
 
 def cross_fitted(
@@ -220,9 +207,8 @@ def cross_fitted(
     `degrees` of freedom of each fold; null: as many as it has rows.
     """
     own = np.bincount(fold, minlength=N_FOLDS) if degrees is None else degrees
-    others = [fold != each for each in range(N_FOLDS)]
-    left = own.sum() - own
-    return np.stack([_shrunk(x[o], y[o], float(n)) for o, n in zip(others, left, strict=True)])
+    left = enumerate(own.sum() - own)
+    return np.stack([_shrunk(x[fold != each], y[fold != each], float(n)) for each, n in left])
 
 
 def _shrunk(x: FloatArray, y: FloatArray, degrees: float) -> FloatArray:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.fluctuations.components import Components, error_variance, noise
+from factsweep.operators.estimates.fluctuations.components import Components, errors, noise
 from factsweep.operators.estimates.intervals import half_width
 
 
@@ -38,25 +38,21 @@ class Accuracies(NamedTuple):
 
         Student's, as the variance between the templates is known from as many as there are.
         """
-        half = [half_width(each, len(self.n) - 1) for each in np.diag(self.covariance)]
-        return np.clip(
-            np.stack([self.shrunk - np.array(half), self.shrunk + np.array(half)], axis=1), 0.0, 1.0
-        )
+        half = np.array([half_width(each, len(self.n) - 1) for each in np.diag(self.covariance)])
+        return np.clip(np.stack([self.shrunk - half, self.shrunk + half], axis=1), 0.0, 1.0)
 
 
 def accuracies(sample: Crossed, values: FloatArray, found: Components) -> Iterator[Accuracies]:
     """Estimate the accuracies of each relation's templates; all must have been compared."""
     weights = 1.0 / np.bincount(sample.relation)[sample.relation]
     means = np.bincount(sample.relation, sample.mean_by_fact(values) * weights)
-    errors = error_variance(sample, weights, found)
+    variance = errors(sample, weights, found).sum(axis=0)
     asked = np.bincount(sample.in_template, minlength=int(sample.n_templates.sum()))
-    ends = np.cumsum(sample.n_templates)[:-1]
-    for relation, n in enumerate(np.split(asked, ends)):
+    for relation, n in enumerate(np.split(asked, np.cumsum(sample.n_templates)[:-1])):
         effects = found.fits.each[relation].effects
-        error = noise(sample, found, relation)
-        shrunk, covariance = _shrunk(effects, error)
+        shrunk, covariance = _shrunk(effects, noise(sample, found, relation))
         mean = means[relation]
-        yield Accuracies(n, mean + effects, mean + shrunk, covariance + errors[relation])
+        yield Accuracies(n, mean + effects, mean + shrunk, covariance + variance[relation])
 
 
 def drawn(of: Accuracies, n_draws: int, rng: np.random.Generator) -> FloatArray:

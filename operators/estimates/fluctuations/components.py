@@ -25,8 +25,6 @@ from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.templates import FEW, Fits, differences, fitted
 from factsweep.operators.estimates.groups import summed
 
-APART = "the templates of some relations were not yet compared with each other"
-
 
 @dataclass(frozen=True)
 class Components:
@@ -138,12 +136,6 @@ def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, flo
     return (within - rest) / total, name / total, rest / total
 
 
-def error_variance(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
-    """The variance of Σ w·y over the sample about Σ W·y over the full run, by relation."""
-    total: FloatArray = errors(sample, weights, found).sum(axis=0)
-    return total
-
-
 def errors(sample: Crossed, weights: FloatArray, found: Components) -> FloatArray:
     """Split the variance of Σ w·y over the sample about Σ W·y over the full run.
 
@@ -160,18 +152,15 @@ def errors(sample: Crossed, weights: FloatArray, found: Components) -> FloatArra
 
     def level(of: IntArray, group: IntArray, levels: IntArray) -> FloatArray:
         """Σ over the levels of a fact, asked or not, of the squared sum of u: by relation."""
-        sums = np.bincount(group, cell, len(of))
-        squares = np.bincount(of, sums**2, sample.n_facts)
-        by_fact = squares - 2 * weights * here / levels + weights**2 / levels
-        return summed(sample.relation, by_fact)
+        squares = np.bincount(of, np.bincount(group, cell, len(of)) ** 2, sample.n_facts)
+        return summed(sample.relation, squares - 2 * weights * here / levels + weights**2 / levels)
 
-    everyone = np.arange(len(cell))
     return np.stack(
         [
             found.template * template_level(sample, weights, cell),
             found.fact_template * level(*sample.fact_template, n_templates),
             found.name * level(*sample.fact_name, sample.n_names),
-            found.rest * level(sample.fact, everyone, sample.n_prompts),
+            found.rest * level(sample.fact, np.arange(len(cell)), sample.n_prompts),
         ]
     )
 
@@ -181,8 +170,7 @@ def template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> Fl
 
     `weights` has what a fact weighs in the full run, `cell` what a sampled prompt does.
     """
-    n = int(sample.n_templates.sum())
-    asked = np.bincount(sample.in_template, cell, n)
+    asked = np.bincount(sample.in_template, cell, int(sample.n_templates.sum()))
     relation = np.repeat(np.arange(len(sample.n_templates)), sample.n_templates)
     full = np.bincount(sample.relation, weights) / sample.n_templates
     own = np.bincount(relation, asked) / sample.n_templates

@@ -7,19 +7,15 @@ import numpy as np
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
-from factsweep.operators.estimates.fluctuations.components import (
-    APART,
-    Components,
-    compared,
-    own_noise,
-)
+from factsweep.operators.estimates.fluctuations.components import Components, compared, own_noise
 from factsweep.operators.estimates.groups import group_means, spread, summed
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width, within_bounds
 from factsweep.operators.seeds import generator
 
+APART = "the templates of some relations were not yet compared with each other"
 ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
-
 _UNSURE = 0.2
+_N_SETS = 24  # of accuracies that the sample leaves open, over each of which the draws are made
 
 
 def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
@@ -75,16 +71,13 @@ def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, 
     error = own_noise(sample, found, relation)
     # Below 0 by chance: what counts is the sum over relations.
     between = float((effects**2).sum() - np.trace(error)) / n
-    wider = error + _unseen(sample, found, relation)
+    # The events that were not seen, as many in all as of a share (`intervals.py`), are noise, too.
+    unseen = UNSEEN * sample.left / max(1.0, found.degrees)
+    wider = error + found.fits.each[relation].inverse * unseen
     least = 2 * (wider**2).sum()
     # The effects have their own noise in them, which adds 4 tr(M²) to the first term.
     spread = max(least, 4 * effects @ wider @ effects - least)
     return between, float(spread) / n**2
-
-
-def _unseen(sample: Crossed, found: Components, relation: int) -> FloatArray:
-    """The noise of the events that were not seen, as many in all as of a share (`intervals.py`)."""
-    return found.fits.each[relation].inverse * (UNSEEN * sample.left / max(1.0, found.degrees))
 
 
 def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArray:
@@ -102,10 +95,6 @@ def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArr
     mean = np.where(count > 0, group_means(relation, own, len(count)), typical)
     n_facts = np.bincount(sample.relation)
     return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2
-
-
-# Sets of accuracies that the sample leaves open, over each of which the draws are made.
-_N_SETS = 24
 
 
 def fluctuation_range(
@@ -132,11 +121,9 @@ def fluctuation_range(
         totals += (weight * drawn(of, _N_SETS, rng))[:, templates]
     ranges = np.ptp(totals, axis=1)
     value = float(ranges.mean())
-    half = float(np.hypot(2 * ranges.std(ddof=1), error * value))
-    return within_bounds(value, half)
+    return within_bounds(value, float(np.hypot(2 * ranges.std(ddof=1), error * value)))
 
 
 def drawn_templates(n_templates: int, n_draws: int, seed: int, relation_id: str) -> IntArray:
     """The templates, by number, that `fluctuation` draws for a relation."""
-    rng = generator(seed, "draw=template", relation_id)
-    return rng.integers(n_templates, size=n_draws)
+    return generator(seed, "draw=template", relation_id).integers(n_templates, size=n_draws)

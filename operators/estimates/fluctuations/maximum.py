@@ -11,24 +11,17 @@ choice gives for facts that had no part in it.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
 from factsweep.operators.estimates.fluctuations.beta_binomial import any_right, correlation, shape
-from factsweep.operators.estimates.fluctuations.components import (
-    compared,
-    components,
-    error_variance,
-)
+from factsweep.operators.estimates.fluctuations.components import compared, components, errors
 from factsweep.operators.estimates.fluctuations.fluctuation import told_apart
 from factsweep.operators.estimates.fluctuations.templates import Fits
 from factsweep.operators.estimates.fluctuations.templates import fitted as effects_of
 from factsweep.operators.estimates.intervals import Estimated, exactly, half_width, within_bounds
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.seeds import generator
-
-BoolArray = NDArray[np.bool_]
 
 NAMES = (
     "no fact was asked in one template under two of its names, so nothing says how often the best "
@@ -90,21 +83,17 @@ def maximum(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
         lead += weight * float(best.mean() - each.shrunk.mean())
         naive += weight * float(each.fitted.max())
         value += weight * float(each.shrunk.max())
-    judged = _judged(*found, made).value
+    judged, _ = _judged(*found, made)
     half = abs(coins) + float(np.hypot(1.96 * total.std(), apart.error * lead))
     low, high = min(judged, value) - half, max(naive, value) + half
     return Estimated(value, max(0.0, low), min(1.0, high))
 
 
-class _Judged(NamedTuple):
-    """What the halves' choices give, and its variance about the facts' means."""
+def _judged(sample: Crossed, values: FloatArray, made: "Choice") -> tuple[float, float]:
+    """What each half's choices give on the half that did not choose, and its variance.
 
-    value: float
-    variance: float
-
-
-def _judged(sample: Crossed, values: FloatArray, made: "Choice") -> _Judged:
-    """Judge each half's choices on the half that did not choose."""
+    That is the variance about the facts' means.
+    """
     shares = np.bincount(sample.relation) / sample.n_facts
     value, variance = float(sample.mean_by_fact(values).mean()), 0.0
     for relation, (share, best) in enumerate(zip(shares, made.templates, strict=True)):
@@ -112,7 +101,7 @@ def _judged(sample: Crossed, values: FloatArray, made: "Choice") -> _Judged:
             fit, residual = judge.each[relation], judge.residual[relation]
             value += share * float(fit.effects[template]) / 2
             variance += share**2 * float(residual * fit.inverse[template, template]) / 4
-    return _Judged(value, variance)
+    return value, variance
 
 
 def hits(sample: Crossed, correct: FloatArray, means: FloatArray) -> Hits | None:
@@ -198,7 +187,7 @@ def chosen(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     if sample.is_all:
         return exactly(value)
     weights = np.ones(sample.n_facts) / sample.n_facts
-    variance += float(error_variance(sample, weights, found).sum())
+    variance += float(errors(sample, weights, found).sum(axis=0).sum())
     return within_bounds(value, half_width(variance, found.degrees))
 
 

@@ -11,6 +11,8 @@ wrong in all that it was asked may be right in the next. So there is no estimate
   models have more than it says: there the end above is all facts.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
@@ -44,7 +46,7 @@ def oracle(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
         return Estimated(None, seen, 1.0, FAR)
     unseen = right == 0
     more = np.zeros(_N_DRAWS)
-    for relation, logits in _fits(sample, right, generator(seed, "oracle")).items():
+    for relation, logits in enumerate(_fits(sample, right, generator(seed, "oracle"))):
         mine = unseen & (sample.relation == relation)
         more += _extrapolated(sample.n_prompts[mine], sample.n_asked[mine], logits)
     # Which of the facts it is in the end is as uncertain as coins with these chances, at most.
@@ -54,17 +56,15 @@ def oracle(sample: Crossed, correct: FloatArray, *, seed: int) -> Estimated:
     return Estimated(None, seen, min(1.0, seen + float(high) / sample.n_facts), BRACKET)
 
 
-def _fits(sample: Crossed, right: IntArray, rng: np.random.Generator) -> dict[int, FloatArray]:
+def _fits(sample: Crossed, right: IntArray, rng: np.random.Generator) -> Iterator[FloatArray]:
     """For each relation, draws of the logits of its own distribution, or of that of all."""
     asked = sample.is_asked
     everyone = fitted(sample.n_asked[asked], right[asked])
     flat = np.zeros((_N_DRAWS, 2)) if everyone is None else drawn(everyone, _N_DRAWS, rng)
-    found = {}
     for relation in range(len(sample.n_templates)):
         mine = asked & (sample.relation == relation)
         own = fitted(sample.n_asked[mine], right[mine]) if mine.sum() >= _FEW_FACTS else None
-        found[relation] = flat if own is None else drawn(own, _N_DRAWS, rng)
-    return found
+        yield flat if own is None else drawn(own, _N_DRAWS, rng)
 
 
 def _extrapolated(n_prompts: IntArray, n_asked: IntArray, logits: FloatArray) -> FloatArray:
