@@ -5,11 +5,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 Cells = Sequence[Sequence[str]]
 _EDGE, _BETWEEN = 4, 3  # "| " and " |"; " | "
 # An interval is one word: its ends stay in one line.
@@ -31,14 +26,12 @@ def _lines(text: str, width: int) -> Iterator[str]:
             continue
         glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
         cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]
-        head, rows = (
-            cells[0],
-            [row for row in cells[1:] if not all(set(cell) <= set("-:") for cell in row)],
-        )
-        for number, columns in enumerate(_parts([head, *rows], width)):
+        # The head, and the rows but that of dashes below it.
+        rows = [cells[0], *(r for r in cells[1:] if not all(set(c) <= set("-:") for c in r))]
+        for number, columns in enumerate(_parts(rows, width)):
             if number:
                 yield ""
-            yield from _table([[row[each] for each in columns] for row in [head, *rows]], width)
+            yield from _table([[row[each] for each in columns] for row in rows], width)
 
 
 def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
@@ -83,6 +76,11 @@ def _widths(columns: Cells, width: int) -> list[int]:
 
 
 def _table(cells: Cells, width: int) -> Iterator[str]:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.MARKDOWN)
     columns = [*zip(*cells, strict=True)]
     for column, wide in zip(columns, _widths(columns, width), strict=True):

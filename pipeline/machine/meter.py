@@ -3,10 +3,6 @@
 import sys
 import time
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from factsweep.pipeline.machine import logs
 
 PLAIN_EVERY_S = 30.0
@@ -16,6 +12,9 @@ class Meter:
     """A live line on the terminal; without a terminal, a log line every half minute."""
 
     def __init__(self, title: str, form: logs.Form = "text") -> None:
+        from rich.console import Console
+        from rich.live import Live
+
         self.title = title
         self._form = form
         self._console = Console(file=sys.stderr)
@@ -33,6 +32,8 @@ class Meter:
 
     def show(self, text: str) -> None:
         """Draw the line; log it, and print it where there is no terminal, every half minute."""
+        from rich.text import Text
+
         text = f"{self.title}: {text}"
         if self._console.is_terminal:
             self._live.update(Text(text))

@@ -119,12 +119,7 @@ class Artifact(Contents):
             self.lease.check()
 
     def write_chunk(
-        self,
-        table: str,
-        folder: str,
-        name: str,
-        frame: pl.DataFrame,
-        counts: Counts | None = None,
+        self, table: str, folder: str, name: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
         """Publish a finished part of an open shard: rows of `table` in a folder of their own."""
         place = Place(table, self.fingerprint, f"{folder}/{name}")

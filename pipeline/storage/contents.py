@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
@@ -168,8 +167,8 @@ class Contents:
         """
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file = self._content(place)
-        frame = shards.decode(content, place, file)
-        return frame, shards.read_footer(pa.BufferReader(content), place, file).counts
+        footer = shards.check(content, place, file)
+        return shards.rows(content, table, file, validate=True), footer.counts
 
     def _file(self, name: str) -> Stored:
         name = f"{self.folder}/{name}"

@@ -83,8 +83,6 @@ def parsed(text: bytes, artifact: str, where: str) -> Manifest:
     name = f"{artifact}/{NAME}"
     content = unseal(text, name, where)
     try:
-        found = build(Manifest, content, where)
+        return build(Manifest, content, where)
     except InputError as error:
-        message = str(error).removesuffix(".")
-        raise DamagedFileError(f"{message}{REPAIR}", name) from error
-    return found
+        raise DamagedFileError(f"{str(error).removesuffix('.')}{REPAIR}", name) from error

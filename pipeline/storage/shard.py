@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from factsweep.operators.errors import DamagedFileError, reason
 from factsweep.operators.schemas import SCHEMAS, conform
@@ -55,11 +54,11 @@ def numbers(counts: Counts) -> dict[str, float]:
 
 def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
     """A shard: the canonical schema, the same bytes for the same rows, and the footer."""
+    from pyarrow.parquet import ParquetWriter
+
     arrow = conform(frame, place.table).combine_chunks()
     sink = io.BytesIO()
-    with pq.ParquetWriter(
-        sink, arrow.schema, compression="zstd", write_page_checksum=True
-    ) as writer:
+    with ParquetWriter(sink, arrow.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(arrow)
         said = {
             **place._asdict(),
@@ -110,8 +109,10 @@ def rows(
     Raises:
         DamagedFileError: it is not whole, or has another schema than the table has today.
     """
+    from pyarrow.parquet import ParquetFile
+
     with _whole(file):
-        parquet = pq.ParquetFile(pa.BufferReader(content))
+        parquet = ParquetFile(pa.BufferReader(content))
         schema, arrow = parquet.schema_arrow, parquet.read(columns)
         if validate:
             arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
@@ -128,8 +129,10 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
     Raises:
         DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
     """
+    from pyarrow.parquet import read_metadata
+
     with _whole(file):
-        found = pq.read_metadata(content)
+        found = read_metadata(content)
         text = (found.metadata or {}).get(_FOOTER)
     if text is None:
         raise file.damaged("is Parquet of something else")

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, parse_qs
-
-from pyarrow import fs
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import redactor
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 
 class Entry(NamedTuple):
@@ -58,7 +59,9 @@ class Remote:
         self._root = root
 
     @cached_property
-    def _opened(self) -> tuple[fs.FileSystem, str]:
+    def _opened(self) -> "tuple[fs.FileSystem, str]":
+        from pyarrow import fs
+
         try:
             found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self._root)
         except ValueError as error:
@@ -95,10 +98,12 @@ class Remote:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file."""
-        return bool(self._opened[0].get_file_info(self._at(name)).type == fs.FileType.File)
+        return bool(self._opened[0].get_file_info(self._at(name)).is_file)
 
     def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
         """What lies right under a folder, or below it, sorted; nothing if it is not there."""
+        from pyarrow import fs
+
         filesystem, base = self._opened
         below = fs.FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
         return sorted(

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from rich import console
 from rich.console import Console
 
 from factsweep.pipeline.machine import meter
@@ -31,7 +32,7 @@ def test_meter_on_a_terminal_the_line_is_gone_at_the_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        meter, "Console", lambda file: Console(file=file, force_terminal=True, width=80)
+        console, "Console", lambda file: Console(file=file, force_terminal=True, width=80)
     )
     with Meter("names") as live:
         live.show("1 of [2]")
