@@ -114,7 +114,11 @@ class Parser(argparse.ArgumentParser):
 
     def flag(self, name: str, text: str) -> None:
         """Take an option that is on or off."""
-        self.add_argument(name, action="store_true", help=text)
+        self.option(name, text, action="store_true")
+
+    def option(self, name: str, text: str, **more: Any) -> None:
+        """Take an option with a value; `more` is argparse's."""
+        self.add_argument(name, help=text, **more)
 
     def _completed(self, prefix: str, **_: object) -> list[str]:
         """What may stand for the word that is being typed, for a shell."""
@@ -148,8 +152,12 @@ class Parser(argparse.ArgumentParser):
 
     def _described(self, names: str) -> str:
         """Arguments that are missing, each with what it may be."""
-        known = {each.metavar or each.dest: each for each in self._actions}
-        return listed(_wanted(name, known.get(name)) for name in names.split(", "))
+        of_words = {
+            each.metavar or each.dest: f" ({', '.join(each.choices)})" if each.choices else ""
+            for each in self._actions
+        }
+        given = names.split(", ")  # options, or words with their choices
+        return listed(f"{n.upper()}{of_words[n]}" if n in of_words else n for n in given)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse, with the choice that was probably meant."""
@@ -159,13 +167,6 @@ class Parser(argparse.ArgumentParser):
             what = action.metavar or action.dest
             more = f"(did you mean {meant})" if meant else f"among {listed(known)}"
             raise argparse.ArgumentError(None, f"there is no {what} {value!r} {more}")
-
-
-def _wanted(name: str, word: argparse.Action | None) -> str:
-    """An argument that is missing, as in a help text: an option, or a word with its choices."""
-    if word is None:
-        return name
-    return f"{name.upper()} ({', '.join(word.choices)})" if word.choices else name.upper()
 
 
 def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     prune.flag("--yes", "remove them")
     prune.flag("--unfinished", "those too that were begun by no run that is known")
     text = "first forget a run that will not be finished, or whose results are lost"
-    prune.add_argument("--forget", metavar="RUN", help=text)
+    prune.option("--forget", text, metavar="RUN")
     why = verbs.add_parser(
         "why",
         description="name the fields in which two artifacts differ, or what they were made of",

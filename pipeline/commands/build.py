@@ -3,9 +3,10 @@
 import argparse
 import os
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.arguments import Parser
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
 _LABELS = "a table: entity_id, labels; or .tsv: id, tab, names"
+_LANGUAGES = ["en", "mul"]
+_Default = int | str | list[str]
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -24,9 +27,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
     for name, fill, make, of in (
         ("facts", _add_facts, _facts, "a table of your own"),
-        ("kamel", _add_kamel, _kamel, "triples, labels and questions"),
+        ("kamel", _add_kamel, _made, "triples, labels and questions"),
         ("myriadlama", _add_myriadlama, _myriadlama, "facts, names and templates"),
-        ("probelm", _add_probelm, _probelm, "two snapshots"),
+        ("probelm", _add_probelm, _made, "two snapshots"),
         ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
     ):
         command = sets.add_parser(name, help=f"from {of} (docs/data.md)")
@@ -41,44 +44,43 @@ def _build(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _add_paths(command: argparse.ArgumentParser, *, needed: bool = True, **paths: str) -> None:
+def _add_paths(command: Parser, *, needed: bool = True, **paths: str) -> None:
     for name, what in paths.items():
         command.add_argument(f"--{name}", type=Path, required=needed, help=what)
 
 
-def _add_languages(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--languages", nargs="+", default=["en", "mul"], help="of a dump; default en mul"
-    )
+def _add(command: Parser, option: str, of: str, default: _Default) -> None:
+    """Take an option of the type of its default, which its help names; of a list several."""
+    told, how = f"{default}", dict[str, Any](type=type(default))
+    if isinstance(default, list):
+        told, how = " ".join(default), {"nargs": "+"}
+    command.add_argument(option, default=default, help=f"{of}; default {told}", **how)
 
 
-def _add_facts(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "path", metavar="file", type=Path, help="a table: relation, subject, object"
-    )
-    command.add_argument("--name", help="of the set; default that of the file")
-    command.add_argument(
-        "--templates", type=Path, help="default FILE.templates.yaml, written where there is none"
-    )
-    command.add_argument("--language", default="en", help="of rows that name none; default en")
-    command.add_argument("--after", metavar="YYYY-MM-DD", help="only facts of a later date")
-    command.add_argument(
-        "--cutoff", metavar="YYYY-MM-DD", help="of training data: metrics until it and after it"
-    )
+def _add_facts(command: Parser) -> None:
+    table = "a table: relation, subject, object"
+    command.add_argument("path", metavar="file", type=Path, help=table)
+    command.option("--name", "of the set; default that of the file")
+    templates = "default FILE.templates.yaml, written where there is none"
+    command.option("--templates", templates, type=Path)
+    _add(command, "--language", "of rows that name none", "en")
+    command.option("--after", "only facts of a later date", metavar="YYYY-MM-DD")
+    cutoff = "of training data: metrics until it and after it"
+    command.option("--cutoff", cutoff, metavar="YYYY-MM-DD")
     _add_asked(command, "templates", n=5)
-    command.add_argument("--licence", default="not given", help="of the facts, for the card")
+    command.option("--licence", "of the facts, for the card", default="not given")
 
 
-def _add_kamel(kamel: argparse.ArgumentParser) -> None:
+def _add_kamel(kamel: Parser) -> None:
     questions = "lines: P36, question with [S]"
     _add_paths(kamel, triples="a table", labels="a table", questions=questions, out="a new folder")
     kamel.add_argument("--seed", type=int, default=0)
-    kamel.add_argument("--max-answers", type=int, default=10, help="of a query; default 10")
+    _add(kamel, "--max-answers", "of a query", 10)
     sizes = "queries of train, dev and test; 1000 200 200"
-    kamel.add_argument("--sizes", type=int, nargs=3, default=(1000, 200, 200), help=sizes)
+    kamel.option("--sizes", sizes, type=int, nargs=3, default=(1000, 200, 200))
 
 
-def _add_myriadlama(command: argparse.ArgumentParser) -> None:
+def _add_myriadlama(command: Parser) -> None:
     _add_paths(
         command,
         facts="a table: relation_id, subject_id, object_id",
@@ -94,27 +96,22 @@ def _add_myriadlama(command: argparse.ArgumentParser) -> None:
         hints="lines: P937, a sentence on what its entities are",
     )
     _add_paths(command, out="a new folder")
-    _add_languages(command)
-    command.add_argument(
-        "--one-token",
-        metavar="MODEL",
-        help="leave out objects whose label is not one of its tokens",
-    )
+    _add(command, "--languages", "of a dump", _LANGUAGES)
+    fits = "leave out objects whose label is not one of its tokens"
+    command.option("--one-token", fits, metavar="MODEL")
     _add_asked(command, "paraphrases", n=19)
 
 
-def _add_asked(command: argparse.ArgumentParser, what: str, n: int) -> None:
+def _add_asked(command: Parser, what: str, n: int) -> None:
     of = {"templates": "relation", "paraphrases": "template"}[what]
     here = "; without --endpoint a model of conf/model/, the hub or a folder" * (of == "relation")
-    command.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible; OPENAI_API_KEY")
-    command.add_argument("--model", help=f"whom to ask for {what} there{here}")
-    command.add_argument("--n", type=int, default=n, help=f"{what} per {of}; default {n}")
-    command.add_argument(
-        "--rounds", type=int, default=10, help="most times they are asked for; default 10"
-    )
+    command.option("--endpoint", "OpenAI-compatible; OPENAI_API_KEY", metavar="URL")
+    command.option("--model", f"whom to ask for {what} there{here}")
+    _add(command, "--n", f"{what} per {of}", n)
+    _add(command, "--rounds", "most times they are asked for", 10)
 
 
-def _add_probelm(command: argparse.ArgumentParser) -> None:
+def _add_probelm(command: Parser) -> None:
     _add_paths(
         command,
         before="a table: subject_id, relation_id, object_id",
@@ -123,43 +120,37 @@ def _add_probelm(command: argparse.ArgumentParser) -> None:
         relations="a table: relation_id, relation, statement, question, asked, max_answers",
         out="a new folder",
     )
-    command.add_argument("--frame", required=True, help="the first month: 112023")
-    command.add_argument(
-        "--max-similarity",
-        type=float,
-        required=True,
-        help="of two labels, 0 to 1 (the paper: none)",
-    )
-    command.add_argument("--max-groups", type=int, help="drawn by seed; default all")
-    command.add_argument("--alternatives", type=int, default=10, help="of a group; default 10")
-    command.add_argument(
-        "--parents", nargs="+", default=["P279"], help="siblings share one; default P279"
-    )
+    command.option("--frame", "the first month: 112023", required=True)
+    alike = "of two labels, 0 to 1 (the paper: none)"
+    command.option("--max-similarity", alike, type=float, required=True)
+    command.option("--max-groups", "drawn by seed; default all", type=int)
+    _add(command, "--alternatives", "of a group", 10)
+    _add(command, "--parents", "siblings share one", ["P279"])
     command.add_argument("--seed", type=int, default=0)
 
 
-def _add_knowledge_base(command: argparse.ArgumentParser) -> None:
+def _add_knowledge_base(command: Parser) -> None:
     _add_paths(command, out="a new folder")
     _add_paths(command, needed=False, dump="a Wikidata dump (.json, .gz, .bz2)")
-    _add_languages(command)
-    command.add_argument(
-        "--lines-per-part", type=int, default=10_000, help="of a dump; default 10000"
-    )
-    command.add_argument(
-        "--workers", type=int, help="processes that parse a dump; default one per core"
-    )
-    command.add_argument(
-        "--data", nargs="+", default=[], metavar="NAME[=FOLDER]", help="sets of the catalog"
-    )
-    command.add_argument(
-        "--facts", nargs="+", type=Path, default=[], help="tables: one fact per row, with labels"
-    )
+    _add(command, "--languages", "of a dump", _LANGUAGES)
+    _add(command, "--lines-per-part", "of a dump", 10_000)
+    workers = "processes that parse a dump; default one per core"
+    command.option("--workers", workers, type=int)
+    sets, tables = "sets of the catalog", "tables: one fact per row, with labels"
+    command.option("--data", sets, nargs="+", default=[], metavar="NAME[=FOLDER]")
+    command.option("--facts", tables, nargs="+", type=Path, default=[])
     _add_paths(command, needed=False, aliases="further names: a table, or .tsv: id, names")
 
 
 def _called(build: Callable[..., Iterator[str]], asked: argparse.Namespace) -> Iterator[str]:
     """A builder with what was asked for under the names of its parameters."""
     return build(**{name: getattr(asked, name) for name in signature(build).parameters})
+
+
+def _made(asked: argparse.Namespace) -> Iterator[str]:
+    """A set whose builder takes its options as they are."""
+    builder = import_module(f"factsweep.pipeline.inputs.builders.{asked.set}")
+    return _called(getattr(builder, f"build_{asked.set}"), asked)
 
 
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
@@ -172,12 +163,6 @@ def _facts(asked: argparse.Namespace) -> Iterator[str]:
         )
     asked.model = _model(asked, prompted)
     return _called(build_facts, asked)
-
-
-def _kamel(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.kamel import build_kamel
-
-    return _called(build_kamel, asked)
 
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
@@ -214,12 +199,6 @@ def _model(
     else:
         return None
     return Model(asked.model, ask, asked.n, asked.rounds)
-
-
-def _probelm(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.probelm import build_probelm
-
-    return _called(build_probelm, asked)
 
 
 def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:

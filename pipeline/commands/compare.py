@@ -9,7 +9,6 @@ from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.reports.compare import Compared
-    from factsweep.pipeline.results.pairs import Pair
 
 _N_NAMED = 10
 
@@ -26,23 +25,19 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ],
     )
     compare.take(
-        "first",
-        "second",
+        *("first", "second"),
         keys=_keys,
         group="comparison.",
         about="FIRST and SECOND are runs, or settings of runs, as demo:4-template.",
         run=_compare,
     )
-    compare.add_argument(
-        "--out", help="where to write; default results/compare/<first>/to/<second>"
-    )
+    compare.option("--out", "where to write; default results/compare/<first>/to/<second>")
     paired = "pair prompts or facts; default: prompts, as far as both have any"
-    compare.add_argument("--by", choices=["prompt", "fact"], help=paired)
+    compare.option("--by", paired, choices=["prompt", "fact"])
     differ = "compare even if they differ in more than model, setting and seed; tables are marked"
     compare.flag("--anyway", differ)
-    compare.flag(
-        "--gate", "exit with 3 after a regression, with 4 where the evidence is not enough"
-    )
+    fails = "exit with 3 after a regression, with 4 where the evidence is not enough"
+    compare.flag("--gate", fails)
 
 
 def _compare(asked: argparse.Namespace) -> int:
@@ -67,7 +62,9 @@ def _compare(asked: argparse.Namespace) -> int:
             "leave it out, or compare full runs."
         )
     outcomes = _written(found, out)
-    return _exit_code(outcomes) if asked.gate else 0
+    if not asked.gate or outcomes <= {"no change", "improvement"}:
+        return 0
+    return 3 if "regression" in outcomes else 4
 
 
 def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
@@ -87,7 +84,10 @@ def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
         print("\n" * bool(outcomes), end="")
         how = f"{':' if is_whole else '.'} {found.paired}"
         print(f"{other} against {one} on {pair.first.benchmark}{how}\n")
-        _print_differing(pair)
+        for line in pair.asked:
+            print(f"asked differently: {line}")
+        for line in pair.departures:
+            print(f"(!) differs in more than model, setting and seed: {line}")
         for name in ("headline", "moves") if is_whole else ("headline",):
             print(shown(markdown(found.report.tables[name])))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
@@ -99,19 +99,6 @@ def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
         outcomes.add(found.verdict.outcome)
     drop_reports(Store(out), besides=folders)
     return outcomes
-
-
-def _print_differing(pair: "Pair") -> None:
-    for line in pair.asked:
-        print(f"asked differently: {line}")
-    for line in pair.departures:
-        print(f"(!) differs in more than model, setting and seed: {line}")
-
-
-def _exit_code(outcomes: set[str]) -> int:
-    if outcomes <= {"no change", "improvement"}:
-        return 0
-    return 3 if "regression" in outcomes else 4
 
 
 def _folder(name: str) -> str:

@@ -21,7 +21,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     local = "a local copy of the data: a folder or a file"
-    catalog.add_argument("--path", help=local)
+    catalog.option("--path", local)
     catalog.set_defaults(run=_catalog)
     describe = verbs.add_parser(
         "describe",
@@ -34,10 +34,10 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     named = "an entry of data_catalog/, or a folder or file; benchmark.path=… as for a run"
     describe.add_argument("name", help=named)
-    describe.add_argument("--path", help=local)
-    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
-    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
-    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
+    describe.option("--path", local)
+    describe.option("--parser", "a spaCy pipeline: measures syntax")
+    describe.option("--encoder", "a sentence encoder, folder or id: measures semantics")
+    describe.option("--out", "a folder: the tables as Markdown, CSV and LaTeX")
     describe.set_defaults(run=_describe)
     prefetch = verbs.add_parser(
         "prefetch",

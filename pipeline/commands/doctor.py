@@ -34,9 +34,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     engine = "start the engine as the sweep would, ask 200 of its prompts, and ask them again"
     doctor.flag("--load", engine)
     doctor.flag("--json", "print the findings as JSON")
-    doctor.add_argument(
-        "--report", metavar="FILE", help="write them there too, to attach to an issue: no secrets"
-    )
+    report = "write them there too, to attach to an issue: no secrets"
+    doctor.option("--report", report, metavar="FILE")
     doctor.flag("--percent-encoded", ENCODED)
 
 

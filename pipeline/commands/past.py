@@ -15,18 +15,18 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         examples=["factsweep report", "factsweep report demo other results=/srv/results"],
     )
     report.take(rest="runs", about="RUNS are names of runs; default all.", run=_report)
-    report.add_argument("--out", help="where to write; default results/report")
-    report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
-    report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
+    report.option("--out", "where to write; default results/report")
+    report.option("--parser", "a spaCy pipeline: syntax, in the papers' Table 8")
+    report.option("--encoder", "a sentence encoder, folder or id: semantics, there")
     export = verbs.add_parser(
         "export",
         description="write the metrics of a past run for other tools",
         examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
     )
     export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
-    export.add_argument("--format", choices=_FORMATS, default="csv", help="default csv")
-    export.add_argument(
-        "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
+    export.option("--format", "default csv", choices=_FORMATS, default="csv")
+    export.option(
+        "--out", "a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
     )
 
 

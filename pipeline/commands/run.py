@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
+_WRITTEN = "read every byte of a run, or of a whole store: is it what was written"
 _SCORE = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
 _EXAMPLES = {
     "run": [
@@ -41,19 +42,14 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say whether each stage of a run is done, partial or missing"),
-        (
-            "verify",
-            _verify,
-            "read every byte of a run, or of a whole store: is it what was written",
-        ),
+        ("verify", _verify, _WRITTEN),
         ("prompts", _prompts, "write the prompts of a setting to a file, for any system to answer"),
         ("score", _score, _SCORE),
     ):
-        command = commands[verb] = verbs.add_parser(
-            verb, description=text, examples=_EXAMPLES[verb]
-        )
+        command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
         past = "RUN is one that is done: what was asked then." if verb in _OF_PAST else ""
         command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past, run=run)
+        commands[verb] = command
     commands["run"].flag("--percent-encoded", ENCODED)
     fix = "set aside what is damaged, so that the next run computes it anew"
     commands["verify"].flag("--repair", fix)
@@ -73,15 +69,13 @@ def execute(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.config.settings import load
 
     settings = load(asked.overrides)
-    if settings.budget is None:
-        from factsweep.pipeline.run import run
+    from factsweep.pipeline.run import check_asks, run
 
-        run(settings)
-        return _print_card(settings)
-    from factsweep.pipeline.run import check_asks
-
-    check_asks(settings)
-    return _estimate(settings)
+    if settings.budget is not None:
+        check_asks(settings)
+        return _estimate(settings)
+    run(settings)
+    return _print_card(settings)
 
 
 def _print_card(settings: "Run") -> int:
