@@ -75,11 +75,9 @@ def of_group(n: int, device: str) -> Measured:
         folder, processes = Path(name), list[subprocess.Popen[bytes]]()
         for rank in range(n):
             given = [*_COMMAND, str(rank), str(n), device, str(folder / "met")]
-            with (
-                (folder / f"out-{rank}").open("wb") as to,
-                (folder / f"err-{rank}").open("wb") as err,
-            ):
-                processes.append(subprocess.Popen(given, stdout=to, stderr=err))
+            to, err = (folder / f"{kind}-{rank}" for kind in ("out", "err"))
+            with to.open("wb") as out, err.open("wb") as errors:
+                processes.append(subprocess.Popen(given, stdout=out, stderr=errors))
             left_behind.callback(processes[-1].wait)
             left_behind.callback(processes[-1].kill)
         _awaited(processes, folder)

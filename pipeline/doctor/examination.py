@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
@@ -19,6 +19,7 @@ from factsweep.pipeline.storage.uses import absolute
 _NODE_S = 120.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
 Look = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and what is found there
+Asked = tuple[str, Any, float]  # a node, the future that has what it finds, in how many seconds
 
 
 def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
@@ -73,14 +74,6 @@ def _of_machine(
     ]
 
 
-class _Asked(NamedTuple):
-    """A node, the future that has what it finds, and in how many seconds."""
-
-    name: str
-    task: Any
-    within_s: float
-
-
 def _nodes(run: Run) -> Iterator[Finding]:
     """A task on every node of Ray's, and what it found; then what the nodes differ in.
 
@@ -95,18 +88,18 @@ def _nodes(run: Run) -> Iterator[Finding]:
         yield _as_many(run, len(nodes))
         look = ray.remote(num_cpus=0, max_retries=0)(of_node)
         with stores.marked(run) as seen:
-            asked: list[_Asked] = []
+            asked: list[Asked] = []
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 task = look.options(scheduling_strategy=there)
                 found = task.remote(run, bool(node["Resources"].get("GPU")), seen)
                 name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-                asked.append(_Asked(name, found, _NODE_S))
+                asked.append((name, found, _NODE_S))
             wanted = cluster.gpus_per_engine(run)
             if wanted and not any(node["Resources"].get("GPU") for node in nodes):
                 task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(of_node)
                 found = task.remote(run, True, seen)
-                asked.append(_Asked("a node for an engine", found, run.cluster.start_s))
+                asked.append(("a node for an engine", found, run.cluster.start_s))
             yield from _answered(asked)
 
 
@@ -119,7 +112,7 @@ def _as_many(run: Run, n: int) -> Finding:
     return Finding.of("nodes", told, fails=fix if wanted and n < wanted else "")
 
 
-def _answered(asked: Iterable[_Asked]) -> Iterator[Finding]:
+def _answered(asked: Iterable[Asked]) -> Iterator[Finding]:
     """What nodes answer, each within its seconds; one that does not is named, and others follow."""
     import ray
 

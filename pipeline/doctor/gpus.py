@@ -40,15 +40,16 @@ class Gpu(NamedTuple):
 
 def checks(run: Run) -> Iterator[Finding]:
     """What there is, and whether the model fits; without GPUs, whether any is wanted."""
-    found, why = seen()
-    yield from of_driver(run, found, why)
+    found, why_none = seen()
+    yield from of_driver(run, found, why_none)
     if found:
         yield _taken(found)
         yield _health(found)
         if run.model.tensor_parallel > 1 < len(found):
             yield _links(run.model.tensor_parallel)
         yield room(run, found)
-        yield _nvcc()
+        why = "not on the path: kernels that vLLM would compile are left out"
+        yield Finding.of("nvcc", shutil.which("nvcc") or why)
 
 
 def of_driver(run: Run, found: Sequence[Gpu], why: str) -> Iterator[Finding]:
@@ -123,14 +124,12 @@ def _driver(driver: str, built: str | None) -> Finding:
 
 
 def _capability(least: float, dtype: str) -> Finding:
-    fails = f"vLLM needs {_LEAST_CAPABILITY}" if least < _LEAST_CAPABILITY else ""
-    warns = (
-        "no bfloat16 there: float16 or float32 is used, by the type of the weights"
-        if least < dtypes.BFLOAT16_GPU
-        else ""
-    )
-    if dtype == "bfloat16" and warns:
-        fails = fails or "it has no bfloat16; give model.dtype=float16"
+    fails = warns = ""
+    if least < dtypes.BFLOAT16_GPU:
+        warns = "no bfloat16 there: float16 or float32 is used, by the type of the weights"
+        fails = "it has no bfloat16; give model.dtype=float16" if dtype == "bfloat16" else ""
+    if least < _LEAST_CAPABILITY:
+        fails = f"vLLM needs {_LEAST_CAPABILITY}"
     return Finding.of("compute capability", f"{least}", fails=fails, warns=warns)
 
 
@@ -169,17 +168,11 @@ def room(run: Run, found: Sequence[Gpu]) -> Finding:
     gpus = model.tensor_parallel * model.pipeline_parallel
     need = quantised.weights_gb(model)
     there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
-    weights = f"{need:,.0f} GB of weights" if need >= 1 else f"{need:.1f} GB of weights"
-    told = f"{model.name} has {weights}; {gpus} GPUs give {there:,.0f} GB"
+    weights = f"{need:,.0f}" if need >= 1 else f"{need:.1f}"
+    told = f"{model.name} has {weights} GB of weights; {gpus} GPUs give {there:,.0f} GB"
     fails = ""
     if need > 0.8 * there:
         fails = "give model.tensor_parallel or larger GPUs, so that a fifth is left for the cache"
     if gpus > len(found) and model.pipeline_parallel == 1:
         fails = f"the node has {len(found)} GPUs, and one engine asks {gpus}"
     return Finding.of("memory for the model", told, fails=fails)
-
-
-def _nvcc() -> Finding:
-    found = shutil.which("nvcc")
-    why = "not on the path: kernels that vLLM would compile are left out"
-    return Finding.of("nvcc", found or why)

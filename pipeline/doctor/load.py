@@ -149,9 +149,7 @@ def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
         why = cause.of_error(error, cause.own_log())
         raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
     loaded = time.monotonic()
-    text = ""
-    if printed.is_file():
-        text = printed.read_bytes()[before:].decode(errors="replace")
+    text = printed.read_bytes()[before:].decode(errors="replace") if printed.is_file() else ""
     said = {name: float(seconds) for name, seconds in _PHASE.findall(text)}
     return engine, tokenizer, Phases(checked - began, loaded - checked, said)
 

@@ -1,8 +1,7 @@
 """The engine and the model: what is installed, what is set, and whether the weights can be had."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
@@ -14,6 +13,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.cluster import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.storage.stores.store import Store
 
 
 def checks(run: Run) -> Iterator[Finding]:
@@ -37,7 +37,9 @@ def of_node(run: Run) -> Iterator[Finding]:
     yield _sentence("weights", lambda: _weights(run, offline), run.model.id)
     if run.model.source == "hub":
         yield _cache(run, offline=any(offline))
-    yield _sentence("words", lambda: _words(run), run.matching.pipeline)
+    # What answers are normalised by; spaCy's tables are read, as matching will.
+    words = run.method.measure.versions
+    yield _sentence("words", lambda: _told(words(run.matching.pipeline)), run.matching.pipeline)
 
 
 def _weights(run: Run, offline: list[bool]) -> str:
@@ -64,19 +66,14 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
         fix = f"run `factsweep prefetch model={model.name}` where the hub answers, into HF_HOME"
         return Finding.of("cache", f"not all weights are in {folder}", fails=fix)
     need = quantised.weights_gb(model)
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
-    free = shutil.disk_usage(there).free / 1e9
+    free = (Store(str(folder)).free() or 0) / 1e9
     told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
     fix = "free some, or set HF_HOME to a larger disk, which all nodes share"
     return Finding.of("cache", told, fails=fix if need > free else "")
 
 
-def _words(run: Run) -> str:
-    """What answers are normalised by; spaCy's tables are read, as matching will."""
-    versions = run.method.measure.versions(run.matching.pipeline)
-    return (
-        ", ".join(f"{name} {version[:12]}" for name, version in versions.items()) or "as they are"
-    )
+def _told(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {each[:12]}" for name, each in versions.items()) or "as they are"
 
 
 def _data(run: Run) -> str:

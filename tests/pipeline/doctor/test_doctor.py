@@ -213,7 +213,7 @@ def test_weights_that_are_not_here_need_room(
     run = small_settings(*given)
     for gigabytes, expected in {1: "fails: about 140.0 GB", 200: "holds: about 140.0 GB"}.items():
         disk = SimpleNamespace(free=gigabytes * 10**9)
-        monkeypatch.setattr(model.shutil, "disk_usage", lambda _, disk=disk: disk)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, disk=disk: disk)
         assert expected in state([model._cache(run)], "cache")
     found = state([model._cache(run, offline=True)], "cache")
     assert re.search(naming("fails", "factsweep prefetch"), found)
@@ -352,7 +352,7 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
 
     monkeypatch.setattr(ray, "get", answer)
     for nodes, check, expected in worlds:
-        asked = [examination._Asked(name, task, 1.0) for name, task in nodes.items()]
+        asked = [(name, task, 1.0) for name, task in nodes.items()]
         found = list(examination._answered(asked))
         assert state(found, check).startswith(expected), nodes
 
