@@ -15,12 +15,7 @@ from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results import results
 from factsweep.pipeline.results.results import Results
 
-_COUNTS = {
-    "setting": pl.String,
-    "stage": pl.String,
-    "prompts": pl.Int64,
-    "answers_left": pl.Int64,
-}
+_COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
 
 
 @dataclass(frozen=True)

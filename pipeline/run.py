@@ -305,9 +305,8 @@ def _stop(pending: list[Any], tally: Any) -> None:
         ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
         ray.wait(pending, timeout=_STOP_WITHIN_S)
     except ray.exceptions.RayError as error:
-        LOG.warning(
-            "Ray ended before its engines did (%s); what they published is kept.", reason(error)
-        )
+        why = reason(error)
+        LOG.warning("Ray ended before its engines did (%s); what they published is kept.", why)
 
 
 def check_failed(plan: Plan) -> None:

@@ -43,11 +43,11 @@ def check_run(run: Run) -> None:
             f"model.replicas.max={model.replicas.max}; it must be at least model.replicas.min="
             f"{model.replicas.min}."
         )
-    if model.replicas.per_gpu > 1 and model.tensor_parallel * model.pipeline_parallel > 1:
+    gpus = model.tensor_parallel * model.pipeline_parallel
+    if model.replicas.per_gpu > 1 and gpus > 1:
         raise InputError(
-            f"model.replicas.per_gpu={model.replicas.per_gpu}, and a replica is spread over "
-            f"{model.tensor_parallel * model.pipeline_parallel} GPUs; only engines that fit one "
-            "GPU can share it, so set one of them to 1."
+            f"model.replicas.per_gpu={model.replicas.per_gpu}, and a replica is spread over {gpus} "
+            "GPUs; only engines that fit one GPU can share it, so set one of them to 1."
         )
     if model.max_model_len <= decoding.max_tokens:
         raise InputError(
@@ -78,11 +78,7 @@ def _check_estimate(run: Run) -> None:
 
 
 def _check_engines(decoding: Decoding) -> None:
-    abilities: dict[str, Ability] = {
-        "engine": "generate",
-        "scorer": "score",
-        "comparer": "prefer",
-    }
+    abilities: dict[str, Ability] = {"engine": "generate", "scorer": "score", "comparer": "prefer"}
     for field, ability in abilities.items():
         named = getattr(decoding, field)
         known = [kind.name for kind in ENGINES.values() if ability in kind.abilities]
@@ -166,8 +162,8 @@ def _check_asked(run: Run) -> None:
     asked, model = run.method.ask.ability.name, run.model
     if run.answers is not None:
         return
-    if asked in ("score", "prefer") and (model.chat_template or model.tokenizer is None):
-        what = "scores given texts" if asked == "score" else "compares entities"
+    what = {"score": "scores given texts", "prefer": "compares entities"}.get(asked)
+    if what and (model.chat_template or model.tokenizer is None):
         raise InputError(
             f"benchmark={run.benchmark.name} {what} token by token, which needs "
             "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing."

@@ -4,7 +4,7 @@ Also several runs from one line, in its grammar: model=a,b seed=0,1 or model=glo
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -120,10 +120,9 @@ def _named(override: str) -> list[str]:
     if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:
         return [override]
     place = Path(name.strip("'\"")).expanduser()
-    if group == "model" and place.is_dir():
-        return [f"model={ANY_MODEL}", f"model.id={_quoted(str(place.absolute()))}"]
-    if group == "model" and "/" in name:
-        return [f"model={ANY_MODEL}", f"model.id={_quoted(name)}"]
+    if group == "model" and (place.is_dir() or "/" in name):
+        id_ = str(place.absolute()) if place.is_dir() else name
+        return [f"model={ANY_MODEL}", f"model.id={_quoted(id_)}"]
     more = _MORE.get(group, "")
     raise InputError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
@@ -195,12 +194,9 @@ def _own() -> tuple[tuple[Path, int, int], ...]:
 
 # What other harnesses and papers call a key, where no letters tell.
 _ELSEWHERE = {
-    "model.lora": "model.adapter",
-    "model.lora_path": "model.adapter",
-    "model.peft": "model.adapter",
+    **dict.fromkeys(("model.lora", "model.lora_path", "model.peft"), "model.adapter"),
+    **dict.fromkeys(("model.system", "model.system_prompt"), "prompt.system"),
     "model.enable_thinking": "model.thinking",
-    "model.system": "prompt.system",
-    "model.system_prompt": "prompt.system",
     "model.quantization": "model.engine.quantization",
     "benchmark.lang": "benchmark.language",
 }
@@ -255,15 +251,14 @@ def several(override: str) -> bool:
     return found is not None and found.is_sweep_override()
 
 
-def _values_of(override: str) -> Iterator[str]:
+def _values_of(override: str) -> list[str]:
     found = parsed(override)
     if found is None or not found.is_sweep_override():
-        return
+        return []
     pattern: object = found.value()
     if isinstance(pattern, Glob):
-        yield from _fitting(override, pattern)
-    else:
-        yield from found.sweep_string_iterator()
+        return _fitting(override, pattern)
+    return list(found.sweep_string_iterator())
 
 
 def parsed(override: str) -> Override | None:

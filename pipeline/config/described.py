@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need
-from factsweep.pipeline.config.quantised import bits, told_by
+from factsweep.pipeline.config.quantised import bits, in_cache, told_by
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
@@ -89,13 +89,13 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
     found = dict(model)
     if found["adapter"] is not None and Path(found["adapter"]).is_dir():
         found["adapter"] = str(Path(found["adapter"]).absolute())
+    found["name"] = _named(found)
     if found["source"] == "endpoint":
-        return _named(found)
-    if found["source"] is None and _FOLDER.match(found["id"]) and not Path(found["id"]).is_dir():
-        raise InputError(f"model={found['id']}: there is no such folder; check its path.")
+        return found
     if found["source"] is None:
+        if _FOLDER.match(found["id"]) and not Path(found["id"]).is_dir():
+            raise InputError(f"model={found['id']}: there is no such folder; check its path.")
         found["source"] = "path" if Path(found["id"]).is_absolute() else "hub"
-    found = _named(found)
     if found["source"] != "package" and any(found[name] is None for name in _READ):
         with refusing(
             f"what model={found['id']} says of itself in its config.json", f"repair it, or {_GIVE}"
@@ -109,11 +109,10 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _named(found: dict[str, Any]) -> dict[str, Any]:
-    """The fields with a name: the last part of the id, where none is given; +ADAPTER, if any."""
-    name = found["name"] or _last_part(found["id"])
+def _named(found: Mapping[str, Any]) -> str:
+    """The name: the last part of the id, where none is given; +ADAPTER, if any."""
     adapter = f"+{_last_part(found['adapter'])}" if found["adapter"] else ""
-    return {**found, "name": f"{name}{adapter}"}
+    return f"{found['name'] or _last_part(found['id'])}{adapter}"
 
 
 def _last_part(place: str) -> str:
@@ -141,7 +140,9 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         found["max_model_len"] = fit.max_model_len(own, per_token, cluster)
     if found["instruction_tuned"] is None:
         found["instruction_tuned"] = False if encoder else _instruction_tuned(source, found["name"])
-    if found["tensor_parallel"] is None and not encoder:
+    if found["tensor_parallel"] is None and encoder:
+        found["tensor_parallel"] = 1
+    elif found["tensor_parallel"] is None:
         width = fit.width(
             found["dtype"], cluster["device"], lambda: str(config.dtype).removeprefix("torch.")
         )
@@ -149,8 +150,6 @@ def _read(found: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         weights = stored.n_bytes(width) if stored else billions * 1e9 * width
         need = Need(weights, per_token * width, int(text.num_attention_heads), _key_heads(text))
         found["tensor_parallel"] = fit.tensor_parallel(found, cluster, need)
-    elif found["tensor_parallel"] is None:
-        found["tensor_parallel"] = 1
 
 
 def _config(source: _Source) -> Any:
@@ -231,15 +230,9 @@ def _stored(source: _Source, bits: int | None) -> _Stored:
 
 def cached(model_id: str, revision: str) -> Path | None:
     """The snapshot in the hub's cache, where it has all weights; null: it must be asked."""
-    from huggingface_hub import try_to_load_from_cache
-
-    def path(name: str) -> Path | None:
-        found = try_to_load_from_cache(model_id, name, revision=revision)
-        return Path(found) if isinstance(found, str) else None
-
-    if (whole := path("model.safetensors")) is not None:
+    if (whole := in_cache(model_id, "model.safetensors", revision)) is not None:
         return whole.parent
-    if (index := path("model.safetensors.index.json")) is None:
+    if (index := in_cache(model_id, "model.safetensors.index.json", revision)) is None:
         return None
     shards = set(json.loads(index.read_text())["weight_map"].values())
     return index.parent if all((index.parent / shard).is_file() for shard in shards) else None
@@ -276,15 +269,11 @@ def _instruction_tuned(source: _Source, name: str) -> bool | None:
     A model without a chat template was not. One that has a template need not have been: base models
     ship one, too. Then only a name may tell.
     """
-    if _BASE.search(name) or not _has_chat_template(source):
-        return False
-    return True if _TUNED.search(name) else None
-
-
-def _has_chat_template(source: _Source) -> bool:
-    if _file(source, "chat_template.jinja") is not None:
-        return True
-    return "chat_template" in _json(source, "tokenizer_config.json")
+    has_template = not _BASE.search(name) and (
+        _file(source, "chat_template.jinja") is not None
+        or "chat_template" in _json(source, "tokenizer_config.json")
+    )
+    return has_template and (True if _TUNED.search(name) else None)
 
 
 def _json(source: _Source, name: str) -> dict[str, Any]:

@@ -53,8 +53,7 @@ def bits(said: Mapping[str, Any]) -> int | None:
         weights = [group.get("weights") or {} for group in said["config_groups"].values()]
         found = [int(each["num_bits"]) for each in weights if "num_bits" in each]
         return min(found, default=None)
-    n = said.get("bits") or said.get("w_bit")
-    if n:
+    if n := said.get("bits") or said.get("w_bit"):
         return int(n)
     if said.get("load_in_4bit") or said.get("load_in_8bit"):
         return 4 if said.get("load_in_4bit") else 8
@@ -73,10 +72,9 @@ def _name(said: Mapping[str, Any]) -> str:
 def scheme(model: Model) -> str | None:
     """How the weights are quantised, as `awq, 4 bits`; null: they are not, or nobody says."""
     said = _said(model)
-    if not said:
-        return None
     n = bits(said)
-    return f"{said['quant_method']}, {count(n, 'bit')}" if n else str(said["quant_method"])
+    told = [said.get("quant_method"), *([count(n, "bit")] if n else [])]
+    return ", ".join(map(str, told)) if said else None
 
 
 def weights_gb(model: Model) -> float:
@@ -174,17 +172,22 @@ def config_json(model: Model, name: str = "config.json") -> Mapping[str, Any]:
     Raises:
         InputError: it cannot be read.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     if model.source not in ("hub", "path"):
         return {}
-    file: object = Path(model.id, name)
-    if model.source == "hub":
-        file = try_to_load_from_cache(model.id, name, revision=model.revision)
-    if not isinstance(file, str | Path) or not Path(file).is_file():
+    on_hub = model.source == "hub"
+    file = in_cache(model.id, name, model.revision) if on_hub else Path(model.id, name)
+    if file is None or not file.is_file():
         return {}
     with refusing(str(file), "fetch the model again"):
-        return dict(json.loads(Path(file).read_text()))
+        return dict(json.loads(file.read_text()))
+
+
+def in_cache(model_id: str, name: str, revision: str) -> Path | None:
+    """A file of the hub as its cache has it; null where it does not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model_id, name, revision=revision)
+    return Path(found) if isinstance(found, str) else None
 
 
 def check_wrapper(model: Model) -> None:

@@ -60,8 +60,7 @@ def declarations(kind: type[Any]) -> Mapping[str, Part | NoNumber | None]:
 
 def _declaration(hint: Any) -> Part | NoNumber | None:
     extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    found = [extra for extra in extras if isinstance(extra, Part | NoNumber)]
-    return found[0] if found else None
+    return next((extra for extra in extras if isinstance(extra, Part | NoNumber)), None)
 
 
 def in_recipe(thing: Any) -> dict[str, Any]:
@@ -78,8 +77,9 @@ def in_recipe(thing: Any) -> dict[str, Any]:
         if isinstance(declared, Part) and declared.of == "answers":
             if value is None and declared.if_given:
                 continue
-            left = [key for key in value if key not in declared.but] if declared.but else []
-            found[name] = {key: value[key] for key in left} if declared.but else _plain(value)
+            if declared.but:
+                value = {key: each for key, each in value.items() if key not in declared.but}
+            found[name] = value if declared.but else _plain(value)
         elif declared is None and is_dataclass(value):
             found |= {name: inner} if (inner := in_recipe(value)) else {}
         elif declared is None:

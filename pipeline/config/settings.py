@@ -9,7 +9,7 @@ from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL
-from factsweep.operators.methods.method import Asked, Method
+from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.setting import Words
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
@@ -49,8 +49,9 @@ def load(overrides: Sequence[str]) -> Run:
     }
     same = {each.name for each in fields(Run)} - made.keys()
     run = Run(**made, **{name: getattr(given, name) for name in same})
-    if run.model.source == "endpoint":
-        run = replace(run, decoding=_at_endpoint(run.decoding))
+    if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which stays here
+        there = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
+        run = replace(run, decoding=there)
     check_run(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
@@ -63,9 +64,12 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
     """
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
-    given_since = {
-        each.name: None for each in fields(Model)
-    }  # null, as before there was such a key
+    fills = method.ask.ability == FILL  # whose max_tokens=0 cannot be given
+    decoding = build(
+        Decoding, {**recorded["decoding"], **({"max_tokens": 1} if fills else {})}, "decoding"
+    )
+    # A field is null, as before there was such a key.
+    given_since = dict.fromkeys(each.name for each in fields(Model))
     made: dict[str, Any] = {
         "model": build(Model, {**given_since, **recorded["model"]}, "model"),
         "benchmark": benchmark,
@@ -74,7 +78,7 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
             build(method.ask.setting, {n.rstrip("_"): v for n, v in each.items()}, "prompt")
             for each in recorded["settings"]
         ),
-        "decoding": _recorded_decoding(recorded["decoding"], method),
+        "decoding": _filling(decoding) if fills else decoding,
         "matching": build(Matching, recorded["matching"], "matching"),
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
         "cluster": build(Cluster, recorded["cluster"], "cluster"),
@@ -85,12 +89,6 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
     return Run(**{**whole, **made})
 
 
-def _recorded_decoding(recorded: Mapping[str, Any], method: Method) -> Decoding:
-    if method.ask.ability != FILL:
-        return build(Decoding, recorded, "decoding")
-    return _filling(build(Decoding, {**recorded, "max_tokens": 1}, "decoding"))  # 0 cannot be given
-
-
 def _described(overrides: Sequence[str]) -> dict[str, Any]:
     """What conf/ composes, with what is to be read from the model itself.
 
@@ -99,21 +97,18 @@ def _described(overrides: Sequence[str]) -> dict[str, Any]:
     config = composed(overrides)
     if "model" not in config:
         return config  # `build` says that it is missing
-    if (thinking := config["model"].get("thinking")) in ("on", "off"):
-        config["model"]["thinking"] = thinking == "on"  # as YAML reads these, and Hydra does not
-    if str(config["model"].get("chat_template")).endswith(".jinja"):
-        file = config["model"]["chat_template"].removeprefix("@")
-        config["model"] |= {"chat_template": True, "chat_template_text": f"@{file}"}
-    config["model"] = {
-        name: _text(f"model.{name}", value) if name in _TEXTS else value
-        for name, value in config["model"].items()
-    }
-    known = {name: value for name, value in config["model"].items() if value is not None}
-    stood_in = {name: value for name, value in OPEN.items() if name in config["model"]}
-    build(Config, {**config, "model": {**config["model"], **stood_in, **known}}, "")
-    config["model"] = described(config["model"], config["cluster"])
-    encoder = config["model"]["architecture"] == "encoder"
-    if encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):
+    model = config["model"]
+    if (thinking := model.get("thinking")) in ("on", "off"):
+        model["thinking"] = thinking == "on"  # as YAML reads these, and Hydra does not
+    if str(model.get("chat_template")).endswith(".jinja"):
+        file = model["chat_template"].removeprefix("@")
+        model |= {"chat_template": True, "chat_template_text": f"@{file}"}
+    model |= {name: _text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
+    stood_in = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
+    build(Config, {**config, "model": {**model, **stood_in}}, "")
+    config["model"] = model = described(model, config["cluster"])
+    is_encoder = model["architecture"] == "encoder"
+    if is_encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):
         config["prompt"] = composed([*overrides, MASKED])["prompt"]
     return config
 
@@ -145,13 +140,6 @@ def _filling(decoding: Decoding) -> Decoding:
     """What is left of the decoding where one token is predicted, and nothing sampled."""
     samples = replace(decoding.samples, n_prompts=0)
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
-
-
-def _at_endpoint(decoding: Decoding) -> Decoding:
-    """The decoding of a model that a server has: there, and nowhere here; the fake engine stays."""
-    if decoding.engine == "fake":
-        return decoding
-    return replace(decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
 
 
 def _benchmark(given: Config) -> Benchmark:

@@ -5,16 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config

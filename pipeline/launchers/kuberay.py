@@ -77,8 +77,8 @@ def _check_no_secret(launch: KubeRay) -> None:
 def _metadata(run: Run, launch: KubeRay) -> dict[str, Any]:
     """The name of the job: KubeRay takes 47 characters, of which Kubernetes makes up the last 5."""
     name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
-    found = {"generateName": f"{name}-", "labels": {"app.kubernetes.io/name": "factsweep"}}
-    return found if launch.namespace is None else {**found, "namespace": launch.namespace}
+    where = {} if launch.namespace is None else {"namespace": launch.namespace}
+    return {"generateName": f"{name}-", "labels": {"app.kubernetes.io/name": "factsweep"}, **where}
 
 
 def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
@@ -89,10 +89,11 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     replicas = run.model.replicas
     # Pods with GPUs start when the driver asks for them, and go when there is no work for them;
     # engines on CPUs would find room beside the driver, and ask for no pod.
-    pods = {"min": 0, "max": sets_of_gpus(run, replicas.max) * parts}
+    least, most = 0, sets_of_gpus(run, replicas.max) * parts
     if not gpus:
-        pods = {"min": replicas.min, "max": replicas.max}
+        least, most = replicas.min, replicas.max
     place = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
+    head = _merged(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
     worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
@@ -101,20 +102,18 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
         "autoscalerOptions": {
             "idleTimeoutSeconds": launch.idle_s,
             # Ray starts ten pods at a time, if nobody says otherwise.
-            "env": [{"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": str(pods["max"])}],
+            "env": [{"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": str(most)}],
         },
         "headGroupSpec": {
             "rayStartParams": {"num-gpus": "0"},
-            "template": {
-                "spec": _merged(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
-            },
+            "template": {"spec": head},
         },
         "workerGroupSpecs": [
             {
                 "groupName": "replicas",
-                "replicas": pods["min"],
-                "minReplicas": pods["min"],
-                "maxReplicas": pods["max"],
+                "replicas": least,
+                "minReplicas": least,
+                "maxReplicas": most,
                 "rayStartParams": {},
                 "template": {"spec": _merged(worker, launch.worker.pod or {})},
             }
@@ -180,10 +179,7 @@ def _merged(found: Any, more: Any) -> Any:
     {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
     """
     if isinstance(found, Mapping) and isinstance(more, Mapping):
-        return {
-            **found,
-            **{key: _merged(found.get(key), value) for key, value in more.items()},
-        }
+        return {**found, **{key: _merged(found.get(key), value) for key, value in more.items()}}
     if isinstance(found, list) and isinstance(more, list):
         return list(_merged(_by_name(found, "found"), _by_name(more, "more")).values())
     return more

@@ -132,14 +132,13 @@ def check_reachable(run: Run, *, shared_folders: bool) -> None:
     """Refuse artifacts or results that only this machine could see."""
     for name in ("artifacts", "results"):
         place = getattr(run, name)
-        if "://" in place and not place.startswith("file:"):
-            continue
-        if not shared_folders:
+        is_folder = "://" not in place or place.startswith("file:")
+        if is_folder and not shared_folders:
             raise InputError(
                 f"{name}={place} is a folder, which no pod can see; give an object store, such as "
                 f"{name}=s3://bucket/{name}."
             )
-        if not place.startswith("/"):
+        if is_folder and not place.startswith("/"):
             raise InputError(
                 f"{name}={place} is relative to a folder of this machine; give an object store, or "
                 "the absolute path of a folder that all nodes share."

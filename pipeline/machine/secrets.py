@@ -12,6 +12,9 @@ from pathlib import Path
 from factsweep.operators.errors import InputError
 from factsweep.operators.redact import is_secret, redactor
 
+# Further variables that are secrets: who knows a webhook's URL may post there.
+_OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")
+
 
 def known() -> frozenset[str]:
     """The values of all variables that are secrets by their names, and the tokens in files."""
@@ -19,7 +22,8 @@ def known() -> frozenset[str]:
 
 
 def _given() -> Iterator[str]:
-    yield from (value for name, value in os.environ.items() if _holds_secret(name))
+    of_variables = os.environ.items()
+    yield from (value for name, value in of_variables if is_secret(name) or name.endswith(_OTHERS))
     for name in os.environ:  # OPENAI_API_KEY_FILE names a file with what OPENAI_API_KEY would hold
         if name.endswith("_FILE") and is_secret(name.removesuffix("_FILE")):
             yield _text(name, "")
@@ -30,11 +34,6 @@ def _given() -> Iterator[str]:
         profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
     for profile in profiles.values():
         yield from (value for name, value in profile.items() if is_secret(name))
-
-
-def _holds_secret(variable: str) -> bool:
-    """Whether an environment variable is a secret: who knows a webhook's URL may post there."""
-    return is_secret(variable) or variable.endswith(("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL"))
 
 
 def _text(variable: str, usual: str) -> str:
