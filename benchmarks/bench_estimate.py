@@ -21,20 +21,8 @@ from typing import Protocol
 
 import polars as pl
 from _full_run import FullRun
-from _simulated_control import (
-    CONTROLLED,
-    gains,
-    later,
-    two_models,
-)
-from _simulation import (
-    LIKE,
-    Logits,
-    Made,
-    Sizes,
-    coverage,
-    made_up,
-)
+from _simulated_control import CONTROLLED, gains, later, two_models
+from _simulation import LIKE, Logits, Made, Sizes, coverage, made_up
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import SERIES, blank

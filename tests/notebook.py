@@ -59,10 +59,7 @@ def _shown(value: Any) -> dict[str, Any]:
         return {"text/plain": repr(value).splitlines(keepends=True)}
     sink = io.BytesIO()
     value.savefig(sink, format="png", dpi=80, metadata={"Software": None})
-    return {
-        "image/png": base64.b64encode(sink.getvalue()).decode(),
-        "text/plain": ["<Figure>"],
-    }
+    return {"image/png": base64.b64encode(sink.getvalue()).decode(), "text/plain": ["<Figure>"]}
 
 
 def main() -> None:

@@ -53,8 +53,7 @@ def test_every_benchmark_is_run_here_or_says_why_not() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "script",
-    [pytest.param(each, marks=[pytest.mark.chaos] * (each in SELDOM)) for each in SMALL],
+    "script", [pytest.param(each, marks=[pytest.mark.chaos] * (each in SELDOM)) for each in SMALL]
 )
 def test_benchmark_runs_to_its_end(script: str) -> None:
     command = [sys.executable, str(FOLDER / script), *SMALL[script]]

@@ -3,7 +3,6 @@
 import argparse
 import os
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
     for name, fill, make, of in (
         ("facts", _add_facts, _facts, "a table of your own"),
-        ("kamel", _add_kamel, _made, "triples, labels and questions"),
+        ("kamel", _add_kamel, _kamel, "triples, labels and questions"),
         ("myriadlama", _add_myriadlama, _myriadlama, "facts, names and templates"),
-        ("probelm", _add_probelm, _made, "two snapshots"),
+        ("probelm", _add_probelm, _probelm, "two snapshots"),
         ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
     ):
         command = sets.add_parser(name, help=f"from {of} (docs/data.md)")
@@ -147,10 +146,16 @@ def _called(build: Callable[..., Iterator[str]], asked: argparse.Namespace) -> I
     return build(**{name: getattr(asked, name) for name in signature(build).parameters})
 
 
-def _made(asked: argparse.Namespace) -> Iterator[str]:
-    """A set whose builder takes its options as they are."""
-    builder = import_module(f"factsweep.pipeline.inputs.builders.{asked.set}")
-    return _called(getattr(builder, f"build_{asked.set}"), asked)
+def _kamel(asked: argparse.Namespace) -> Iterator[str]:
+    from factsweep.pipeline.inputs.builders.kamel import build_kamel
+
+    return _called(build_kamel, asked)
+
+
+def _probelm(asked: argparse.Namespace) -> Iterator[str]:
+    from factsweep.pipeline.inputs.builders.probelm import build_probelm
+
+    return _called(build_probelm, asked)
 
 
 def _facts(asked: argparse.Namespace) -> Iterator[str]:

@@ -104,10 +104,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
             # Ray starts ten pods at a time, if nobody says otherwise.
             "env": [{"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": str(most)}],
         },
-        "headGroupSpec": {
-            "rayStartParams": {"num-gpus": "0"},
-            "template": {"spec": head},
-        },
+        "headGroupSpec": {"rayStartParams": {"num-gpus": "0"}, "template": {"spec": head}},
         "workerGroupSpecs": [
             {
                 "groupName": "replicas",

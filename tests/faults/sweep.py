@@ -65,11 +65,7 @@ class Sweep:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        overrides: Sequence[str] = (),
-        artifacts: str | None = None,
-        **wish: Any,
+        self, folder: Path, overrides: Sequence[str] = (), artifacts: str | None = None, **wish: Any
     ) -> None:
         self.folder = folder
         self.store = Store(artifacts or str(folder / "artifacts"))

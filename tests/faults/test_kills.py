@@ -164,10 +164,7 @@ def driver_while_reporting(run: Disturbed) -> bool:
     return begun and run.restart()
 
 
-LATER: tuple[Fault, ...] = (
-    driver_while_matching,
-    driver_while_reporting,
-)
+LATER: tuple[Fault, ...] = (driver_while_matching, driver_while_reporting)
 FAULTS: tuple[Fault, ...] = (
     driver_as_a_shard_is_published_and_cleared,
     engine_as_a_chunk_is_published,

@@ -269,10 +269,7 @@ def _table_files(found: Report) -> dict[str, bytes]:
 def two_runs(small: list[str], make_model: Callable[[str], Path]) -> dict[str, list[str]]:
     """Two runs, of two models."""
     twin = [f"model.id={make_model('twin')}", "model.name=twin"]
-    return {
-        "one": [*small, *_FEW, "run_name=one"],
-        "two": [*small, *_FEW, *twin, "run_name=two"],
-    }
+    return {"one": [*small, *_FEW, "run_name=one"], "two": [*small, *_FEW, *twin, "run_name=two"]}
 
 
 def _make_timed(plan: Plan) -> None:

@@ -80,10 +80,7 @@ def test_adapters_of_one_engine_answer_as_the_models_that_they_are_merged_into(
     given = ("prompt=zero-shot", "model.max_model_len=512", "model.dtype=float32")
     alone = [
         answered(folder, "generations", *given, *further).sort("prompt_id")["text"].to_list()
-        for folder, further in (
-            (merged.parent, ()),
-            (base.parent, (f"model.adapter={other}",)),
-        )
+        for folder, further in ((merged.parent, ()), (base.parent, (f"model.adapter={other}",)))
     ]
     together, results = tmp_path / "together", tmp_path / "results"
     places = (f"artifacts={together}", f"results={results}")

@@ -55,10 +55,7 @@ def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_s3")
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["status", "{small}", "artifacts=s3://sweeps/a"],
-        ["report", "results=s3://sweeps/r"],
-    ],
+    [["status", "{small}", "artifacts=s3://sweeps/a"], ["report", "results=s3://sweeps/r"]],
 )
 def test_store_that_does_not_answer_is_named(
     small: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]

@@ -43,10 +43,7 @@ VERBS = {
 
 @pytest.fixture
 def plan(
-    sound: Path,
-    two_runs: dict[str, list[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    sound: Path, two_runs: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Plan:
     """The first run in a copy of that folder, which may be harmed."""
     shutil.copytree(sound, tmp_path, dirs_exist_ok=True)

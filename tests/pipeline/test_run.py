@@ -82,9 +82,7 @@ def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) 
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_run_damaged_chunk_is_set_aside_and_decoded_again(
-    small_settings: Settings,
-) -> None:
+def test_run_damaged_chunk_is_set_aside_and_decoded_again(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
     (branch,) = planned(settings).branches
     chunk = f"{branch.answers.folder}/chunks/generations/P30.0000"

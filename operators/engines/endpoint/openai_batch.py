@@ -32,10 +32,7 @@ class Answers(NamedTuple):
 
 
 def request(
-    prompt_id: str,
-    asked: str,
-    prompt: str | Sequence[Mapping[str, str]],
-    body: Mapping[str, Any],
+    prompt_id: str, asked: str, prompt: str | Sequence[Mapping[str, str]], body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A line of a file of requests: a text to be continued, or the turns of a chat.
 

@@ -18,10 +18,7 @@ def joined(table: pl.DataFrame, further: pl.DataFrame, on: Sequence[str]) -> pl.
 
 
 def wide(
-    cells: pl.DataFrame,
-    keys: Sequence[str],
-    headings: Collection[str],
-    missing: str | None = DASH,
+    cells: pl.DataFrame, keys: Sequence[str], headings: Collection[str], missing: str | None = DASH
 ) -> pl.DataFrame:
     """The cells (keys, heading, text) as a table, columns in the order of `headings`.
 

@@ -52,10 +52,7 @@ EXIT_CODES: dict[Outcome, int] = {
     "regression": 3,
 }
 # What a nightly measures: software that may change answers, or how they are matched.
-_SOFTWARE = (
-    *(f"{ability.answers} software." for ability in ABILITIES),
-    "matched versions",
-)
+_SOFTWARE = (*(f"{ability.answers} software." for ability in ABILITIES), "matched versions")
 
 _NO_BASELINE = (
     "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "

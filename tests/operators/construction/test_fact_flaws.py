@@ -24,17 +24,9 @@ _CASES = (
     ),
     ("en", {"subject": "The Republic", "subject_id": "Q0", "object": "Cusco"}, _OTHER_ID),
     ("ja", {"subject": "東京都", "object": "東京"}, "the subject names the object"),
-    (
-        "ja",
-        {"subject": "France", "object": "パリ"},
-        "a name without a letter of the script of ja",
-    ),
+    ("ja", {"subject": "France", "object": "パリ"}, "a name without a letter of the script of ja"),
     ("ja", {"subject": "独逸", "object": "ﾍﾞﾙﾘﾝ"}, None),
-    (
-        "de",
-        {"subject": "Tokio", "object": "東京"},
-        "a name without a letter of the script of de",
-    ),
+    ("de", {"subject": "Tokio", "object": "東京"}, "a name without a letter of the script of de"),
     ("el", {"subject": "Αθήνα", "object": "Ελλάδα"}, None),
     ("en", {"subject": "1984", "object": "1949"}, None),
 )

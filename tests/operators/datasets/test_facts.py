@@ -80,9 +80,7 @@ def test_checked_unusable_relation_is_refused(
         checked(make_facts({**SOLID, "P2": relation}))
 
 
-def test_checked_template_of_unknown_relation_is_refused(
-    make_facts: Callable[..., Facts],
-) -> None:
+def test_checked_template_of_unknown_relation_is_refused(make_facts: Callable[..., Facts]) -> None:
     facts = make_facts(SOLID)
     stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
     with pytest.raises(InputError, match=naming("template P1.000", "relation P9", "add")):

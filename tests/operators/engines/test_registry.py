@@ -11,12 +11,7 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED, Start, installed
 from factsweep.operators.engines.vllm.start import NO_ANSWER
 
-METHODS = {
-    "generate": "answers",
-    "score": "scores",
-    "fill": "predictions",
-    "prefer": "preferences",
-}
+METHODS = {"generate": "answers", "score": "scores", "fill": "predictions", "prefer": "preferences"}
 FAKE = ENGINES["fake"]
 
 

@@ -67,9 +67,7 @@ def test_checked_no_entities_are_refused() -> None:
         checked(KnowledgeBase(ENTITIES.clear(), TRIPLES))
 
 
-def test_knowledge_base_of_facts_has_relations_as_types(
-    make_facts: Callable[..., Facts],
-) -> None:
+def test_knowledge_base_of_facts_has_relations_as_types(make_facts: Callable[..., Facts]) -> None:
     facts = make_facts(
         {
             "P36": (["[X]: [Y]."], {"Q1": (["France", "Gaul"], [["Paris"], ["Versailles"]])}),

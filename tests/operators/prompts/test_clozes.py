@@ -104,7 +104,7 @@ def test_clozes_of_a_relation_without_such_a_template_are_refused(
 def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
     found = sliced(capitals, ALL)
     assert found.pairs["pair_id"].to_list() == [
-        *("P36.Q1", "P36.Q2", "P36.Q3.Rome", "P36.Q3.Turin"),
+        *("P36.Q1", "P36.Q2", "P36.Q3.Rome", "P36.Q3.Turin")
     ]
     assert answers(found)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
     assert found.further["details"]["pair_id"].to_list() == found.pairs["pair_id"].to_list()

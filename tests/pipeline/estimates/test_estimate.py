@@ -190,10 +190,7 @@ OTHERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("benchmark", OTHERS)
 def test_estimate_of_queries_then_all_is_the_full_run(
-    benchmark: str,
-    make_model: Callable[[str], Path],
-    tmp_path: Path,
-    engine: Counting,
+    benchmark: str, make_model: Callable[[str], Path], tmp_path: Path, engine: Counting
 ) -> None:
     more, names = OTHERS[benchmark]
     common = [

@@ -49,9 +49,7 @@ def test_environment_hands_no_secret_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert "hf_notforanyone" not in cluster.environment(load([])).values()
 
 
-def test_environment_model_of_the_hub_may_use_the_network(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_environment_model_of_the_hub_may_use_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert "HF_HUB_OFFLINE" not in cluster.environment(load(["model=llama3-8b"]))
     assert cluster.environment(load([]))["HF_HUB_OFFLINE"] == "1"
@@ -121,9 +119,7 @@ def test_cpu_build_is_told_by_what_is_installed(
     assert cpu_build() == expected
 
 
-def test_started_ray_that_starts_too_slowly_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
     def init(**options: object) -> None:
@@ -187,10 +183,7 @@ def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Se
 
 def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
     run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
-    with (
-        pytest.raises(InputError, match=naming("NVIDIA", "GPU")),
-        cluster.started(run),
-    ):
+    with pytest.raises(InputError, match=naming("NVIDIA", "GPU")), cluster.started(run):
         pytest.fail("Ray was started")
 
 

@@ -107,9 +107,7 @@ def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
     assert sure == [False, False, False, True]
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 500)), min_size=1, max_size=40),
-)
+@given(st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 500)), min_size=1, max_size=40))
 def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[float, int]]) -> None:
     """Whatever the engines do, it is never negative, and fits what stands beside it."""
     pace, now, decoded = Pace(), 0.0, 0

@@ -77,8 +77,7 @@ def _no_night(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> NoReturn:
         raise DecodingError("nothing is decoded here.")
 
-    monkeypatch.setattr(night, "compute", stopped)
-    monkeypatch.setattr(night, "score", stopped)
+    monkeypatch.setattr(night, "ask", stopped)
 
 
 OPTIONS = st.builds("{}={}".format, st.sampled_from(["--unit", "--date"]), VALUES)
@@ -168,10 +167,7 @@ def sources() -> Mapping[str, Mapping[str, Any]]:
             "labels": LABELS,
             "relations": pl.DataFrame([relation]),
         },
-        "knowledge-base": {
-            "facts": pl.DataFrame([fact]),
-            "aliases": LABELS,
-        },
+        "knowledge-base": {"facts": pl.DataFrame([fact]), "aliases": LABELS},
         "dump": {"dump": DUMP.replace('"claims":', f'"claims": {CLAIMS}').encode()},
     }
 

@@ -54,8 +54,7 @@ def test_entry_myriadlama_expects_the_papers_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("probelm-2017-12", (46, 901, 9172)), ("probelm-2021-12", (45, 797, 8571))],
+    ("name", "sizes"), [("probelm-2017-12", (46, 901, 9172)), ("probelm-2021-12", (45, 797, 8571))]
 )
 def test_entry_probelm_is_compared_with_the_sizes_of_the_authors_files(
     name: str, sizes: tuple[int, ...], tmp_path: Path

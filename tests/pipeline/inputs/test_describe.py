@@ -16,10 +16,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
 
-PATTERNS = {
-    "P20": ["[X] died in [Y] .", "[X] passed away in [Y]"],
-    "P19": ["[X] is from [Y]."],
-}
+PATTERNS = {"P20": ["[X] died in [Y] .", "[X] passed away in [Y]"], "P19": ["[X] is from [Y]."]}
 FACTS = {"P20": [("Ann", "Rome"), ("Bob", "Bonn")], "P19": [("Ann", "Oslo")]}
 TABLES = {"counts", "diversity", "by-relation", "template-examples", "missing"}
 

@@ -84,9 +84,7 @@ def test_command_passes_one_shell_unchanged(shell: list[str], overrides: list[st
 
 def test_kuberay_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["cluster=kuberay", *STORES]
-    manifest = yaml.safe_load(
-        LAUNCHERS["kuberay"].rendered(load(given), [*given, *HOSTILE]),
-    )
+    manifest = yaml.safe_load(LAUNCHERS["kuberay"].rendered(load(given), [*given, *HOSTILE]))
     line = split_by_kuberay(manifest["spec"]["entrypoint"])
     seen = words(["bash", "-c"], line)
     seen = words(["sh", "-c"], "factsweep " + list2cmdline(seen))

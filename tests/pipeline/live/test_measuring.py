@@ -145,18 +145,10 @@ def test_settings_of_other_relations_are_not_compared(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "prompt"),
-    [
-        ("kamel-mini", "1-shot"),
-        ("probelm-mini", "plausibility"),
-        ("distractors-mini", "random"),
-    ],
+    [("kamel-mini", "1-shot"), ("probelm-mini", "plausibility"), ("distractors-mini", "random")],
 )
 def test_every_method_has_a_page_of_whole_relations(
-    benchmark: str,
-    prompt: str,
-    small: list[str],
-    make_model: Callable[[str], Path],
-    tmp_path: Path,
+    benchmark: str, prompt: str, small: list[str], make_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = make_model(benchmark)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(model)

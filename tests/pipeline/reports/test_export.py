@@ -153,11 +153,7 @@ def test_export_mlflow_out_is_a_local_folder(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_export_mlflow_its_client_reads_the_run_back(
-    results: Path,
-    name: str,
-    metrics: pl.DataFrame,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    results: Path, name: str, metrics: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)

@@ -104,10 +104,7 @@ def test_watch_shows_a_few_first_answers_with_their_prompts(
 
 @pytest.mark.parametrize(("error", "state"), [(DecodingError, "failed"), (StoppedError, "stopped")])
 def test_watch_ends_with_the_run_and_its_reason(
-    small_settings: Settings,
-    capsys: pytest.CaptureFixture[str],
-    error: type[Exception],
-    state: str,
+    small_settings: Settings, capsys: pytest.CaptureFixture[str], error: type[Exception], state: str
 ) -> None:
     settings = small_settings()
 

@@ -134,9 +134,7 @@ def test_answers_that_name_nothing_are_taken_with_a_warning(
     assert re.search(naming("does not say", "4-template"), caplog.text)
 
 
-def test_prompts_of_scored_texts_name_candidate_and_setting(
-    tmp_path: Path,
-) -> None:
+def test_prompts_of_scored_texts_name_candidate_and_setting(tmp_path: Path) -> None:
     places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
     found = factsweep.prompts(benchmark="probelm-mini", seed=3, **places)
     assert {"candidate_id", "setting", "prompt", "asked"} < {*found.columns}

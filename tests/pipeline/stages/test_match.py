@@ -99,10 +99,7 @@ class Noted(Alone):
 
 @pytest.mark.parametrize(
     ("stage", "table", "gone", "size"),
-    [
-        ("matched", "sampled", "P36", 36),
-        ("admitted", "errors", "P36.0001", 16),
-    ],
+    [("matched", "sampled", "P36", 36), ("admitted", "errors", "P36.0001", 16)],
 )
 def test_run_makes_only_the_parts_that_are_not_published(
     finished: Plan, stage: str, table: str, gone: str, size: int

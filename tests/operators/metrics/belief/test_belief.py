@@ -91,9 +91,7 @@ def test_belief_failed_relation_without_answers_keeps_its_row(no_answers: pl.Dat
     assert {name: row[name] for name in expected} == expected
 
 
-def test_belief_calibration_rows_count_the_sampled_prompts(
-    no_answers: pl.DataFrame,
-) -> None:
+def test_belief_calibration_rows_count_the_sampled_prompts(no_answers: pl.DataFrame) -> None:
     columns = {"relation_id": ["P1"], "pair_id": ["t"], "prompt_id": ["p"], "confidence": [0.5]}
     calibration = pl.DataFrame({**columns, "correct": [True]})
     failed = pl.DataFrame({"relation_id": ["P2"], "n_failed": [2]})

@@ -91,9 +91,5 @@ def test_manual_paraphrase_unknown_groups_are_null(no_answers: pl.DataFrame) -> 
         }
     )
     rows = found(answers, TEMPLATES.with_columns(group=pl.lit(None, pl.UInt16)))
-    assert rows == {
-        "manual_rank": 1.5,
-        "inner_group_consist": None,
-        "inter_group_consist": None,
-    }
+    assert rows == {"manual_rank": 1.5, "inner_group_consist": None, "inter_group_consist": None}
     assert set(found(no_answers).values()) == {None}

@@ -54,9 +54,7 @@ def test_terms_of_each_run_are_those_that_it_has_by_itself(
 
 
 @given(runs())
-def test_terms_of_a_run_and_itself_do_not_differ(
-    both: tuple[pl.DataFrame, pl.DataFrame],
-) -> None:
+def test_terms_of_a_run_and_itself_do_not_differ(both: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     found = paired_preferences(both[0], both[0].reverse())
     assert (found["first"] == found["second"]).all()
     assert (found["squares"] == 0).all()

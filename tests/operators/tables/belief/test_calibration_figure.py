@@ -48,9 +48,7 @@ def test_calibration_series_look_the_same_everywhere_and_unlike_each_other() -> 
 
 
 @pytest.mark.parametrize("n_panels", [1, 3, 4, 5, 8])
-def test_calibration_lowest_of_a_column_and_first_of_a_row_are_labelled(
-    n_panels: int,
-) -> None:
+def test_calibration_lowest_of_a_column_and_first_of_a_row_are_labelled(n_panels: int) -> None:
     axes = calibration_figure(bins({str(i): ["a"] for i in range(n_panels)}), "title").axes
     across = min(n_panels, 4)
     assert [i for i, each in enumerate(axes) if each.get_xlabel()] == [

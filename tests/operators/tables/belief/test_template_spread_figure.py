@@ -3,10 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.tables.belief.figures import (
-    spread_by_relation,
-    template_spread_figure,
-)
+from factsweep.operators.tables.belief.figures import spread_by_relation, template_spread_figure
 
 
 def rows(**relations: list[float | None]) -> pl.DataFrame:

@@ -47,10 +47,7 @@ def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
             ("optimal", "probability", "", 2, 0, True, 0.9),
         )
     )
-    assert points(found) == {
-        ("Dist. ApprOpt", 1): pytest.approx(0.6),
-        ("Dist. ApprOpt", 2): None,
-    }
+    assert points(found) == {("Dist. ApprOpt", 1): pytest.approx(0.6), ("Dist. ApprOpt", 2): None}
 
 
 def test_number_of_clozes_takes_the_choice_and_each_baseline_once() -> None:

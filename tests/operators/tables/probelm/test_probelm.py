@@ -133,8 +133,7 @@ def test_overview_counts_groups_and_scenarios() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "expected"),
-    [("2017-12", "Dec 2017 - Jan 2018"), ("2020-10", "Oct 2020 - Nov 2020")],
+    ("frame", "expected"), [("2017-12", "Dec 2017 - Jan 2018"), ("2020-10", "Oct 2020 - Nov 2020")]
 )
 def test_months_are_two(frame: str, expected: str) -> None:
     assert months(frame) == expected

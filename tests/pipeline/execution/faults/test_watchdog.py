@@ -58,9 +58,7 @@ def test_beat_sets_the_timer_anew_on_guard_alone(timers: list[float | None]) -> 
     assert timers[2:] == [None]
 
 
-def test_guard_within_a_guard_leaves_the_timer_of_the_outer_one(
-    timers: list[float | None],
-) -> None:
+def test_guard_within_a_guard_leaves_the_timer_of_the_outer_one(timers: list[float | None]) -> None:
     watchdog = Watchdog()
     with watchdog.on_guard(2):
         with watchdog.on_guard(5):

@@ -125,9 +125,7 @@ def test_a_refused_set_leaves_those_of_other_languages_unmade(
     assert not (mine.parent / folders.OWN / "data_catalog").exists()
 
 
-def test_what_was_found_of_a_language_without_a_set_is_listed_beside_the_first(
-    mine: Path,
-) -> None:
+def test_what_was_found_of_a_language_without_a_set_is_listed_beside_the_first(mine: Path) -> None:
     mine.write_text(_MORE.format("language", "de", "ja").replace("Santiago", ""))
     assert main(["build", "facts", str(mine)]) == 0
     found = mine.parent / folders.OWN / "data_catalog" / "mine" / "findings.csv"

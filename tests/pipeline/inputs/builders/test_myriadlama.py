@@ -424,10 +424,7 @@ def test_build_objects_of_several_or_unknown_tokens_are_left_out(
     assert build(files, out, "--one-token", str(tokenizer)) == 0
     assert pl.read_parquet(out / "rows.parquet")[
         "obj_ents"
-    ].explode().unique().sort().to_list() == [
-        "French",
-        "Paris",
-    ]
+    ].explode().unique().sort().to_list() == ["French", "Paris"]
     # Berlin is two tokens, Bonn is unknown: nothing of Germany is left.
     printed = capsys.readouterr().out.splitlines()
     assert "  P36: 2 triples left out, object does not fit" in printed

@@ -147,10 +147,7 @@ def test_build_without_a_relation_is_refused(
     ],
 )
 def test_build_bad_options_are_2(
-    sources: dict[str, Path],
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    sentence: str,
+    sources: dict[str, Path], capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
 ) -> None:
     assert build(sources, *more) == 2
     assert sentence in capsys.readouterr().err

@@ -200,9 +200,7 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     assert item.open_name not in [each.open_name for each in work(prepared)]
 
 
-def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(
-    prepared: Plan,
-) -> None:
+def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prepared: Plan) -> None:
     free, told = first(prepared), list[dict[str, float]]()
     one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
     one.beat()

@@ -21,15 +21,7 @@ from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
 from tests.pipeline.here import decode_here
-from tests.pipeline.storage.explorer import (
-    Choice,
-    Explorer,
-    Memory,
-    Thread,
-    Witness,
-    World,
-    named,
-)
+from tests.pipeline.storage.explorer import Choice, Explorer, Memory, Thread, Witness, World, named
 
 
 class Signing(FakeEngine):

@@ -78,8 +78,7 @@ def answers(slice_of: Callable[[int], list[str]], tmp_path: Path) -> Answers:
         branch.step(branch.facts).run()
         branch.step(branch.prompts).run()
         right = facts.load(branch.facts).pairs.select(
-            "pair_id",
-            text=pl.col("objects").list.first().struct.field("labels").list.first(),
+            "pair_id", text=pl.col("objects").list.first().struct.field("labels").list.first()
         )
         asked = branch.prompts.read_all("prompts").join(right, on="pair_id")
         template = pl.col("template_id").str.extract(r"(\d+)$").cast(pl.Int64)
@@ -116,11 +115,7 @@ Act = Callable[..., int]
 
 @pytest.mark.slow
 def test_nightly_accepted_night_that_was_run_again_otherwise_is_no_baseline(
-    written: Nightly,
-    answers: Answers,
-    night: Act,
-    accept: Act,
-    capsys: pytest.CaptureFixture[str],
+    written: Nightly, answers: Answers, night: Act, accept: Act, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, right, wrong = written(5), answers(5), answers(5, damaged=DAMAGED)
     assert night(given, right, 1) == 4
@@ -234,11 +229,7 @@ def test_nightly_other_relations_than_the_baseline_is_not_judged(
 
 @pytest.mark.slow
 def test_nightly_other_prompts_than_the_baseline_is_not_judged(
-    written: Nightly,
-    answers: Answers,
-    night: Act,
-    accept: Act,
-    capsys: pytest.CaptureFixture[str],
+    written: Nightly, answers: Answers, night: Act, accept: Act, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = written()
     night(given, answers(), 1)
@@ -275,10 +266,7 @@ def fingerprints(run: Run) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("fresh", "decoded"),
-    [
-        (True, {"generations", "samples", "canary", "metrics"}),
-        (False, {"canary", "metrics"}),
-    ],
+    [(True, {"generations", "samples", "canary", "metrics"}), (False, {"canary", "metrics"})],
 )
 def test_runs_another_night_decodes_again_what_the_nightly_says(
     written: Nightly, small: list[str], fresh: bool, decoded: set[str]
