@@ -31,6 +31,11 @@ class Facts:
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     knowledge_base: KnowledgeBase | None = None
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the relations, by id."""
+        return dict(self.relations.select("relation_id", "label").iter_rows())
+
     def of(self, relation_id: str) -> "Facts":
         """The facts of one relation."""
         mine = pl.col("relation_id") == relation_id

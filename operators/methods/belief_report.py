@@ -87,12 +87,11 @@ def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
 
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     """The spread of the templates' accuracy, one figure per run."""
-    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     drawn = {}
     for (run,), rows in metrics.group_by(
         called("model", "setting", "variant"), maintain_order=True
     ):
-        spread = figures.spread_by_relation(rows, labels)
+        spread = figures.spread_by_relation(rows, facts.labels)
         if not spread.is_empty():
             name = f"template-spread-{str(run).replace(' ', '-')}"
             drawn[name] = figures.template_spread_figure(spread, str(run))

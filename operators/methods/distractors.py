@@ -133,10 +133,9 @@ def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
 def _report(result: method.Result) -> method.Report:
     """The paper's tables and figures, as far as the runs have numbers for them."""
     metrics, published = result.tables["metrics"], result.published
-    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
     found = {
         "headline": tables.headline(metrics),
-        "relations": tables.by_relation(metrics, labels),
+        "relations": tables.by_relation(metrics, result.facts.labels),
         "popularity": tables.by_slice(metrics, "popularity", "decile"),
         "samples": tables.by_sample(metrics, published),
         "tokens": tables.by_slice(metrics, "tokens", "tokens"),

@@ -46,7 +46,7 @@ def _estimated(part: method.Part) -> method.Tables:
 
 def _report(result: method.Result) -> method.Report:
     metrics, published = result.tables["metrics"], result.published
-    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
+    labels = result.facts.labels
     by_cardinality, by_kind = (tables.by_slice(metrics, part) for part in ("cardinality", "kind"))
     found = {
         "overview": tables.overview(result.facts, n_tokens=result.n_tokens),

@@ -51,14 +51,13 @@ def _estimated(part: method.Part) -> method.Tables:
 
 def _report(result: method.Result) -> method.Report:
     metrics, published, cutoffs = result.tables["metrics"], result.published, result.cutoffs
-    labels = dict(result.facts.relations.select("relation_id", "label").iter_rows())
     by_frame = tables.by_frame(metrics, published, cutoffs)
     found = {
         "overview": tables.overview(metrics, candidates(result.facts), cutoffs),
         "headline": tables.headline(metrics, published, cutoffs),
         "frames": by_frame,
         "ranking": tables.ranking(by_frame),
-        "relations": tables.by_relation(metrics, labels),
+        "relations": tables.by_relation(metrics, result.facts.labels),
         "agreement": tables.agreement(metrics),
     }
     frames = tables.over_frames(metrics).filter(pl.col("variant").is_null())

@@ -119,7 +119,7 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     decides = (main,) if given.decides is None else given.decides
     deciding = corrected(comparison.filter(pl.col("metric").is_in(list(decides))))
     facts = pair.first.facts
-    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
+    labels = facts.labels
     one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
     sentence = found.sentence(unit)
     counts = {name.replace("_", " "): count for name, count in found._asdict().items()}

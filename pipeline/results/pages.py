@@ -52,7 +52,6 @@ def results_page(
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
     facts = branches[0].facts
-    labels = dict(facts.relations.select("relation_id", "label").iter_rows())
     overall = headline.headline(result.tables["metrics"], method.show.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
     figures, left_out = _drawings(report)
@@ -74,7 +73,7 @@ def results_page(
         terms=terms_of((row[0] for row in overall.rows), measure.metrics),
         figures=figures,
         comparisons=comparisons,
-        heat_map=heat_map(metrics, measure.main_metric, labels),
+        heat_map=heat_map(metrics, measure.main_metric, facts.labels),
         templates=templates,
         browser=browser,
         tables=list(grids.values()),

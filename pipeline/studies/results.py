@@ -192,7 +192,6 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
     labels, known_share = list(branches), study.plan.known_share
     found = lives(said.shares, labels, known_share=known_share)
     facts = next(iter(branches.values())).facts
-    relations = dict(facts.relations.select("relation_id", "label").iter_rows())
     subjects = facts.pairs.select(
         pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()
     )
@@ -202,8 +201,8 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
     known = f"known is right under {known_share:.0%} of the prompts or more"
     by_relation = Report(
         {
-            name: tables.lives_table(counted(found), "relation", relations),
-            facts_name: tables.facts_table(found, relations),
+            name: tables.lives_table(counted(found), "relation", facts.labels),
+            facts_name: tables.facts_table(found, facts.labels),
         },
         {name: tables.lives_figure(found, labels, known_share)},
         {

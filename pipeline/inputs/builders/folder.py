@@ -109,6 +109,6 @@ def entry_of_rows(
         reader="myriadlama",
         schema=rows.schema,
         counts=reader.figures(rows.lazy(), facts),
-        relations=dict(facts.relations.select("relation_id", "label").iter_rows()),
+        relations=facts.labels,
         **more,
     )
