@@ -145,23 +145,27 @@ def combined(overrides: Sequence[str]) -> list[Expanded]:
     return expanded(list({each.partition("=")[0]: each for each in overrides}.values()))
 
 
-def listed(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with those of conf/study/NAME.yaml where they say `study=NAME`.
+def with_studies(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with those of conf/study/NAME.yaml in place of `study=NAME`.
 
     Raises:
         InputError: there is no such study.
     """
-    known, found = folders.files("study"), list[str]()
+    found = list[str]()
     for each in overrides:
         key, _, name = each.partition("=")
-        if key == "study" and name not in known:
-            raise InputError(
-                f"there is no study {name!r} in conf/study/, which has {', '.join(known)}."
-                f"{suggestion(name, known)}"
-            )
-        is_study = key == "study"
-        found += build(Written, folders.content(known[name]), each).runs if is_study else [each]
+        found += _runs(name) if key == "study" else [each]
     return found
+
+
+def _runs(name: str) -> tuple[str, ...]:
+    known = folders.files("study")
+    if name not in known:
+        raise InputError(
+            f"there is no study {name!r} in conf/study/, which has {', '.join(known)}."
+            f"{suggestion(name, known)}"
+        )
+    return build(Written, folders.content(known[name]), f"study {name}").runs
 
 
 def _members(name: str, found: Sequence[Expanded], axis: str | None) -> list[Member]:

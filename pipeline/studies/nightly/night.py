@@ -156,7 +156,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     if not given.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
     found: dict[str, Run] = {}
-    lines = [[*study.listed(line), *overrides] for line in given.runs]
+    lines = [[*study.with_studies(line), *overrides] for line in given.runs]
     for each in (one for line in lines for one in study.combined(line)):
         run = load_run(each.overrides)
         measured = baseline.measured(run.model.name, run.benchmark.name)
