@@ -192,7 +192,8 @@ def _groups(
     """Each triple with its alternatives by slot, its `reason`, and how many paraphrases it lost."""
     rows: list[dict[str, Any]] = []
     for row in triples.iter_rows(named=True):
-        key, row["n_paraphrases"] = tuple(row[name] for name in _TRIPLE), 0
+        key = tuple(row[name] for name in _TRIPLE)
+        row["n_paraphrases"] = 0
         for slot in _SLOTS:
             others, n = _taken(row[slot], found[slot].get(key, []), max_similarity, n_alternatives)
             row[f"other_{slot}s"] = others

@@ -61,7 +61,6 @@ def estimated_tiles(estimates: pl.DataFrame, metrics: Container[str]) -> Iterato
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:
     """The measured numbers that a paper has too; null where there is none."""
-    rows = pl.DataFrame() if published is None else beside(metrics, published)
-    if rows.is_empty():
+    if published is None or (rows := beside(metrics, published)).is_empty():
         return None
     return grid(rows.select(_BESIDE), "published", "Beside the published numbers", most_rows=60)

@@ -74,6 +74,8 @@ def _study(asked: argparse.Namespace) -> int:
         raise InputError("--one-job and --dry-run say how a study is launched: study NAME launch.")
     if asked.one_job:
         return _one_job(found, asked)
+    if action == "launch" and found.is_estimated and (found.plan.until or found.plan.full):
+        raise InputError("until and full choose among all runs of a study; launch it as --one-job.")
     if action in _VERBS:
         return _each(found, action, ["--dry-run"] * asked.dry_run)
     return _measure(found, ask=action == "run")
@@ -84,9 +86,10 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
     from factsweep.pipeline.commands.launch import handed_over
     from factsweep.pipeline.execution.cluster import gpus_per_engine
     from factsweep.pipeline.launchers import order
+    from factsweep.pipeline.studies import ranking
 
-    runs = [each.run for each in found.members]
-    run = replace(max(runs, key=gpus_per_engine), name=found.name)
+    ranking.check(found)
+    run = replace(max((e.run for e in found.members), key=gpus_per_engine), name=found.name)
     launch = run.cluster.launch
     if launch is None or launch.kind == "kuberay":
         raise InputError("--one-job is for cluster=slurm and cluster=ray; leave it out.")
@@ -94,11 +97,15 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
         raise InputError(
             "--one-job needs the nodes that the job may have; give cluster.launch.nodes."
         )
-    for each in runs:
-        order.check_no_credentials(each)
-    options = [f"--{name}={value}" for name in _FIELDS if (value := getattr(asked, name))]
-    overrides = [*asked.overrides, *options]
-    print(handed_over(run, overrides, f"study {found.name}", dry_run=asked.dry_run))
+    for each in found.members:
+        order.check_no_credentials(each.run)
+        order.gpus(each.run, each.overrides)
+        if launch.kind == "slurm":
+            order.nodes(each.run, launch.gpus_per_node)
+    given = {name: getattr(asked, name) for name in _FIELDS}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    overrides = [found.name, *asked.overrides, *options]
+    print(handed_over(run, overrides, "study", dry_run=asked.dry_run))
     return 0
 
 

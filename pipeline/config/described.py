@@ -269,11 +269,15 @@ def _instruction_tuned(source: _Source, name: str) -> bool | None:
     A model without a chat template was not. One that has a template need not have been: base models
     ship one, too. Then only a name may tell.
     """
-    has_template = not _BASE.search(name) and (
-        _file(source, "chat_template.jinja") is not None
-        or "chat_template" in _json(source, "tokenizer_config.json")
-    )
-    return has_template and (True if _TUNED.search(name) else None)
+    if _BASE.search(name) or not _has_chat_template(source):
+        return False
+    return True if _TUNED.search(name) else None
+
+
+def _has_chat_template(source: _Source) -> bool:
+    if _file(source, "chat_template.jinja") is not None:
+        return True
+    return "chat_template" in _json(source, "tokenizer_config.json")
 
 
 def _json(source: _Source, name: str) -> dict[str, Any]:

@@ -72,9 +72,10 @@ def _name(said: Mapping[str, Any]) -> str:
 def scheme(model: Model) -> str | None:
     """How the weights are quantised, as `awq, 4 bits`; null: they are not, or nobody says."""
     said = _said(model)
+    if not said:
+        return None
     n = bits(said)
-    told = [said.get("quant_method"), *([count(n, "bit")] if n else [])]
-    return ", ".join(map(str, told)) if said else None
+    return f"{said['quant_method']}, {count(n, 'bit')}" if n else str(said["quant_method"])
 
 
 def weights_gb(model: Model) -> float:

@@ -41,7 +41,7 @@ _UNIT = {"facts": "pairs", "knowledge-base": "entities"}
 
 def known(plan: Plan) -> pl.DataFrame:
     """All that was measured, and what this run has measured so far; one row per artifact."""
-    shipped = pl.read_csv(folders.CATALOG / "rates.csv", schema_overrides=SPENT)
+    shipped = pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=SPENT)
     kept = [*_kept(Store(str(home()))), *_kept(plan.store)]
     rows = pl.concat([spent_so_far(plan), *kept, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)

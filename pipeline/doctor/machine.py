@@ -25,8 +25,9 @@ _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 
 def checks(run: Run) -> Iterator[Finding]:
     """What the operating system allows, and what there is room for."""
-    is_wide = not dtype.cpu_computes_in("bfloat16")
-    width = "without bfloat16: computes in float32" if is_wide else "computes in bfloat16"
+    width = "computes in bfloat16"
+    if not dtype.cpu_computes_in("bfloat16"):
+        width = "without bfloat16: computes in float32"
     yield Finding.of("CPU", f"{processor.cpu()}, {width}")
     yield _files()
     yield _processes()

@@ -120,7 +120,7 @@ def _created_once(store: Store, folder: str) -> Finding:
             contents = [str(i).encode() for i in range(_AT_ONCE)]
             won.append(sum(clients.map(lambda c, name=name: store.put_new(name, c), contents)))
     wrong = [each for each in won if each != 1]
-    told = f"{max(wrong, default='one')} of {_AT_ONCE} clients did"
+    told = f"{max(wrong) if wrong else 'one'} of {_AT_ONCE} clients did"
     fix = "two drivers could work on the same artifact there; use S3, or a folder with hard links"
     return Finding.of("a file is created once", told, fails=fix if wrong else "")
 

@@ -178,8 +178,8 @@ class Narrowing:
         self.shares.append(share)
         wanted = self.target.half_width
         if row["full_low"] is None:
-            asked = as_budget(next_share(share, None, wanted))
-            return Seen(estimates, self._sentence(row, None), asked)
+            more = as_budget(next_share(share, None, wanted))
+            return Seen(estimates, self._sentence(row, None), more)
         half = max(row["full_high"] - row["value"], row["value"] - row["full_low"])
         if half == 0 and share >= 1:
             return Seen(estimates, self._sentence(row, None), None)
@@ -191,8 +191,8 @@ class Narrowing:
             for name, end in (("full_low", low), ("full_high", high))
         )
         is_last = found.half_width <= wanted or share >= 1
-        more = None if is_last else as_budget(next_share(share, self.variances[-1], wanted))
-        return Seen(wider, self._sentence(row, found), more)
+        next_ = None if is_last else as_budget(next_share(share, self.variances[-1], wanted))
+        return Seen(wider, self._sentence(row, found), next_)
 
     def _share(self, row: dict[str, object], asked: str) -> float:
         """The share that was asked for; answers may be missing."""

@@ -99,7 +99,7 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
-    named = {path for each in entry.source.files.split("|") for path in folder.glob(each)}
+    named = {each for p in entry.source.files.split("|") for each in folder.glob(p)}
     found = {p for p in named if p.is_file() and not _is_record(p, folder)} - beside
     if not found and not reader.by_language and (path or reader.content == "rows"):
         tables = filter(has_rows, folder.rglob("*"))

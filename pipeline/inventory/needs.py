@@ -17,7 +17,6 @@ from factsweep.pipeline.storage.uses import Use
 from factsweep.pipeline.studies.nightly import baseline
 
 UNFINISHED = "a run that is not known and not done"
-_time = datetime.fromisoformat
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,15 @@ def _of_use(use: Use, listed: Collection[str] | None) -> Need | None:
     if listed is not None and set(use.artifacts) <= {*listed}:
         return None
     if use.done is None:
-        return Need(f"run {use.run}, begun {use.begun[:10]} and not done", _time(use.begun))
+        return Need(
+            f"run {use.run}, begun {use.begun[:10]} and not done", datetime.fromisoformat(use.begun)
+        )
     if is_seen(use):
         return None  # its results were removed
     where = f"{use.results} on {use.host}"
-    return Need(f"run {use.run}, whose results in {where} cannot be seen", _time(use.done))
+    return Need(
+        f"run {use.run}, whose results in {where} cannot be seen", datetime.fromisoformat(use.done)
+    )
 
 
 def is_seen(use: Use) -> bool:
@@ -99,7 +102,7 @@ def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _last(noted: Sequence[Use], root: str, name: str, content: Mapping[str, Any]) -> datetime:
     """When a run was last done, or, if that was not noted, when it began."""
     times = [use.done for use in noted if (use.results, use.run) == (root, name) and use.done]
-    return max(map(_time, [*times, content["started"]]))
+    return max(map(datetime.fromisoformat, [*times, content["started"]]))
 
 
 def _baselines(root: str) -> Iterator[tuple[Need, list[str]]]:
@@ -107,7 +110,7 @@ def _baselines(root: str) -> Iterator[tuple[Need, list[str]]]:
     for file in Store(root).names("baselines"):
         name = file.removesuffix(".json")
         for last in baseline.history(name, root)[-1:]:
-            need = Need(f"baseline of {name}", _time(last.accepted_at))
+            need = Need(f"baseline of {name}", datetime.fromisoformat(last.accepted_at))
             yield need, list(last.metrics.values())
 
 

@@ -27,16 +27,19 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
     """
     folder = folders.own()
     own = [] if folder is None else ["--config-dir", str(folder)]
-    return shlex.join(["factsweep", *verb.split(), *own, *overrides])
+    return shlex.join(["factsweep", verb, *own, *overrides])
 
 
 def status(overrides: Sequence[str], verb: str) -> str:
-    """The command line that says how far that is.
+    """The command line that says how far that is; of a study, whatever is wrong with some runs.
 
-    >>> status(["model=gpt2,gpt2-xl"], "study sizes")
-    'factsweep study sizes status model=gpt2,gpt2-xl'
+    >>> status(["sizes", "model=gpt2,gpt2-xl"], "study")
+    'factsweep study sizes status model=gpt2,gpt2-xl || true'
     """
-    return command(overrides, f"{verb} status" if verb.startswith("study ") else "status")
+    if verb != "study":
+        return command(overrides, "status")
+    name, *others = overrides
+    return f"{command([name, 'status', *others], verb)} || true"
 
 
 def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
@@ -69,11 +72,15 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
     Raises:
         InputError: the GPUs of a replica would depend on this machine's.
     """
-    return [*overrides, *_gpus(run, overrides), *_commit(run)]
+    return [*overrides, *gpus(run, overrides), *_commit(run)]
 
 
-def _gpus(run: Run, overrides: Sequence[str]) -> list[str]:
-    """The GPUs of a replica, where they follow from the hardware that is named."""
+def gpus(run: Run, overrides: Sequence[str]) -> list[str]:
+    """The GPUs of a replica, where they follow from the hardware that is named.
+
+    Raises:
+        InputError: they would depend on this machine's.
+    """
     given = composed(overrides)["model"]["tensor_parallel"]
     if given is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
         return []

@@ -56,7 +56,7 @@ def submitted(_launch: Slurm, text: str) -> str:
 
 def _name(run: Run) -> str:
     """Of the job, its log, and the folder of the logs of Ray and of the engines beside that."""
-    return f"factsweep-{run.name}"
+    return f"factsweep-{run.name.replace('/', '-')}"  # of a study: Slurm makes no folder
 
 
 def _whole(option: str) -> str:

@@ -216,7 +216,8 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
 
 def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Report:
     """How facts fare by how popular they are; nothing where the set does not say."""
-    tenths = deciles(facts.further.get("details", empty("details")))
+    details = facts.further.get("details", empty("details")).unique("pair_id", keep="first")
+    tenths = deciles(details.join(found, on="pair_id", how="semi"))
     if tenths.is_empty():
         return Report({})
     counts = counted(found.join(tenths, on="pair_id"), "decile")

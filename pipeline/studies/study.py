@@ -102,6 +102,11 @@ class Study:
         return self.plan.reference or self.labels[0]
 
     @property
+    def is_estimated(self) -> bool:
+        """Whether a part of the prompts is asked."""
+        return any(each.run.budget is not None for each in self.members)
+
+    @property
     def results(self) -> str:
         """Where the results of all runs lie."""
         return self.members[0].run.results
@@ -149,13 +154,13 @@ def with_studies(overrides: Sequence[str]) -> list[str]:
     """The overrides, with those of conf/study/NAME.yaml in place of `study=NAME`.
 
     Raises:
-        InputError: there is no such study.
+        InputError: there is no such study, or a second one.
     """
-    found = list[str]()
-    for each in overrides:
-        key, _, name = each.partition("=")
-        found += _runs(name) if key == "study" else [each]
-    return found
+    named = [each for each in overrides if each.startswith("study=")]
+    if len(named) > 1:
+        raise InputError(f"{' '.join(named)}: a line takes one study; write a line for each.")
+    rest = [each for each in overrides if each not in named]
+    return [*(run for each in named for run in _runs(each.partition("=")[2])), *rest]
 
 
 def _runs(name: str) -> tuple[str, ...]:

@@ -10,18 +10,29 @@ from factsweep.operators.engines.transformers.masked_lm import MaskedLM
 
 def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
     """The engine for what is asked, with the model loaded."""
-    import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-    of: dict[str, Any] = {"revision": start.revision, "trust_remote_code": start.trust_remote_code}
-    scores, prefers = start.ability == "score", start.ability == "prefer"
-    tokenizer = None if scores else AutoTokenizer.from_pretrained(start.model, **of)
-    kind: Any = AutoModelForCausalLM if scores or prefers else AutoModelForMaskedLM
-    model = kind.from_pretrained(start.model, dtype=getattr(torch, start.dtype), **of)
-    if scores:
-        return Likelihood(model, device=start.device)
-    engine = CandidatesLM if prefers else MaskedLM
-    return engine(model, tokenizer, device=start.device)
+    if start.ability == "score":
+        return Likelihood(_pretrained(AutoModelForCausalLM, start), device=start.device)
+    tokenizer = AutoTokenizer.from_pretrained(
+        start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
+    )
+    if start.ability == "prefer":
+        return CandidatesLM(
+            _pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device
+        )
+    return MaskedLM(_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
+
+
+def _pretrained(kind: Any, start: Start) -> Any:
+    import torch
+
+    return kind.from_pretrained(
+        start.model,
+        revision=start.revision,
+        dtype=getattr(torch, start.dtype),
+        trust_remote_code=start.trust_remote_code,
+    )
 
 
 KIND = EngineKind(

@@ -26,10 +26,7 @@ class _Behind:
     """Says what a model's logits mean for the nodes of a trie."""
 
     def __init__(self, model: Any, cloze: Sequence[int], trie: Trie, ending: Sequence[int]) -> None:
-        from transformers import DynamicCache
-
         self._model, self._cloze, self._trie, self._ending = model, list(cloze), trie, list(ending)
-        self._cache = DynamicCache(config=model.config)
         self.n_tokens = 0
 
     def _said(self, nodes: Sequence[int], logits: Any) -> Iterator[Read]:
@@ -129,6 +126,12 @@ class TreeReader(_Behind):
 
 class PathReader(_Behind):
     """Reads whole paths of a trie behind a cloze, several in a batch."""
+
+    def __init__(self, model: Any, cloze: Sequence[int], trie: Trie, ending: Sequence[int]) -> None:
+        from transformers import DynamicCache
+
+        super().__init__(model, cloze, trie, ending)
+        self._cache = DynamicCache(config=model.config)
 
     def read(self, nodes: Sequence[int]) -> list[Read]:
         """What the model says behind some nodes; those above them are read, or come before them."""

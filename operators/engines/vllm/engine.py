@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
 from factsweep.operators.engines.node_reader import Asked, in_parts, preferences
 from factsweep.operators.engines.preference import Beams, BeamsRequest, Preferred, PreferRequest
-from factsweep.operators.engines.protocol import Answer, Completion, Request, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Completion,
+    Request,
+    Scored,
+    ScoreRequest,
+    Thought,
+)
 from factsweep.operators.engines.thoughts import Marks, marks
 from factsweep.operators.engines.vllm.start import arguments, load, switches
 
@@ -20,8 +27,7 @@ if TYPE_CHECKING:
 class _Job(NamedTuple):
     """What vLLM is given, what for, and how much of the capacity it takes.
 
-    An answer behind a thought is asked for by request, number and thought. `then` makes of the
-    output what is asked next; null: it is what was asked for.
+    `then` makes of the output what is asked next; null: it is what was asked for.
     """
 
     asked: Any
@@ -29,6 +35,14 @@ class _Job(NamedTuple):
     parameters: "SamplingParams"
     load: int
     then: "Callable[[RequestOutput], list[_Job]] | None" = None
+
+
+class _Behind(NamedTuple):
+    """An answer behind a thought: the one of that number of a request."""
+
+    request: Request
+    number: int
+    thought: Thought
 
 
 class VllmEngine:
@@ -202,7 +216,7 @@ def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Jo
     # As vLLM seeds the samples of one request.
     seed = None if request.seed is None else request.seed + number
     one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
-    return _Job((request, number, thought), read, _of_request(one), 1)
+    return _Job(_Behind(request, number, thought), read, _of_request(one), 1)
 
 
 def _of_request(request: Request, **other: Any) -> "SamplingParams":

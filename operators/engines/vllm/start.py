@@ -82,25 +82,25 @@ def arguments() -> frozenset[str] | None:
 
 
 # Why some of vLLM's environment variables change no answer; any other may change one.
-_WHY = {
-    "decoding.determinism sets it": "VLLM_BATCH_INVARIANT",
-    "cluster.cpu_kvcache_gib sets it": "VLLM_CPU_KVCACHE_SPACE",
-    "which cores compute": "VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_NUM_OF_RESERVED_CPU",
-    "which processes there are": "VLLM_ENABLE_V1_MULTIPROCESSING VLLM_WORKER_MULTIPROC_METHOD",
-    "what they are called, by vLLM itself": "VLLM_DIST_IDENT VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME",
-    "what they run at once; vLLM sets it itself on a CPU": "VLLM_DISABLE_SHARED_EXPERTS_STREAM",
-    "how their memory is laid out; likewise": "VLLM_SSM_CONV_STATE_LAYOUT",
-    "how their kernels are started; likewise": "VLLM_USE_BREAKABLE_CUDAGRAPH",
-    "how they find each other": "VLLM_HOST_IP VLLM_LOOPBACK_IP VLLM_PORT VLLM_RPC_BASE_PATH",
-    "how long they wait": "VLLM_*_TIMEOUT*",
-    "what is printed": "VLLM_LOG* VLLM_DISABLE_LOG_LOGO",
-    "what its makers are told": "VLLM_*USAGE* VLLM_DO_NOT_TRACK",
-    "a secret of its server, which nobody asks here": "VLLM_API_KEY",
-    "where files lie": "VLLM_CACHE_ROOT VLLM_CONFIG_ROOT VLLM_ASSETS_CACHE",
-    "what an image is called": "VLLM_BUILD_* VLLM_IMAGE_TAG",
-    "which build is installed, which the engine's version names": "VLLM_TARGET_DEVICE",
-}
-NO_ANSWER = tuple(" ".join(_WHY.values()).split())
+_WHY = (
+    ("decoding.determinism sets it", "VLLM_BATCH_INVARIANT"),
+    ("cluster.cpu_kvcache_gib sets it", "VLLM_CPU_KVCACHE_SPACE"),
+    ("which cores compute", "VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_NUM_OF_RESERVED_CPU"),
+    ("which processes there are", "VLLM_ENABLE_V1_MULTIPROCESSING VLLM_WORKER_MULTIPROC_METHOD"),
+    ("what they are called, by vLLM itself", "VLLM_DIST_IDENT VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME"),
+    ("what they run at once; vLLM sets it itself on a CPU", "VLLM_DISABLE_SHARED_EXPERTS_STREAM"),
+    ("how their memory is laid out; likewise", "VLLM_SSM_CONV_STATE_LAYOUT"),
+    ("how their kernels are started; likewise", "VLLM_USE_BREAKABLE_CUDAGRAPH"),
+    ("how they find each other", "VLLM_HOST_IP VLLM_LOOPBACK_IP VLLM_PORT VLLM_RPC_BASE_PATH"),
+    ("how long they wait", "VLLM_*_TIMEOUT*"),
+    ("what is printed", "VLLM_LOG* VLLM_DISABLE_LOG_LOGO"),
+    ("what its makers are told", "VLLM_*USAGE* VLLM_DO_NOT_TRACK"),
+    ("a secret of its server, which nobody asks here", "VLLM_API_KEY"),
+    ("where files lie", "VLLM_CACHE_ROOT VLLM_CONFIG_ROOT VLLM_ASSETS_CACHE"),
+    ("what an image is called", "VLLM_BUILD_* VLLM_IMAGE_TAG"),
+    ("which build is installed, which the engine's version names", "VLLM_TARGET_DEVICE"),
+)
+NO_ANSWER = tuple(" ".join(names for _, names in _WHY).split())
 
 
 def switches(environment: Mapping[str, str]) -> dict[str, str]:

@@ -98,7 +98,7 @@ def controlled_consist(
     without = shares - slopes[:, 0] * more
     left = without - known
     here = sample.sampled_weights(weights)
-    within, degrees = _within(sample, matches, control, slopes[:, 0], left)
+    within, degrees = _within(sample, matches, control, slopes[:, 0], left, asked)
     total = float((here[asked] ** 2 * within).sum())
     variance, degrees = of_both_stages(sample, left, weights, total, degrees)
     assert variance is not None
@@ -109,10 +109,14 @@ def controlled_consist(
 
 
 def _within(
-    sample: Crossed, matches: FloatArray, control: Agreed, slopes: FloatArray, left: FloatArray
+    sample: Crossed,
+    matches: FloatArray,
+    control: Agreed,
+    slopes: FloatArray,
+    left: FloatArray,
+    asked: BoolArray,
 ) -> tuple[FloatArray, float]:
     """The variance of each asked fact's share, and its degrees of freedom."""
-    asked = sample.is_asked & (sample.n_prompts >= 2)
     n, enough = sample.n_asked.astype(np.float64), sample.n_asked >= 4
     if enough.sum() < asked.sum() / 2:  # the squared distance from the stratum's mean stands in
         stratum = sample.strata[asked]

@@ -46,9 +46,8 @@ def laws(terms: pl.DataFrame, at: dict[str, float]) -> pl.DataFrame:
     values, covariance = facts.mean(0), np.cov(facts, rowvar=False) / max(1, len(facts))
     if len(labels) < _FEWEST or not ((values > 0) & (values < 1)).all():
         return LAWS.to_frame()
-    bound, one = (
-        float(norm.isf((1 - level) / 2)) for level in (_LEVEL ** (1 / len(labels)), _LEVEL)
-    )
+    bound = float(norm.isf((1 - _LEVEL ** (1 / len(labels))) / 2))  # of all runs at once
+    one = float(norm.isf((1 - _LEVEL) / 2))
     lines = {HALF_LIFE: _line(x, np.log2(values), covariance, 1 / (values * np.log(2)))}
     if (x > 0).all():
         power = _line(np.log(x), np.log(1 - values), covariance, -1 / (1 - values))
@@ -56,7 +55,7 @@ def laws(terms: pl.DataFrame, at: dict[str, float]) -> pl.DataFrame:
     found = []
     for law, line in lines.items():
         slopes = [line.slope + end * line.error for end in (-one, 0, one)]
-        if line.furthest <= bound and slopes[-1] < 0:
+        if line.furthest <= bound and slopes[-1] < 0:  # it certainly falls
             low, value, high = sorted(-s if law == POWER else -1 / s for s in slopes)
             found.append((law, value, low, high, len(labels), line.furthest))
     return pl.DataFrame(found, LAWS, orient="row")

@@ -51,8 +51,12 @@ def _life(
     learned = next((labels[i] for i in turns if known[i]), None)
     forgotten = next((labels[i] for i in turns if not known[i]), None)
     first = next((label for label, is_known in zip(labels, known, strict=True) if is_known), None)
-    kinds = {0: ("never known", "always known"), 1: ("forgotten", "learned")}
-    kind = kinds.get(len(turns), ("known for a while", "learned anew"))[known[-1]]
+    if not turns:
+        kind = "always known" if known[-1] else "never known"
+    elif len(turns) == 1:
+        kind = "learned" if known[-1] else "forgotten"
+    else:
+        kind = "learned anew" if known[-1] else "known for a while"
     return kind, first, learned, forgotten, len(turns)
 
 

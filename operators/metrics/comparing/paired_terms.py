@@ -63,8 +63,8 @@ def paired_terms(
     consist = (consist_terms(each, by=by) for each in runs)
     best = (_best_hits(each) for each in runs)
     found = [
-        terms(facts, "acc_at_1", "share", squares=pl.col("right") / pl.col("n_prompts")),
-        terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("one_word")),
+        terms(facts, "acc_at_1", "share", squares=pl.col("right_changes") / pl.col("n_prompts")),
+        terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("one_word_changes")),
         terms(_side_by_side(facts, *consist), "consist", "numerator"),
         terms(facts, "coverage_oracle", "known"),
         terms(facts, "coverage_robust", "robust"),
@@ -90,8 +90,8 @@ def paired_calibration_terms(
     runs = _runs(first, second, unit, gap=gap, squared=gap**2)
     values = {"ovconf": _summed("gap", unit), "brier": _summed("squared", unit)}
     facts, n = _by_fact(runs, unit, values, ("gap", "squared")), _weight(unit)
-    ovconf = terms(facts, "ovconf", "ovconf", n, squares=pl.col("gap"))
-    return pl.concat([ovconf, terms(facts, "brier", "brier", n, squares=pl.col("squared"))])
+    ovconf = terms(facts, "ovconf", "ovconf", n, squares=pl.col("gap_changes"))
+    return pl.concat([ovconf, terms(facts, "brier", "brier", n, squares=pl.col("squared_changes"))])
 
 
 def _runs(
@@ -119,16 +119,19 @@ def _by_fact(
 ) -> pl.DataFrame:
     """What each fact's prompts say in each run, and how far they change between the two.
 
-    Each column `changing` becomes the sum of its squared changes; null where facts are paired.
+    `…_changes` has the sum of squared changes of each column `changing`; null if facts are paired.
     """
     one, other = (_grouped(side, values) for side in runs)
     facts = one.join(other, on=FACT, suffix=_SECOND, maintain_order="left")
+    changes = {
+        f"{name}_changes": ((pl.col(f"{name}{_SECOND}") - pl.col(name)) ** 2).sum()
+        for name in changing
+    }
     if unit == "fact":
-        return facts.with_columns(**dict.fromkeys(("n_prompts", *changing), _NONE))
-    squares = {name: ((pl.col(f"{name}{_SECOND}") - pl.col(name)) ** 2).sum() for name in changing}
+        return facts.with_columns(**dict.fromkeys(("n_prompts", *changes), _NONE))
     joined = runs[0].join(runs[1], on="prompt_id", suffix=_SECOND)
-    changes = _grouped(joined, {"n_prompts": pl.len(), **squares})
-    return facts.join(changes, on=FACT, maintain_order="left")
+    changed = _grouped(joined, {"n_prompts": pl.len(), **changes})
+    return facts.join(changed, on=FACT, maintain_order="left")
 
 
 def _grouped(rows: pl.DataFrame, values: Mapping[str, pl.Expr]) -> pl.DataFrame:

@@ -71,10 +71,7 @@ def harness_results(
             name: {metric: higher_is_better.get(metric) for metric in rows["metric"]}
             for name, rows in tasks.items()
         },
-        "n-samples": {
-            name: {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
-            for name, rows in tasks.items()
-        },
+        "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
         **_run(record, started),
     }
 
@@ -105,6 +102,10 @@ def _shots(rows: pl.DataFrame) -> int:
     """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
     shown = re.match(r"\d+(?=-)", rows["setting"][0])
     return int(shown[0]) if shown else 0
+
+
+def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:
+    return {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
 
 
 def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
     n_prompts / design effect.
     """
     overall = comparison.filter(pl.col("relation_id").is_null())
-    return overall.select(pl.col("metric").replace(_HEADINGS), **_columns(names))
+    return overall.select(pl.col("metric").replace(_HEADINGS), *_columns(names))
 
 
 def by_relation(
@@ -37,7 +37,7 @@ def by_relation(
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> pl.DataFrame:
     """The differences of one metric, one row per relation, the largest loss first, as texts."""
-    return _relations(comparison, metric).select(_labelled(relation_labels), **_columns(names))
+    return _relations(comparison, metric).select(_labelled(relation_labels), *_columns(names))
 
 
 def gained_and_lost(
@@ -147,12 +147,12 @@ def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
     return named(relation, label_of(relation, relation_labels)).alias("relation")
 
 
-def _columns(names: tuple[str, str]) -> dict[str, pl.Expr]:
+def _columns(names: tuple[str, str]) -> list[pl.Expr]:
+    """The two runs under their own names, which may be those of other columns: these refuse it."""
     # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
     effect = pl.col("design_effect")
     worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
-    return {
-        **dict(zip(names, (number("first"), number("second")), strict=True)),
+    further = {
         **difference(),
         "Cohen's h": number("effect_size", signed=True),
         "design effect": decimal(1).column(effect),
@@ -160,3 +160,5 @@ def _columns(names: tuple[str, str]) -> dict[str, pl.Expr]:
         "facts": pl.col("n_pairs"),
         "prompts": pl.col("n_prompts"),
     }
+    runs = [number(at).alias(name) for at, name in zip(("first", "second"), names, strict=True)]
+    return [*runs, *(column.alias(heading) for heading, column in further.items())]

@@ -44,17 +44,17 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     rank = pl.when(low == high).then(low.cast(pl.String)).otherwise(pl.format("{}–{}", low, high))
     asked = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
     at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
-    several = points["setting"].n_unique() > 1
+    several, ranked = points["setting"].n_unique() > 1, points["rank_low"].count() > 0
     return points.select(
-        *["setting"] * several,
+        *(["setting"] if several else []),
         pl.col("label").alias("run"),
-        *[at.alias(axis)] * (axis != PLACE),
+        *([] if axis == PLACE else [at.alias(axis)]),
         SHARE.dashed(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
-        *[rank.alias("rank")] * (points["rank_low"].count() > 0),
-        *[asked.alias("prompts asked")] * (points["estimated"].count() > 0),
+        *([rank.alias("rank")] if ranked else []),
+        *([asked.alias("prompts asked")] if points["estimated"].count() else []),
     )
 
 

@@ -77,12 +77,7 @@ def build_myriadlama(
     kept, sheet, sentence = _paraphrases(tables.manual, bare, out, model, paraphrases)
     built = bare if kept is None else make(paraphrases=kept)
     publish(out, _files(out, built, sheet))
-    facts = built.facts
-    yield (
-        f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
-        f"{facts.pairs.height:,} pairs"
-    )
-    yield from left_out(built.dropped)
+    yield from _summary(out, built)
     yield sentence
     yield from _missing(built, n)
 
@@ -124,7 +119,9 @@ def _relation_labels(tables: _Tables) -> Mapping[str, str]:
     """The names of the relations, where the labels have them."""
     is_relation = pl.col("entity_id").is_in(tables.facts["relation_id"].implode())
     named = tables.labels.filter(is_relation).select("entity_id", pl.col("labels").list.first())
-    return dict(named.drop_nulls().unique("entity_id", keep="first").iter_rows())
+    return dict(
+        named.drop_nulls().unique("entity_id", keep="first", maintain_order=True).iter_rows()
+    )
 
 
 def _paraphrases(
@@ -158,6 +155,15 @@ def _files(out: Path, built: Built, sheet: pl.DataFrame | None) -> dict[str, str
     data = {"rows.parquet": parquet(made)}
     told = {} if sheet is None else {_SHEET: sheet.write_csv()}
     return {**data, f"{out.name}.yaml": entry_of_rows(out, data, made, built.facts), **told}
+
+
+def _summary(out: Path, built: Built) -> Iterator[str]:
+    facts = built.facts
+    yield (
+        f"{out}: {facts.relations.height} relations, {facts.templates.height:,} templates, "
+        f"{facts.pairs.height:,} pairs"
+    )
+    yield from left_out(built.dropped)
 
 
 def _missing(built: Built, n: int) -> Iterator[str]:

@@ -54,10 +54,7 @@ def build_probelm(
         InputError: a file or value is missing or unfit, no group is left, or `out` exists.
     """
     check_new(out)
-    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
-        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
-    if not 0 <= max_similarity <= 1:
-        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
+    _check(frame, max_similarity)
     whitelist = _relations(relations)
     built = probelm.build(
         table(before, TRIPLES),
@@ -91,6 +88,13 @@ def build_probelm(
         f"{figures['candidates']:,} candidates"
     )
     yield from left_out(built.dropped)
+
+
+def _check(frame: str, max_similarity: float) -> None:
+    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
+        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
+    if not 0 <= max_similarity <= 1:
+        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
 
 
 def _relations(path: Path) -> Mapping[str, Relation]:

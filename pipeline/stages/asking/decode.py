@@ -24,7 +24,12 @@ from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.question import Answered
-from factsweep.pipeline.stages.asking.remaining import is_published, of_budget, once, refused
+from factsweep.pipeline.stages.asking.remaining import (
+    is_published,
+    of_budget,
+    one_per_prompt,
+    refused,
+)
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.shard import Counts, numbers
 
@@ -173,7 +178,7 @@ class _OpenShard:
         read = partial(work.artifact.read_chunk, work.table, work.chunks)
         published = store.each(read, chunks)
         self._spent = [counts for _, counts in published]
-        self._kept = once(work.table, published)
+        self._kept = one_per_prompt(work.table, published)
         self._buffer: list[dict[str, Any]] = []
         self._refusals: list[dict[str, Any]] = []
         self._thoughts: list[Mapping[str, Any]] = []
@@ -282,7 +287,7 @@ class _OpenShard:
             if not is_published(self._work):
                 raise
             found = []  # another engine has published them, and cleared them away
-        return once("thoughts", found)
+        return one_per_prompt("thoughts", found)
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self._work.hardware.name}

@@ -41,7 +41,8 @@ class Fill(Whole):
         lengths: dict[str, int] = {}
         for found in engine.predictions(self._requests(rows, tokenizer, lengths)):
             said = {name: getattr(found, name) for name in _SAID}
-            yield Answered.once(found.request_id, said, lengths.pop(found.request_id), 0, 1)
+            read = lengths.pop(found.request_id)
+            yield Answered.single(found.request_id, said, read=read, written=1)
 
     def _requests(
         self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -56,9 +55,25 @@ class Clocked:
         ask = getattr(self._engine, "faults", None)
         return {} if ask is None else dict(ask())
 
-    def __getattr__(self, ask: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """What the engine can be asked: answers, scores, predictions, preferences or beams."""
-        return partial(self._clocked, getattr(self._engine, ask))
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's answers."""
+        return self._clocked(self._engine.answers, requests)
+
+    def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's scores."""
+        return self._clocked(self._engine.scores, requests)
+
+    def predictions(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's predictions."""
+        return self._clocked(self._engine.predictions, requests)
+
+    def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's preferences."""
+        return self._clocked(self._engine.preferences, requests)
+
+    def beams(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The engine's beams."""
+        return self._clocked(self._engine.beams, requests)
 
     def _clocked(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
         self._check_thread()

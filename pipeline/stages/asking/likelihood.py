@@ -42,8 +42,14 @@ class Score(Whole):
                 yield refused(scored)
             else:
                 said = {name: getattr(scored, name) for name in _SAID}
-                tokens = (scored.n_prompt_tokens, scored.n_cached_tokens, scored.n_output_tokens)
-                yield Answered.once(scored.request_id, said, *tokens, **served(scored))
+                answer = Answered.single(
+                    scored.request_id,
+                    said,
+                    read=scored.n_prompt_tokens,
+                    cached=scored.n_cached_tokens,
+                    written=scored.n_output_tokens,
+                )
+                yield answer._replace(counts={**answer.counts, **served(scored)})
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
         items = rows.with_columns(

@@ -99,7 +99,7 @@ def _answered(prompt_id: str, found: Mapping[str, Preferred]) -> Answered:
     for name in sorted(found):
         values[name.rsplit("/", 2)[1]].append(found[name].answer.open_logprob)
     read = sum(each.n_prompt_tokens for each in found.values())
-    return Answered.once(prompt_id, values, read)
+    return Answered.single(prompt_id, values, read=read)
 
 
 def questions(run: Run, setting: Any, sources: Sequence[Artifact], prompts: Artifact) -> Questions:
@@ -150,7 +150,7 @@ class Prefer(Whole):
             names = ("entity_id", *_SAID)
             wrong = [{name: getattr(each, name) for name in names} for each in found.distractors]
             said = {**right, "distractors": wrong}
-            yield Answered.once(found.request_id, said, found.n_prompt_tokens)
+            yield Answered.single(found.request_id, said, read=found.n_prompt_tokens)
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
@@ -197,7 +197,8 @@ class Continue(Whole):
         for found in engine.beams(BeamsRequest(name, each, *size) for name, each in requests):
             names = ("texts", "logprobs", "top_tokens")
             said = {name: list(getattr(found, name)) for name in names}
-            yield Answered.once(found.request_id, said, found.n_prompt_tokens, 0, found.n_tokens)
+            read, written = found.n_prompt_tokens, found.n_tokens
+            yield Answered.single(found.request_id, said, read=read, written=written)
 
 
 def _check_answer(row: Mapping[str, Any], trie: Trie) -> None:

@@ -26,12 +26,12 @@ class Answered(NamedTuple):
     thought: Row | None = None  # a row of the table `thoughts`
 
     @classmethod
-    def once(
-        cls, name: str, said: Row, read: int, cached: int = 0, written: int = 0, /, **more: float
+    def single(
+        cls, prompt_id: str, said: Row, *, read: int, cached: int = 0, written: int = 0
     ) -> "Answered":
-        """One answer to a prompt: what is said to it, its tokens, and what else it counts for."""
+        """One answer to a prompt: what is said to it, and its tokens."""
         tokens = {"prompt_tokens": read, "cached_tokens": cached, "output_tokens": written}
-        return cls({"prompt_id": name, **said}, {"prompts": 1, "answers": 1, **tokens, **more})
+        return cls({"prompt_id": prompt_id, **said}, {"prompts": 1, "answers": 1, **tokens})
 
 
 class Task(Protocol):

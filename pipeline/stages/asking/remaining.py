@@ -141,10 +141,11 @@ def _rows_of_chunk(work: Work, name: str) -> int:
 def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     """The error rows of the prompts that were refused an answer, while the shard is open."""
     names = work.artifact.published(work.refusals) if names is None else names
-    return once("errors", (work.artifact.read_chunk("errors", work.refusals, n) for n in names))
+    read = partial(work.artifact.read_chunk, "errors", work.refusals)
+    return one_per_prompt("errors", map(read, names))
 
 
-def once(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
+def one_per_prompt(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
     """The rows of chunks, one per prompt: engines that were cut off may have answered the same."""
     rows = [empty(table), *(frame for frame, _ in chunks)]
     return pl.concat(rows).unique("prompt_id", keep="first")

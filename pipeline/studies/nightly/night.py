@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
@@ -204,9 +205,10 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     tonight = runs(name, overrides, day)
     results = tonight[0].results
     accepted = baseline.history(label(name), results)[-1:]
-    asked_of = Study(name, Written(()), tuple(_members(tonight, accepted)))
-    if failed := ask(asked_of):
-        raise failed[0].error
+    members = tuple(_members(tonight, accepted))
+    if failed := ask(Study(name, Written(()), members)):
+        worst = max((each.error for each in failed), key=lambda error: error.exit_code)
+        raise type(worst)(" ".join(f"{each.label}: {each.error}" for each in failed)) from worst
     pairs = [_paired(run, accepted) for run in tonight]
     judged = [each for pair in pairs for each in _judged(pair, given, comparison)]
     outcomes = {each.outcome for each in judged}
@@ -228,7 +230,13 @@ def _members(tonight: Sequence[Run], accepted: Sequence[Baseline]) -> Iterator[M
     """The runs of a night as those of a study, in the order given."""
     for at, run in enumerate(tonight):
         label = baseline.measured(run.model.name, run.benchmark.name)
-        yield Member(label, float(at), run.seed, _controlled(run, accepted), overrides=())
+        member = Member(label, float(at), run.seed, _controlled(run, accepted), overrides=())
+        if run.budget is not None and member.is_complete:
+            raise InputError(
+                f"{run.name} has answers to all prompts, and an estimate is not put in their "
+                "place; give another --date."
+            )
+        yield member
 
 
 def _controlled(run: Run, accepted: Sequence[Baseline]) -> Run:
@@ -238,8 +246,10 @@ def _controlled(run: Run, accepted: Sequence[Baseline]) -> Run:
         return run
     before = baseline.settings(accepted[0], against, run.results)
     known = {each.artifacts["prompts"].folder for each in before.values()}
-    same = all(branch.prompts.folder in known for branch in planned(run).branches)
-    return replace(run, control=against) if same else run
+    with suppress(FactsweepError):  # what is wrong with a run is said when it is asked
+        if all(branch.prompts.folder in known for branch in planned(run).branches):
+            return replace(run, control=against)
+    return run
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,9 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
     raw = found.report.raw["comparison"]
     assert raw.schema["p"] == raw.schema["difference"] == pl.Float64
     # By whatever prompt a fact was sampled, it is not lost.
-    first, second = (set(each.read_all("calibration")["pair_id"]) for each in found.pair.matched)
+    runs = (found.pair.first, found.pair.second)
+    matched = (each.artifacts["matched"].read_all("calibration") for each in runs)
+    first, second = (set(each["pair_id"]) for each in matched)
     assert raw.filter(metric="ovconf")["n_pairs"].max() == len(first & second) > 0
 
 

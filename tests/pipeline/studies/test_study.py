@@ -167,25 +167,32 @@ def test_launch_of_all_runs_is_one_job_that_runs_the_study(
         out, err = capsys.readouterr()
         return code, out + err
 
-    alike = " ".join([*runs, "cluster=slurm", "cluster.launch.nodes=2", *stores, "--axis=size"])
-    code, said = launched("--one-job", "--dry-run", "cluster=slurm", "cluster.launch.nodes=2")
+    slurm = ["cluster=slurm", "cluster.launch.nodes=2"]
+    unknown = ["cluster.hardware=null", "model.tensor_parallel=null"]
+    alike = " ".join([*runs, *slurm, *stores, "--axis=size"])
+    code, said = launched("--one-job", "--dry-run", *slurm)
     assert code == 0
     assert said.count("#SBATCH --nodes=2") == said.count("--job-name=factsweep-sizes\n") == 1
     assert f"exec factsweep study sizes {alike};" in said
-    assert f"status='factsweep study sizes status {alike}'" in said
-    assert (
-        '"entrypoint": "factsweep study sizes '
-        in launched("--one-job", "--dry-run", "cluster=ray")[1]
-    )
+    assert f"status='factsweep study sizes status {alike} || true'" in said
+    in_ray = launched("--one-job", "--dry-run", "--full", "0", "cluster=ray")[1]
+    assert '"entrypoint": "factsweep study sizes ' in in_ray
+    assert in_ray.count(" --full=0") == 1  # it may take the place of what a file says
     each = launched("--dry-run", "cluster=slurm")[1]
-    assert each.count("#SBATCH --job-name=factsweep-sizes/") == 2
+    assert each.count("#SBATCH --job-name=factsweep-sizes-") == 2
     refused = {
         ("--one-job", "cluster=slurm"): naming("--one-job", "cluster.launch.nodes"),
         ("--one-job", "cluster=kuberay"): naming("--one-job", "cluster=slurm", "cluster=ray"),
+        ("--one-job", "cluster=ray", "--until", "top-1"): naming("until=top-1", "budget=1%"),
+        ("--one-job", *slurm, *unknown): naming("model.tensor_parallel"),
+        ("--full", "1", "cluster=ray", "budget=1%"): naming("--one-job"),
     }
     for words, problem in refused.items():
-        code, said = launched(*words)
+        code, said = launched(*words, "--dry-run")
         assert (code, bool(re.search(problem, said))) == (2, True), said
+    blank = ["study", "my sizes", "launch", "--one-job", "--dry-run", "cluster=ray", *runs, *stores]
+    assert main(blank) == 0
+    assert "factsweep study 'my sizes' cluster=ray" in capsys.readouterr().out
     assert main([*given, "plan", "--dry-run"]) == 2
 
 
@@ -311,6 +318,9 @@ def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> Non
     rows = [("P1", f"{i:02}", way, "a", "b", None, 1, [0.0, 1.0]) for i, way in enumerate(ways)]
     found = pl.DataFrame(rows, life.LIVES, orient="row")
     details = pl.DataFrame({"pair_id": found["pair_id"], "popularity": range(20)})
+    # A row for each object of a fact, and facts that not all runs have answers to.
+    more = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})
+    details = pl.concat([details, more])
     none = Facts(*(pl.DataFrame() for _ in range(3)), {})
     said = _lives_by_popularity("zero-shot", found, replace(none, further={"details": details}))
     (table,) = said.tables.values()

@@ -311,19 +311,26 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
 
 
 def test_nightly_run_that_fails_ends_the_night_when_the_others_are_measured(
-    written: Nightly, small: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    written: Nightly,
+    small: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured = []
 
     def compute(run: Run, _others: object) -> None:
         measured.append(run.model.name)
-        if run.model.name == "second":  # a study begins with the last
-            raise DecodingError("second: no engine was ready.")
+        if run.model.name != "third":  # a study begins with the last, and then goes to the first
+            kind = {"first": DecodingError, "second": InputError}[run.model.name]
+            raise kind(f"no engine of {run.model.name} was ready.")
 
     monkeypatch.setattr(asking, "compute", compute)
-    given = written(runs=[[*small, f"model.name={name}"] for name in ("first", "second")])
-    assert main(["nightly", given, f"results={tmp_path}/results"]) == DecodingError.exit_code
-    assert measured == ["second", "first"]
+    given = written(runs=[[*small, f"model.name={name}"] for name in ("first", "second", "third")])
+    assert main(["nightly", given, f"results={tmp_path}/results"]) == InputError.exit_code
+    assert measured == ["third", "first", "second"]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(naming("first on", "engine of first", "second on", "engine of second"), said)
     assert not list(tmp_path.glob("results/*/verdict.json"))
 
 
@@ -336,8 +343,16 @@ def test_runs_those_of_a_study_are_runs_of_a_night(written: Nightly) -> None:
     assert {each.model.name for each in found[:-1]} == {each.run.model.name for each in members}
     assert {each.seed for each in found} == {3}
     assert {each.benchmark.pairs_per_relation for each in found[:-1]} == {6}
-    with pytest.raises(InputError, match=naming("'belief'", "conf/study/", "belief-2024")):
-        nightly.runs(written(runs=[["study=belief"]]), [], date(2026, 11, 1))
+    for line, problem in (
+        (
+            ["study=kamel", "study=probelm"],
+            naming("study=kamel", "study=probelm", "a line for each"),
+        ),
+        (["study=belief"], naming("'belief'", "conf/study/", "belief-2024")),
+    ):
+        given = written(runs=[line])
+        with pytest.raises(InputError, match=problem):
+            nightly.runs(given, [], date(2026, 11, 1))
 
 
 @pytest.mark.parametrize("name", choices("nightly"))

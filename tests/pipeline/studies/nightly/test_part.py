@@ -97,6 +97,9 @@ def test_nightly_of_a_part_is_judged_with_the_baseline_as_its_control(
     assert said("nightly", "budget=null", "--date", "2026-11-02")[0] == 4
     n_full, engine.n_asked = engine.n_asked, 0
     assert said("baseline accept", "half-2026-11-02")[0] == 0
+    code, text = said("nightly", "--date", "2026-11-02")
+    assert code == 2
+    assert re.search(naming("half-2026-11-02/", "answers to all prompts", "--date"), text)
     code, text = said("nightly", "--date", "2026-11-03")
     assert code == 0
     assert engine.n_asked <= n_full / 2
