@@ -9,5 +9,11 @@ from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.engines.vllm import engine as vllm
 
 ENGINES: Mapping[str, EngineKind] = {
-    kind.name: kind for kind in (vllm.KIND, transformers_lm.KIND, endpoint.KIND, fake.KIND)
+    kind.name: kind
+    for kind in (
+        vllm.KIND,
+        transformers_lm.KIND,
+        endpoint.KIND,
+        fake.KIND,
+    )
 }
