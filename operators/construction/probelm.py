@@ -190,17 +190,15 @@ def _groups(
     n_alternatives: int,
 ) -> pl.DataFrame:
     """Each triple with its alternatives by slot, its `reason`, and how many paraphrases it lost."""
-    rows: list[dict[str, Any]] = []
-    for row in triples.iter_rows(named=True):
+    rows: list[dict[str, Any]] = triples.with_columns(n_paraphrases=0).to_dicts()
+    for row in rows:
         key = tuple(row[name] for name in _TRIPLE)
-        row["n_paraphrases"] = 0
         for slot in _SLOTS:
             others, n = _taken(row[slot], found[slot].get(key, []), max_similarity, n_alternatives)
             row[f"other_{slot}s"] = others
             row["n_paraphrases"] += n
         asked = row[f"other_{relations[row['relation_id']].prompt.asked}s"]
         row["reason"] = "too_few_alternatives" if len(asked) < n_alternatives else None
-        rows.append(row)
     return pl.DataFrame(rows, schema=_GROUPS)
 
 

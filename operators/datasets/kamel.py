@@ -154,13 +154,12 @@ def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[st
             )
         subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
         numbers[row.relation_id, row.split] += 1
-        subject = row.fields["sub_label"]
-        row.check(_is_text(subject), "sub_label is empty")
+        row.check(_is_text(row.fields["sub_label"]), "sub_label is empty")
         yield {
             "pair_id": f"{row.relation_id}.{subject_id}",
             "relation_id": row.relation_id,
             "subject_id": subject_id,
-            "subjects": [subject],
+            "subjects": [row.fields["sub_label"]],
             "objects": _objects(row),
             "split": row.split,
         }

@@ -142,17 +142,22 @@ def file_of_prompts(prompts: Iterable[Prompt]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _told(where: str, line: str) -> list[str]:
+    """The fields of a prompt's line, in their order."""
+    fields = [field.strip() for field in line.split(", ")]
+    if len(fields) != len(Prompt._fields):
+        raise InputError(
+            f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
+            "write them with a comma and a blank between."
+        )
+    return fields
+
+
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
     """The prompt of each relation; there is no header, and no field holds a comma and a blank."""
     prompts: dict[str, Prompt] = {}
     for where, line in lines(path, content):
-        fields = [field.strip() for field in line.split(", ")]
-        if len(fields) != len(Prompt._fields):
-            raise InputError(
-                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
-                "write them with a comma and a blank between."
-            )
-        relation, statement, question, asked = fields
+        relation, statement, question, asked = _told(where, line)
         if relation in prompts:
             raise InputError(f"{where}: {relation} has a line already; leave one out.")
         if asked not in _SLOTS:

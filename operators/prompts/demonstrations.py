@@ -144,8 +144,7 @@ def contexts(
 ) -> pl.DataFrame:
     """The table `contexts` of a draw: the instruction, then the demonstrations."""
     texts, shown = [setting.opening], []
-    shots = pl.DataFrame({"context_id": ids})
-    known = pool.pairs.drop("relation_id")
+    shots, known = pl.DataFrame({"context_id": ids}), pool.pairs.drop("relation_id")
     for place, (pairs, templates) in enumerate(zip(draw.pairs.T, draw.templates.T, strict=True)):
         columns = known[pairs].with_columns(asked=pool.templates["asked"].gather(templates))
         shots = shots.hstack(columns.select(pl.all().name.suffix(str(place))))

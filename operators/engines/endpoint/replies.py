@@ -131,10 +131,14 @@ def read(choice: Any, stops: Sequence[str], usage: Usage, *, chat: bool, thinks:
         thought, text = _parted(text or "", usage)
     if text is None or ((chat or thought) and not text.strip()):
         raise NoAnswerError("no_text", _why_no_text(thought, finish, usage), usage)
-    text = text.lstrip() if thought else text
+    return Read(_stopped(text.lstrip() if thought else text, stops), thought)
+
+
+def _stopped(text: str, stops: Sequence[str]) -> str:
+    """The text up to where it should have stopped: not all servers see to it."""
     for stop in stops:
-        text = text.partition(stop)[0]  # not all servers see to it
-    return Read(text, thought)
+        text = text.partition(stop)[0]
+    return text
 
 
 def counted(said: Any) -> Usage | None:

@@ -150,10 +150,8 @@ def controlled_mean(
         return Controlled(exactly(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     easier = _within(sample, values, control, fold)
-    by_fact, of_facts = sample.mean_by_fact(values - easier), np.zeros(sample.n_facts)
-    if not sample.is_asked.all():  # else what is said of facts cancels
-        asked = np.flatnonzero(sample.is_asked)
-        of_facts, _ = foreseen(by_fact[asked], control.means, asked, sample.strata, fold)
+    by_fact = sample.mean_by_fact(values - easier)
+    of_facts = _of_facts(sample, by_fact, control, fold)
     left = measured(sample, values - easier - of_facts[sample.fact], weights)
     left = left._replace(value=left.value + float(of_facts @ weights / weights.sum()))
     if without.variance is None or left.variance is None:
@@ -167,6 +165,14 @@ def of_unseen(sample: Crossed) -> float:
     """What two further changed answers add to the variance of a mean over the sample."""
     n = len(sample.fact)
     return _UNSEEN * (1 - n / int(sample.n_prompts.sum())) / n**2
+
+
+def _of_facts(sample: Crossed, by_fact: FloatArray, control: Control, fold: IntArray) -> FloatArray:
+    """How much more each fact is expected to score; where all are asked, that would cancel."""
+    if sample.is_asked.all():
+        return np.zeros(sample.n_facts)
+    asked = np.flatnonzero(sample.is_asked)
+    return foreseen(by_fact[asked], control.means, asked, sample.strata, fold)[0]
 
 
 def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:

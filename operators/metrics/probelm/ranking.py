@@ -115,8 +115,7 @@ def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
     (0.5, 0.75)
     """
     size = pl.len().over("pair_id").cast(pl.Int64)
-    places = pl.int_range(1, pl.len() + 1).over("pair_id")
-    reciprocal = (1 / places).mean().over("pair_id")
+    reciprocal = (1 / pl.int_range(1, pl.len() + 1)).mean().over("pair_id")
     rows = candidates.with_columns(first=pl.lit(1, pl.Int64), last=size, reciprocal=reciprocal)
     return _aggregated(rows, accuracy=1 / pl.col("last"), mrr=pl.col("reciprocal"))
 

@@ -128,6 +128,5 @@ def _effect(
     mine = pl.concat(terms).filter(pl.col("metric").is_in(_SHOWN))
     rows = compare(mine, seed=seed, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
     named = {"effect": pair.effect, "from": str(pair.first), "to": str(pair.second)}
-    how = {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
-    columns = {name: pl.lit(value) for name, value in {**named, **how}.items()}
-    return rows.with_columns(**columns).select(EFFECTS.names())
+    named |= {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
+    return rows.with_columns(pl.lit(v).alias(n) for n, v in named.items()).select(EFFECTS.names())

@@ -87,9 +87,8 @@ def changed_facts(
     order = [pl.col("change").cast(pl.Enum(_CHANGES)), size, pl.col("pair_id")]
     ordered = rows.sort(order, descending=[False, True, False])
     fact = "change", _labelled(relation_labels), "pair_id", "subject", "objects"
-    states = pl.col("before", "after").cast(pl.String)
     right = {f"right {when}": pl.col(f"share_{when}").round(4) for when in ("before", "after")}
-    return ordered.select(*fact, states, **right)
+    return ordered.select(*fact, pl.col("before", "after").cast(pl.String), **right)
 
 
 def differences_figure(

@@ -103,8 +103,7 @@ def _beside(
     of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
     own = pl.DataFrame(of, schema=PUBLISHED, orient="row")
     filled = fill(table, own, mine, benchmark=name, names=NAMES).table
-    is_own = pl.col("set") == NAMES.get(name, name)
-    return filled.filter(is_own | (pl.col("source") == "published"))
+    return filled.filter(pl.col("set").eq(NAMES.get(name, name)) | pl.col("source").eq("published"))
 
 
 def _heading(metric: str) -> str:
