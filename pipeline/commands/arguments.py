@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         self.option(name, text, action="store_true")
 
     def option(self, name: str, text: str, **more: Any) -> None:
-        """Take an option with a value; `more` is argparse's."""
+        """Take an option; `more` is argparse's."""
         self.add_argument(name, help=text, **more)
 
     def _completed(self, prefix: str, **_: object) -> list[str]:

@@ -28,11 +28,11 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         "runs. Exit codes: 0 no change or better, 3 regression, 4 not enough evidence.",
         run=_nightly,
     )
-    command.add_argument("--date", type=date.fromisoformat, help="the night; default today")
+    command.option("--date", "the night; default today", type=date.fromisoformat)
     unit = "print a scheduler's unit for it, and run nothing"
-    command.add_argument("--unit", choices=("cron", "systemd", "kubernetes"), help=unit)
+    command.option("--unit", unit, choices=("cron", "systemd", "kubernetes"))
     text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
-    command.add_argument("--notify", metavar="URL", help=text)
+    command.option("--notify", text, metavar="URL")
     _add_baseline(verbs)
 
 

@@ -48,14 +48,14 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     axis = (
         "what runs stand along: size, date, step, language or a field of a run; default: as given"
     )
-    study.add_argument("--axis", help=axis)
-    study.add_argument("--reference", help="the run that others are compared with; default: first")
+    study.option("--axis", axis)
+    study.option("--reference", "the run that others are compared with; default: first")
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
-    study.add_argument("--full", type=int, metavar="N", help=full)
+    study.option("--full", full, type=int, metavar="N")
     until = "with a budget: ranked, or top-N as in top-3; runs are asked more until that is decided"
-    study.add_argument("--until", help=until)
+    study.option("--until", until)
     error = "with --until: the chance that any place is wrong; default: 0.05"
-    study.add_argument("--error", type=float, help=error)
+    study.option("--error", error, type=float)
     one = "with launch: all runs in one job, side by side on its GPUs, in place of one job for each"
     study.flag("--one-job", one)
     study.flag("--dry-run", "with launch: print the jobs, and submit nothing")

@@ -228,8 +228,20 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
     asked = (sources[0].artifact, prompts.artifact, said.answers.artifact)
     match = Match(method, *asked, further, run.matching, weights, n_sampled)
     matched = _step(run, match, prompts, said.answers, *said.further)
-    how = (method, run.model.name, run.benchmark.name, setting, run.metrics, run.seed, n_sampled)
-    aggregate = Aggregate(*how, *asked, again, matched.artifact)
+    aggregate = Aggregate(
+        method=method,
+        model=run.model.name,
+        benchmark=run.benchmark.name,
+        setting=setting,
+        options=run.metrics,
+        seed=run.seed,
+        n_sampled=n_sampled,
+        facts=sources[0].artifact,
+        prompts=prompts.artifact,
+        answers=said.answers.artifact,
+        again=again,
+        matched=matched.artifact,
+    )
     metrics = _step(run, aggregate, matched, *filter(None, [said.again]))
     return Branch(
         weights=weights,

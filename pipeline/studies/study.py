@@ -129,8 +129,8 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     if name not in known and len(found) == 1:
         load(found[0].overrides)  # says which of them it cannot read
         raise InputError(
-            f"there is no study {name!r} in conf/study/, which has {', '.join(known)}, and one run "
-            f"is no study; give several values, as in model=gpt2,gpt2-xl.{suggestion(name, known)}"
+            f"{_absent(name)}, and one run is no study; give several values, as in "
+            f"model=gpt2,gpt2-xl.{suggestion(name, known)}"
         )
     members = sorted(_members(name, found, plan.axis), key=lambda each: each.at)
     made = Study(name, plan, tuple(members))
@@ -166,11 +166,14 @@ def with_studies(overrides: Sequence[str]) -> list[str]:
 def _runs(name: str) -> tuple[str, ...]:
     known = folders.files("study")
     if name not in known:
-        raise InputError(
-            f"there is no study {name!r} in conf/study/, which has {', '.join(known)}."
-            f"{suggestion(name, known)}"
-        )
+        raise InputError(f"{_absent(name)}.{suggestion(name, known)}")
     return build(Written, folders.content(known[name]), f"study {name}").runs
+
+
+def _absent(name: str) -> str:
+    return (
+        f"there is no study {name!r} in conf/study/, which has {', '.join(folders.files('study'))}"
+    )
 
 
 def _members(name: str, found: Sequence[Expanded], axis: str | None) -> list[Member]:

@@ -176,13 +176,7 @@ def test_doctor_looks_at_the_nodes_of_a_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
-    wait = ["cluster.launch.cpus_per_node=1", "run_name=looked"]
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    assert main(["launch", "--doctor", *small, "cluster=slurm", *sizes, *wait, *folders]) == 0
-    job = capsys.readouterr().out.split()[-1]
-    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
-    said = (tmp_path / f"factsweep-looked-{job}.log").read_text()
+    _, said = ended(capsys, "launch", "--doctor", *small, "run_name=looked")
     assert said.count(" open files: ") == 1 + 2, said  # the driver's, and each node's
     assert said.count("holds  shared with the driver") == 2, said
     assert "holds  time limit: 24:00:00" in said
@@ -201,20 +195,26 @@ def test_study_of_two_models_is_one_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
-    wait = ["cluster.launch.cpus_per_node=1", "cluster.launch.nodes=2"]
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    given = [*small, "model.name=one,two", "cluster=slurm", *sizes, *wait, *folders]
-    assert main(["study", "sizes", "launch", "--one-job", *given]) == 0
-    job = capsys.readouterr().out.split()[-1]
-    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
-    said = (tmp_path / f"factsweep-sizes-{job}.log").read_text()
-    assert state(job) == "COMPLETED", said
+    given = [*small, "model.name=one,two", "cluster.launch.nodes=2"]
+    how, said = ended(capsys, "study", "sizes", "launch", "--one-job", *given)
+    assert how == "COMPLETED", said
     assert {each.parent.name for each in tmp_path.glob("results/sizes/*/run.json")} == {
         "one",
         "two",
     }
     assert (tmp_path / "results/sizes/report/index.html").exists()
+
+
+def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    """Hand a verb to Slurm, in the folder one is in: the state and the log of its job's end."""
+    folders = [f"artifacts={Path.cwd()}/artifacts", f"results={Path.cwd()}/results"]
+    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
+    slurm = ["cluster=slurm", "cluster.launch.cpus_per_node=1"]
+    assert main([*words, *slurm, *sizes, *folders]) == 0
+    job = capsys.readouterr().out.split()[-1]
+    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
+    (log,) = Path().glob(f"factsweep-*-{job}.log")
+    return state(job), log.read_text()
 
 
 def queued(folder: Path, command: str, *options: str, user: int | None = None) -> str:
