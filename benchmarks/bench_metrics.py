@@ -36,8 +36,8 @@ from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.dag import Tasks
 from factsweep.pipeline.execution.plan import Branch, planned
+from factsweep.pipeline.execution.tasks import Tasks
 from factsweep.pipeline.execution.work import finish
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of

@@ -1,40 +1,34 @@
 """The Ray tasks that make the artifacts of a plan that are not there yet.
 
 Ray's own task graph is the DAG: a step is a task that waits for the futures of its inputs. One
-pool of engines answers for all steps that have a question, so that a model is loaded once. A large
-step hands its parts out to tasks of one core each.
+pool of engines answers for all steps that have a question, so that a model is loaded once. One
+process measures what is being answered. A large step hands its parts out (`tasks.py`).
 """
 
-import heapq
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from factsweep.pipeline.execution.cluster import beside_driver
-from factsweep.pipeline.execution.faults import cause
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution import ahead
+from factsweep.pipeline.execution.cluster import beside_driver, computes_on_cores
+from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.pool import decode_all
 from factsweep.pipeline.execution.step import Step
-from factsweep.pipeline.stages.stage import Alone
+from factsweep.pipeline.execution.tasks import Tasks
 from factsweep.pipeline.storage.lease import Lease
-
-FEWEST = 200_000  # prompts: starting the tasks takes some seconds
-# A task has one core, and libraries would start a thread for each core of its machine.
-_ONE_THREAD = {"POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
-    """Start all that is missing, under its leases; returns the futures of the last steps."""
+    """Start all that is missing, under its leases; returns the futures of what ends last."""
     import ray
 
     steps, futures = plan.steps, dict[str, Any]()
     asked = [step for step in steps if step.question is not None]
+    # All questions are one task: it waits for what any of them waits for.
+    inputs = {each.artifact.folder: each for one in asked for each in one.after}
 
     def future(step: Step) -> Any:
         folder = step.artifact.folder
         if folder not in futures and step.stage is None:
-            # All questions are one task: it waits for what any of them waits for.
-            inputs = {each.artifact.folder: each for one in asked for each in one.after}
             beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
             done = beside(decode_all).remote(plan, tally, leases, *map(future, inputs.values()))
             futures.update(dict.fromkeys((one.artifact.folder for one in asked), done))
@@ -43,75 +37,23 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
             futures[folder] = ray.remote(_run).remote(step, lease, *map(future, step.after))
         return futures[folder]
 
-    for step in steps:
-        future(step)
-    return [futures[branch.steps[-1].artifact.folder] for branch in plan.branches]
+    if measured := [branch for branch in plan.branches if _is_measured_ahead(plan, branch)]:
+        answered = future(asked[0])
+        done = ray.remote(num_cpus=0)(ahead.measure).remote(
+            measured, leases, [answered], *map(future, inputs.values())
+        )
+        of = (each for branch in measured for each in (branch.matched, branch.metrics))
+        futures.update(dict.fromkeys((each.folder for each in of), done))
+    last = [future(branch.steps[-1]) for branch in plan.branches]
+    return list(dict.fromkeys([*last, *(future(step) for step in asked[:1])]))
+
+
+def _is_measured_ahead(plan: Plan, branch: Branch) -> bool:
+    """Whether a setting is measured while it is answered: not on cores that the engine wants."""
+    if branch.chosen is not None or computes_on_cores(plan.run):
+        return False
+    return any(not artifact.is_complete() for artifact, _ in branch.asked())
 
 
 def _run(step: Step, lease: Lease | None, *_after: None) -> None:
     step.run(lease, Tasks(step.check))
-
-
-class Tasks:
-    """Shares parts out to Ray tasks, one per core; where there is little to do, to none.
-
-    `check` is called on the machine of each task before it makes anything. A task whose machine is
-    lost is started again by Ray; `work` finds what the first one published.
-    """
-
-    def __init__(self, check: Callable[[], None], fewest: int = FEWEST) -> None:
-        self.core_seconds = 0.0
-        self._check = check
-        self._fewest = fewest
-
-    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
-        """Have `work` make and publish all parts, and wait for it."""
-        import ray
-
-        few = sum(parts.values()) < self._fewest
-        n_cores = 1 if few else int(ray.cluster_resources().get("CPU", 1))
-        found = shares(parts, n_cores)
-        if len(found) < 2:
-            Alone()(work, parts)
-            return
-        task = ray.remote(num_cpus=1, runtime_env={"env_vars": _ONE_THREAD})(_work)
-        pending: list[Any] = [task.remote(self._check, work, each) for each in found]
-        try:
-            while pending:
-                done, pending = ray.wait(pending)
-                self.core_seconds += sum(ray.get(done))
-        except ray.exceptions.RayTaskError as error:
-            raise cause.of_task(error) from None
-        except ray.exceptions.RayError as error:
-            raise cause.of_ray(error) from error
-        finally:
-            for each in pending:
-                ray.cancel(each)
-
-
-def _work(
-    check: Callable[[], None], work: Callable[[Sequence[str]], None], parts: Sequence[str]
-) -> float:
-    """Make some parts; returns the seconds of CPU that it took."""
-    began = time.process_time()
-    check()
-    work(parts)
-    return time.process_time() - began
-
-
-def shares(parts: Mapping[str, int], n: int) -> list[list[str]]:
-    """The parts in at most `n` shares of about the same size, the largest first in each.
-
-    Source: Graham 1969, "Bounds on multiprocessing timing anomalies": longest processing time
-    first.
-
-    >>> shares({"a": 1, "b": 4, "c": 3, "d": 2}, 2)
-    [['b', 'a'], ['c', 'd']]
-    """
-    found: list[list[str]] = [[] for _ in range(min(n, len(parts)))]
-    sizes = [(0, share) for share in range(len(found))]
-    for part in sorted(parts, key=lambda each: -parts[each]):
-        size, share = sizes[0]
-        heapq.heapreplace(sizes, (size + parts[part], share))
-        found[share].append(part)
-    return found

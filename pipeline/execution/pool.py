@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,10 +28,10 @@ from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines, placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.step import check_planned
 from factsweep.pipeline.execution.tally import Begun, TallyPurse
-from factsweep.pipeline.execution.work import begin, finish, leased, paid, work
+from factsweep.pipeline.execution.work import begin, branch_work, finish_all, leased, paid
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs
@@ -48,26 +49,36 @@ _GOING_S = 600.0  # that a node may be there after its engines were asked to lea
 
 
 def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: None) -> None:
-    """Decode every shard that is missing, then publish the manifests; a Ray task."""
+    """Decode every shard that is missing, and publish each manifest when its last one is there.
+
+    A Ray task.
+    """
     for branch in plan.branches:
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, leases))
-    found = work(plan, leases)
-    both = zip(found, remaining.left(found), strict=True)
-    lacking = [(item, n) for item, n in both if item.chosen is None or n]
+    lacking = [each for branch in plan.branches for each in _lacking(plan, branch, leases)]
     if lacking:
-        items, left = [item for item, _ in lacking], [_answers(*each) for each in lacking]
-        tally.announce.remote(dict(zip(map(_shard, items), left, strict=True)))
+        left = {_shard(item): _answers(item, n) for item, n in lacking}
+        tally.announce.remote(left)
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
-        _decode(plan, block_by_block(largest_first(items, left)), tally)
+        for answered in _decode(plan, block_by_block([item for item, _ in lacking]), tally):
+            finish_all(plan, leases, answered)
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
-    for branch in plan.branches:
-        for artifact, question in branch.asked():
-            if not artifact.is_complete():
-                finish(branch, leased(artifact, leases), question)
+    finish_all(plan, leases)
+
+
+def _lacking(plan: Plan, branch: Branch, leases: Mapping[str, Lease]) -> list[tuple[Work, int]]:
+    """The shards of a setting that lack answers, and of how many prompts, the largest first."""
+    found = [
+        replace(each, artifact=leased(each.artifact, leases))
+        for each in branch_work(plan.run, branch)
+    ]
+    left = remaining.left(found)
+    both = zip(largest_first(found, left), sorted(left, reverse=True), strict=True)
+    return [(item, n) for item, n in both if item.chosen is None or n]
 
 
 def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
@@ -92,7 +103,8 @@ def _answers(item: Work, n_prompts: int) -> int:
     return n_prompts * item.question.task.answers_per_prompt
 
 
-def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
+def _decode(plan: Plan, items: list[Work], tally: Any) -> Iterator[str]:
+    """Decode all; the folder of each artifact when the last of its shards is done."""
     for artifact in {item.artifact.folder: item.artifact for item in items}.values():
         trial.forget(artifact)
     context = ray.data.DataContext.get_current()
@@ -114,12 +126,15 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
         compute=engines(run, len(items)),
         **placement(run),
     )
-    broke = False
+    broke, left = False, Counter(item.artifact.folder for item in items)
     for row in done.iter_rows():
         if isinstance(row["error"], StoppedError):
             broke = True  # the others are to end what is under way
         elif row["error"] is not None:
             raise row["error"]
+        left[row["artifact"]] -= 1
+        if not left[row["artifact"]]:
+            yield row["artifact"]
     if broke:
         raise _broke(run, ray.get(tally.spent.remote()))
 
@@ -205,7 +220,10 @@ class Decoder:
 
         An error of ours goes back as a row: Ray would make it a text in an error of its own.
         """
-        return {"error": [self._decode(item) for item in batch["work"]]}
+        return {
+            "error": [self._decode(item) for item in batch["work"]],
+            "artifact": [item.artifact.folder for item in batch["work"]],
+        }
 
     def _decode(self, item: Work) -> FactsweepError | None:
         """Answer a shard when the engine is free, and wait until it is published."""

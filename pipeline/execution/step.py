@@ -83,7 +83,7 @@ def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
     yield
     content = {
         "hardware": processor.cpu(),
-        "seconds": time.monotonic() - began,
+        "seconds": time.monotonic() - began + sharing.seconds,
         "core_seconds": time.process_time() - busy + sharing.core_seconds,
     }
     artifact.put_note(_COST, content)

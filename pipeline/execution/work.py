@@ -92,6 +92,21 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
     artifact.drop(ANEW)
 
 
+def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = None) -> None:
+    """Complete what engines have answered; of a `folder`, where no stop has left a shard of it.
+
+    Raises:
+        DamagedFileError: a shard is damaged, missing, or one too many.
+    """
+    for branch in plan.branches:
+        for artifact, question in branch.asked():
+            asked = folder is None or folder == artifact.folder
+            if not asked or artifact.is_complete():
+                continue
+            if folder is None or not _missing(artifact, branch.prompts, question):
+                finish(branch, leased(artifact, leases), question)
+
+
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []

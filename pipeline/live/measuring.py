@@ -7,8 +7,7 @@ run. It is matched once; everything is kept in memory, and nothing of it is publ
 import json
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, TypeVar
 from uuid import uuid4
@@ -25,15 +24,12 @@ from factsweep.pipeline.results.record import record
 from factsweep.pipeline.results.report import measured, shown
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
-from factsweep.pipeline.stages.asking import trial
-from factsweep.pipeline.stages.asking.question import Question
-from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of
+from factsweep.pipeline.stages.expand import n_prompts
 from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.part import joined, of_same_text, part, whole
 from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.manifest import Manifest
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.shard import Counts
 from factsweep.pipeline.storage.stores.store import Store
 
 There = TypeVar("There")  # what of a setting can be measured
@@ -138,18 +134,18 @@ class Measuring(Measures[_Ready]):
         if not all(each.is_complete() for each in (branch.facts, branch.prompts, branch.admitted)):
             return None
         optional = self._plan.run.method.ask.ability == GENERATE
-        whole = {
-            artifact.folder: _whole(artifact, branch.prompts, question)
+        there_of = {
+            artifact.folder: whole(artifact, branch.prompts, question)
             for artifact, question in branch.asked()
         }
-        there = whole[branch.answers.folder]
+        there = there_of[branch.answers.folder]
         if not optional:  # an encoder's priors, say: its answers cannot be matched without
-            there = there.intersection(*(whole[each.folder] for each in branch.further))
+            there = there.intersection(*(there_of[each.folder] for each in branch.further))
         relations = {each for each in there if self._of_same_text(branch, each) <= there}
         again, further = branch.again, branch.further
-        if again is not None and not relations <= whole[again.folder]:
+        if again is not None and not relations <= there_of[again.folder]:
             again = None
-        if not all(relations <= whole[each.folder] for each in further):
+        if not all(relations <= there_of[each.folder] for each in further):
             further = ()
         usable = (branch.answers, again, *further)
         lacking = sorted({each.stage for each in branch.answered() if each not in usable})
@@ -160,8 +156,7 @@ class Measuring(Measures[_Ready]):
         """The relations whose prompts have the same text as some of this one: they were asked."""
         key = branch.prompts.folder, relation
         if key not in self._originals:
-            same = prompts_of(branch.prompts, relation, ["same_as"])["same_as"]
-            self._originals[key] = frozenset(map(relation_of, same.drop_nulls()))
+            self._originals[key] = of_same_text(branch.prompts, relation)
         return self._originals[key]
 
     def _branch(self, branch: Branch, ready: _Ready, content: past.Record) -> PastBranch:
@@ -177,11 +172,11 @@ class Measuring(Measures[_Ready]):
         title = " ".join(filter(None, (branch.title, ready.mark)))
         return past.setting(self._plan.run.name, content, title, found)
 
-    def _facts(self, whole: Artifact, relations: set[str]) -> Artifact:
-        fields = {**whole.recipe.fields, "part": sorted(relations)}
-        found = Artifact(self._store, Recipe("facts", whole.recipe.version, fields))
+    def _facts(self, every: Artifact, relations: set[str]) -> Artifact:
+        fields = {**every.recipe.fields, "part": sorted(relations)}
+        found = Artifact(self._store, Recipe("facts", every.recipe.version, fields))
         if not found.is_complete():
-            tables = facts_stage.tables(facts_stage.load(whole))
+            tables = facts_stage.tables(facts_stage.load(every))
             for table, rows in tables.items():
                 found.write(table, "all", rows.filter(pl.col("relation_id").is_in(relations)))
             found.finish(list(tables))
@@ -189,10 +184,10 @@ class Measuring(Measures[_Ready]):
 
     def _matched(self, branch: Branch, relation: str, further: Sequence[Artifact]) -> Artifact:
         originals = {relation, *self._of_same_text(branch, relation)}
-        whole = branch.step(branch.matched).stage
-        assert isinstance(whole, Match)
+        of_all = branch.step(branch.matched).stage
+        assert isinstance(of_all, Match)
         stage = replace(
-            whole,
+            of_all,
             facts=self._facts(branch.facts, {relation}),
             prompts=part(branch.prompts, {relation}),
             answers=part(branch.answers, originals),
@@ -204,11 +199,11 @@ class Measuring(Measures[_Ready]):
         self, branch: Branch, ready: _Ready, again: Artifact | None, matched: Artifact
     ) -> Artifact:
         """The metrics over the relations; those of a part of them say so in their variant."""
-        of, whole = ready.relations, branch.step(branch.metrics).stage
-        assert isinstance(whole, Aggregate)
+        of, of_all = ready.relations, branch.step(branch.metrics).stage
+        assert isinstance(of_all, Aggregate)
         stage = replace(
-            whole,
-            n_sampled=whole.n_sampled if ready.further else 0,
+            of_all,
+            n_sampled=of_all.n_sampled if ready.further else 0,
             facts=self._facts(branch.facts, set(of)),
             prompts=part(branch.prompts, of),
             answers=part(branch.answers, of),
@@ -228,75 +223,9 @@ class Measuring(Measures[_Ready]):
         return found
 
 
-def _whole(artifact: Artifact, prompts: Artifact, question: Question) -> set[str]:
-    """The relations all of whose shards of a question are answered and settled."""
-    wanted = Counter(map(relation_of, prompts.shards(question.source)))
-    done = set(artifact.shards(question.table))
-    if not artifact.was_complete:
-        done -= trial.begun(artifact, question.table)
-    have = Counter(map(relation_of, done))
-    # A question that is not about a relation's prompts lacks none of them.
-    every = set(map(relation_of, prompts.shards("prompts")))
-    return {relation for relation in every if have[relation] >= wanted[relation]}
-
-
 def _note(branch: Branch, ready: _Ready | None) -> str:
     if ready is None:
         return f"{branch.title}: its prompts are not written yet."
     lacking = f", without {listed(ready.lacking)}" if ready.lacking and ready.relations else ""
     n = f"{len(ready.relations):,} of {count(ready.of, 'relation')}"
     return f"{branch.title}: {n}{lacking}."
-
-
-@dataclass(frozen=True)
-class Part(Artifact):
-    """The shards of some relations, each from the artifact that `sources` names; only read.
-
-    Its recipe is its own: what is made of a part is told from what is made of the whole.
-    """
-
-    sources: Mapping[str, Artifact] = field(default_factory=dict, compare=False)
-
-    def is_complete(self) -> bool:
-        """Nothing is added to a part."""
-        return True
-
-    def manifest(self) -> Manifest:
-        """One that lists nothing: what is made of a part is pinned to nothing."""
-        return Manifest(self.folder, "", {}, {}, {})
-
-    def shards(self, table: str) -> list[str]:
-        """The shards of the part."""
-        return sorted(shard for shard, _ in self._found(table))
-
-    def rows(self, table: str) -> dict[str, int]:
-        """The rows of each shard, from its footer."""
-        return {shard: each.footer(table, shard).rows for shard, each in self._found(table)}
-
-    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
-        """The counts of each shard, from its footer; of at most so many."""
-        found = list(self._found(table))[:most]
-        return {shard: each.footer(table, shard).counts for shard, each in found}
-
-    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """A shard, checked as that of its artifact."""
-        return self.sources[relation_of(shard)].read(table, shard, columns)
-
-    def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
-        for whole in {each.folder: each for each in self.sources.values()}.values():
-            for shard in whole.shards(table):
-                if self.sources.get(relation_of(shard)) == whole:
-                    yield shard, whole
-
-
-def part(whole: Artifact, relations: Collection[str]) -> Part:
-    """What is published of an artifact for some relations."""
-    return joined(whole, dict.fromkeys(relations, whole))
-
-
-def joined(named: Artifact, sources: Mapping[str, Artifact]) -> Part:
-    """The relations that each artifact of a stage has, together, under the name of one of them."""
-    recipe = named.recipe
-    of = {relation: each.fingerprint for relation, each in sorted(sources.items())}
-    own = Recipe(recipe.stage, recipe.version, {**recipe.fields, "part": of}, recipe.inputs)
-    return Part(named.store, own, sources=sources)

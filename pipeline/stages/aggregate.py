@@ -6,7 +6,7 @@ would have to read again, and Polars uses all cores.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.methods.method import Asked, Evidence
+from factsweep.operators.methods.method import Asked, Evidence, Tables
 from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
@@ -44,6 +44,11 @@ class Aggregate:
     answers: Artifact
     again: Artifact | None
     matched: Artifact
+    kept: Mapping[str, Tables] = field(default_factory=dict, compare=False)
+
+    def condensed(self, tables: Tables) -> Tables:
+        """What the metrics need of the matched tables of some relations."""
+        return tables
 
     @property
     def recipe(self) -> Recipe:

@@ -8,7 +8,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Matcher
+from factsweep.operators.methods.method import Matcher, Tables
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.benchmark import Matching
 from factsweep.pipeline.inputs import models
@@ -66,14 +66,24 @@ class Match(Shared):
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
 
     def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
-        facts = facts_stage.load(self.facts)
-        mine = replace(facts, pairs=facts.pairs.filter(pl.col("relation_id").is_in(relations)))
-        match = self.matcher(mine)
+        match = self._of_facts(relations)
         for relation_id in relations:
-            answers = _answers(self.prompts, self.answers, originals, relation_id)
-            asked_too = beside(self.method, self.further, relation_id)
-            for table, rows in match(answers, asked_too).items():
+            for table, rows in self._tables(match, originals, relation_id).items():
                 artifact.write(table, relation_id, rows)
+
+    def relation(self, relation_id: str) -> Tables:
+        """The matched tables of one relation."""
+        originals = _originals(self.prompts, self.answers)
+        return self._tables(self._of_facts([relation_id]), originals, relation_id)
+
+    def _of_facts(self, relations: Sequence[str]) -> Matcher:
+        facts = facts_stage.load(self.facts)
+        mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
+        return self.matcher(replace(facts, pairs=mine))
+
+    def _tables(self, match: Matcher, originals: pl.DataFrame, relation_id: str) -> Tables:
+        answers = _answers(self.prompts, self.answers, originals, relation_id)
+        return match(answers, beside(self.method, self.further, relation_id))
 
     def matcher(self, facts: Facts) -> Matcher:
         """What compares answers with some facts, as the recipe says."""

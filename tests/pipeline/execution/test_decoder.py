@@ -116,7 +116,8 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert bench.published() == []
     assert bench.tally.read()[0].get("shards", 0) == 0
     bench.gate.set()
-    assert [call.result(WITHIN_S) for call in calls] == [{"error": [None]}] * 2
+    told = {"error": [None], "artifact": [one.artifact.folder]}
+    assert [call.result(WITHIN_S) for call in calls] == [told] * 2
     assert bench.published() == sorted(item.shard for item in bench.items)
     assert bench.tally.read()[0]["shards"] == 2
     assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it

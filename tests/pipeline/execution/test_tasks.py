@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.execution.dag import Tasks, shares
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.step import check_planned, took
+from factsweep.pipeline.execution.tasks import Tasks, shares
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_all_aside
 from tests.messages import naming

@@ -90,6 +90,7 @@ class Noted(Alone):
     """Makes all parts here, and keeps what they were."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.parts: dict[str, int] = {}
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:

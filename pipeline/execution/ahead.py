@@ -1,0 +1,202 @@
+"""Ahead: what is made of a setting before its last answer, so that its numbers come soon after.
+
+A relation is matched as soon as all its prompts are answered, and what metrics need of it is kept,
+in the memory of one process. It is published when all answers are there, and are those that were
+matched.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from factsweep.operators.errors import FactsweepError
+from factsweep.operators.methods.method import Tables
+from factsweep.pipeline.execution.plan import Branch
+from factsweep.pipeline.execution.tasks import Tasks
+from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.expand import shards_of
+from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.part import of_same_text, part, whole
+from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.storage import shard as shards
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.sealed import Stored, digest
+from factsweep.pipeline.storage.shard import Place
+
+_LOOK_EVERY_S = 1.0
+_REST = 4  # times as long as a look took, before the next one
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """A relation that is matched: of which answers, its shards by table, what metrics need."""
+
+    made_of: str
+    shards: Mapping[str, bytes]
+    kept: Tables
+
+
+@dataclass
+class _Spent:
+    """Seconds, and seconds of CPU."""
+
+    seconds: float = 0.0
+    core_seconds: float = 0.0
+
+    def timed(self, work: Callable[[], Any]) -> Any:
+        """What `work` returns; its time is added."""
+        began, busy = time.monotonic(), time.process_time()
+        try:
+            return work()
+        finally:
+            self.seconds += time.monotonic() - began
+            self.core_seconds += time.process_time() - busy
+
+
+class Ahead:
+    """What is made of one setting while it is answered."""
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        match, aggregate = (branch.step(each).stage for each in (branch.matched, branch.metrics))
+        assert isinstance(match, Match)
+        assert isinstance(aggregate, Aggregate)
+        self._match, self._aggregate = match, aggregate
+        self._of_same_text: dict[str, frozenset[str]] = {}
+        self._found: dict[str, _Matched] = {}
+        self._matching, self._condensing = _Spent(), _Spent()
+        self._waits = True
+
+    def look(self) -> None:
+        """Match the relations that are whole by now."""
+        try:
+            for relation in self._new() if self._waits else ():
+                self._found[relation] = self._matched(relation)
+        except FactsweepError:
+            # The run is not ended for it while engines answer: the step meets it, and says so.
+            self._waits = False
+
+    def is_answered(self) -> bool:
+        """Whether all is there that the setting is measured from."""
+        return all(each.is_complete() for each in self._branch.answered())
+
+    def publish(self, leases: Mapping[str, Lease]) -> None:
+        """Make the matched tables and the metrics, of what is kept as far as it goes."""
+        branch = self._branch
+        matched, metrics = branch.step(branch.matched), branch.step(branch.metrics)
+        lease = leases.get(matched.artifact.folder)
+        found = {r: each for r, each in self._found.items() if each.made_of == self._made_of(r)}
+        written = {relation: each.shards for relation, each in found.items()}
+        rest = Tasks(matched.check)
+        rest.seconds, rest.core_seconds = self._matching.seconds, self._matching.core_seconds
+        matched.run(lease, _Published(replace(matched.artifact, lease=lease), written, rest))
+        kept = {relation: each.kept for relation, each in found.items()}
+        condensing = Alone(self._condensing.seconds, self._condensing.core_seconds)
+        measure = replace(metrics, stage=replace(self._aggregate, kept=kept))
+        measure.run(leases.get(metrics.artifact.folder), condensing)
+
+    def _new(self) -> Iterator[str]:
+        """The relations all of whose prompts are answered, and that were not matched before."""
+        branch, needed = self._branch, (self._branch.answers, *self._branch.further)
+        there = {
+            artifact.folder: whole(artifact, branch.prompts, question)
+            for artifact, question in branch.asked()
+            if artifact in needed
+        }
+        answered = there[branch.answers.folder]
+        for relation in sorted(answered.intersection(*there.values()) - self._found.keys()):
+            if self._originals(relation) <= answered:
+                yield relation
+
+    def _originals(self, relation: str) -> frozenset[str]:
+        if relation not in self._of_same_text:
+            self._of_same_text[relation] = of_same_text(self._branch.prompts, relation)
+        return self._of_same_text[relation]
+
+    def _matched(self, relation: str) -> _Matched:
+        made_of = self._made_of(relation)
+        written = self._matching.timed(lambda: dict(self._shards(relation)))
+        folder = self._branch.matched.folder
+        tables = {
+            table: shards.rows(content, table, Stored(folder, folder))
+            for table, content in written.items()
+        }
+        kept = self._condensing.timed(lambda: self._aggregate.condensed(tables))
+        return _Matched(made_of, written, kept)
+
+    def _shards(self, relation: str) -> Iterator[tuple[str, bytes]]:
+        branch = self._branch
+        stage = replace(
+            self._match,
+            prompts=part(branch.prompts, {relation}),
+            answers=part(branch.answers, {relation, *self._originals(relation)}),
+            further=tuple(part(each, {relation}) for each in branch.further),
+        )
+        for table, rows in stage.relation(relation).items():
+            place = Place(table, branch.matched.fingerprint, f"{table}/{relation}")
+            yield table, shards.encode(rows, place)
+
+    def _made_of(self, relation: str) -> str:
+        """A digest of all answers that a relation is matched with."""
+        branch = self._branch
+        of = [(branch.answers, each) for each in sorted({relation, *self._originals(relation)})]
+        of += [(each, relation) for each in branch.further]
+        return digest([c for artifact, each in of for c in _contents(artifact, each)])
+
+
+class _Published:
+    """Publishes parts that are made already; the rest is shared out."""
+
+    def __init__(
+        self, artifact: Artifact, made: Mapping[str, Mapping[str, bytes]], rest: Sharing
+    ) -> None:
+        self._artifact, self._made, self._rest = artifact, made, rest
+
+    @property
+    def seconds(self) -> float:
+        """Those in which parts were made before."""
+        return self._rest.seconds
+
+    @property
+    def core_seconds(self) -> float:
+        """What that and other processes took."""
+        return self._rest.core_seconds
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        """Publish the parts that are made, and have `work` make the others."""
+        made = [
+            (f"{table}/{relation}.parquet", content)
+            for relation in parts
+            for table, content in self._made.get(relation, {}).items()
+        ]
+        self._artifact.store.each(lambda each: self._artifact.put_new(*each), made)
+        self._rest(work, {part: n for part, n in parts.items() if part not in self._made})
+
+
+def measure(
+    branches: Sequence[Branch], leases: Mapping[str, Lease], answered: Sequence[Any], *_after: None
+) -> None:
+    """Measure settings while they are answered; a Ray task.
+
+    `answered` is the future of all answers. A setting is published when its own are there.
+    """
+    import ray
+
+    settings = [Ahead(branch) for branch in branches]
+    while settings:
+        began = time.monotonic()
+        for each in settings:
+            each.look()
+        rest_s = max(_LOOK_EVERY_S, _REST * (time.monotonic() - began))
+        done, _ = ray.wait(list(answered), timeout=rest_s)
+        ray.get(done)  # why there will be no more answers
+        for each in [one for one in settings if done or one.is_answered()]:
+            each.publish(leases)
+            settings.remove(each)
+
+
+def _contents(artifact: Artifact, relation: str) -> Iterator[str]:
+    for each in shards_of(artifact, artifact.stage, relation):
+        yield artifact.content(artifact.stage, each)
