@@ -67,16 +67,19 @@ class Ahead:
         self._of_same_text: dict[str, frozenset[str]] = {}
         self._found: dict[str, _Matched] = {}
         self._matching, self._condensing = _Spent(), _Spent()
-        self._waits = True
+        self._is_asked = False  # its prompts are there
+        self._has_failed = False
 
     def look(self) -> None:
         """Match the relations that are whole by now."""
         try:
-            for relation in self._new() if self._waits else ():
+            written = (self._branch.prompts, self._branch.admitted)
+            self._is_asked = self._is_asked or all(each.is_complete() for each in written)
+            for relation in self._new() if self._is_asked and not self._has_failed else ():
                 self._found[relation] = self._matched(relation)
         except FactsweepError:
             # The run is not ended for it while engines answer: the step meets it, and says so.
-            self._waits = False
+            self._has_failed = True
 
     def is_answered(self) -> bool:
         """Whether all is there that the setting is measured from."""
@@ -176,7 +179,7 @@ class _Published:
 
 
 def measure(
-    branches: Sequence[Branch], leases: Mapping[str, Lease], answered: Sequence[Any], *_after: None
+    branches: Sequence[Branch], leases: Mapping[str, Lease], answered: Sequence[Any]
 ) -> None:
     """Measure settings while they are answered; a Ray task.
 

@@ -1,8 +1,9 @@
 """The Ray tasks that make the artifacts of a plan that are not there yet.
 
 Ray's own task graph is the DAG: a step is a task that waits for the futures of its inputs. One
-pool of engines answers for all steps that have a question, so that a model is loaded once. One
-process measures what is being answered. A large step hands its parts out (`tasks.py`).
+pool of engines answers for all steps that have a question, so that a model is loaded once. It
+begins with the first setting whose prompts are there, and one process measures what is being
+answered. A large step hands its parts out (`tasks.py`).
 """
 
 from collections.abc import Mapping
@@ -19,41 +20,84 @@ from factsweep.pipeline.storage.lease import Lease
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     """Start all that is missing, under its leases; returns the futures of what ends last."""
-    import ray
+    graph = _Graph(plan, leases)
+    begun = graph.write_in_turn() if _is_streamed(plan) else []
+    answered = graph.decode(tally, begun)
+    if answered and not _wants_cores(plan):
+        graph.measure_ahead(answered)
+    last = [graph.future(branch.steps[-1]) for branch in plan.branches]
+    return list(dict.fromkeys([*begun, *answered, *last]))
 
-    steps, futures = plan.steps, dict[str, Any]()
-    asked = [step for step in steps if step.question is not None]
-    # All questions are one task: it waits for what any of them waits for.
-    inputs = {each.artifact.folder: each for one in asked for each in one.after}
 
-    def future(step: Step) -> Any:
+def _wants_cores(plan: Plan) -> bool:
+    """Whether nothing is made while engines answer: where they want the cores, or ask a part."""
+    return computes_on_cores(plan.run) or any(each.chosen is not None for each in plan.branches)
+
+
+def _is_streamed(plan: Plan) -> bool:
+    """Whether the first settings are answered while others are still written."""
+    open_ = [branch for branch in plan.branches if _is_asked(branch)]
+    written = all(each.admitted.is_complete() for each in open_)
+    return len(open_) > 1 and not written and not _wants_cores(plan)
+
+
+class _Graph:
+    """The futures of steps, by the folder of what they make."""
+
+    def __init__(self, plan: Plan, leases: Mapping[str, Lease]) -> None:
+        self._plan, self._leases = plan, leases
+        self._futures: dict[str, Any] = {}
+
+    def future(self, step: Step, *before: Any, num_cpus: int = 1) -> Any:
+        """The task that makes what a step makes, after its inputs and what else is to be first."""
+        import ray
+
         folder = step.artifact.folder
-        if folder not in futures and step.stage is None:
-            beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-            done = beside(decode_all).remote(plan, tally, leases, *map(future, inputs.values()))
-            futures.update(dict.fromkeys((one.artifact.folder for one in asked), done))
-        elif folder not in futures:
-            lease = leases.get(folder)
-            futures[folder] = ray.remote(_run).remote(step, lease, *map(future, step.after))
-        return futures[folder]
+        if folder not in self._futures:
+            inputs = (self.future(each, num_cpus=num_cpus) for each in step.after)
+            told = (step, self._leases.get(folder), num_cpus, *inputs, *before)
+            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_run).remote(*told)
+        return self._futures[folder]
 
-    if measured := [branch for branch in plan.branches if _is_measured_ahead(plan, branch)]:
-        answered = future(asked[0])
-        done = ray.remote(num_cpus=0)(ahead.measure).remote(
-            measured, leases, [answered], *map(future, inputs.values())
-        )
-        of = (each for branch in measured for each in (branch.matched, branch.metrics))
-        futures.update(dict.fromkeys((each.folder for each in of), done))
-    last = [future(branch.steps[-1]) for branch in plan.branches]
-    return list(dict.fromkeys([*last, *(future(step) for step in asked[:1])]))
+    def write_in_turn(self) -> list[Any]:
+        """The prompts of each setting after those of the one before, whoever has the cores.
+
+        Engines wait for them, and may hold every core that Ray counts.
+        """
+        found: list[Any] = []
+        for branch in self._plan.branches:
+            self.future(branch.step(branch.prompts), *found[-1:], num_cpus=0)
+            found.append(self.future(branch.step(branch.admitted), num_cpus=0))
+        return found
+
+    def decode(self, tally: Any, begun: list[Any]) -> list[Any]:
+        """All questions are one task: of all prompts, or as those `begun` are written."""
+        import ray
+
+        asked = [step for step in self._plan.steps if step.question is not None]
+        if not asked:
+            return []
+        inputs = {each.artifact.folder: each for step in asked for each in step.after}
+        wanted = [] if begun else list(map(self.future, inputs.values()))
+        beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+        done = beside(decode_all).remote(self._plan, tally, self._leases, begun, *wanted)
+        self._futures.update(dict.fromkeys((each.artifact.folder for each in asked), done))
+        return [done]
+
+    def measure_ahead(self, answered: list[Any]) -> None:
+        """Measure the settings that lack answers while they are answered: one task for all."""
+        import ray
+
+        asked = [branch for branch in self._plan.branches if _is_asked(branch)]
+        if asked:
+            done = ray.remote(num_cpus=0)(ahead.measure).remote(asked, self._leases, answered)
+            made = (each.folder for one in asked for each in (one.matched, one.metrics))
+            self._futures.update(dict.fromkeys(made, done))
 
 
-def _is_measured_ahead(plan: Plan, branch: Branch) -> bool:
-    """Whether a setting is measured while it is answered: not on cores that the engine wants."""
-    if branch.chosen is not None or computes_on_cores(plan.run):
-        return False
+def _is_asked(branch: Branch) -> bool:
     return any(not artifact.is_complete() for artifact, _ in branch.asked())
 
 
-def _run(step: Step, lease: Lease | None, *_after: None) -> None:
-    step.run(lease, Tasks(step.check))
+def _run(step: Step, lease: Lease | None, num_cpus: int, *_after: None) -> None:
+    step.run(lease, Tasks(step.check, num_cpus=num_cpus))

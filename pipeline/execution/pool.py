@@ -28,15 +28,16 @@ from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines, placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
-from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.queue import Queue, Shard, n_answers, shard_name
 from factsweep.pipeline.execution.step import check_planned
 from factsweep.pipeline.execution.tally import Begun, TallyPurse
-from factsweep.pipeline.execution.work import begin, branch_work, finish_all, leased, paid
+from factsweep.pipeline.execution.work import finish_all, paid
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden_traceback
-from factsweep.pipeline.stages.asking import decode, remaining, trial
+from factsweep.pipeline.stages.asking import decode, remaining
 from factsweep.pipeline.stages.asking.answer import software
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.work import Work
@@ -48,65 +49,27 @@ _COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
 
 
-def decode_all(plan: Plan, tally: Any, leases: Mapping[str, Lease], *_after: None) -> None:
+def decode_all(
+    plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any], *_after: None
+) -> None:
     """Decode every shard that is missing, and publish each manifest when its last one is there.
 
-    A Ray task.
+    A Ray task. `ready` are the futures of each setting's prompts where some are still written;
+    where all are there, none.
     """
-    for branch in plan.branches:
-        for artifact in branch.answered():
-            if not artifact.is_complete():
-                begin(branch, leased(artifact, leases))
-    lacking = [each for branch in plan.branches for each in _lacking(plan, branch, leases)]
-    if lacking:
-        left = {_shard(item): _answers(item, n) for item, n in lacking}
-        tally.announce.remote(left)
+    queue = Queue(plan, tally, leases, ready)
+    if shards := queue.first():
         if plan.run.max_cost is not None:
             ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
-        for answered in _decode(plan, block_by_block([item for item, _ in lacking]), tally):
+        for answered in _decode(plan, queue, shards, tally):
             finish_all(plan, leases, answered)
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from what is published.")
     finish_all(plan, leases)
 
 
-def _lacking(plan: Plan, branch: Branch, leases: Mapping[str, Lease]) -> list[tuple[Work, int]]:
-    """The shards of a setting that lack answers, and of how many prompts, the largest first."""
-    found = [
-        replace(each, artifact=leased(each.artifact, leases))
-        for each in branch_work(plan.run, branch)
-    ]
-    left = remaining.left(found)
-    both = zip(largest_first(found, left), sorted(left, reverse=True), strict=True)
-    return [(item, n) for item, n in both if item.chosen is None or n]
-
-
-def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
-    """The work in the order in which it is handed out: so that engines end at much the same time.
-
-    What is as large as another stays in its order: settings one after the other.
-    """
-    return [items[i] for i in sorted(range(len(items)), key=lambda i: -left[i])]
-
-
-def block_by_block(items: Sequence[Work]) -> list[Work]:
-    """The work with the blocks of a budget one after the other, and within them in its order."""
-    return sorted(items, key=lambda item: item.block or 0)
-
-
-def _shard(item: Work) -> str:
-    block = "" if item.block is None else f" block {item.block}"
-    return f"{item.artifact.folder}/{item.open_name}{block}"
-
-
-def _answers(item: Work, n_prompts: int) -> int:
-    return n_prompts * item.question.task.answers_per_prompt
-
-
-def _decode(plan: Plan, items: list[Work], tally: Any) -> Iterator[str]:
+def _decode(plan: Plan, queue: Queue, shards: list[Shard], tally: Any) -> Iterator[str]:
     """Decode all; the folder of each artifact when the last of its shards is done."""
-    for artifact in {item.artifact.folder: item.artifact for item in items}.values():
-        trial.forget(artifact)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -115,25 +78,21 @@ def _decode(plan: Plan, items: list[Work], tally: Any) -> Iterator[str]:
     scaling.actor_pool_util_upscaling_threshold = 1.75 / _AT_ONCE
     scaling.actor_pool_util_downscaling_threshold = 0.5 / _AT_ONCE
     run = plan.run
-    # One block per shard: whoever is free takes the next one.
-    descriptors = ray.data.from_items(
-        [{"work": item} for item in items], override_num_blocks=len(items)
-    )
-    done = descriptors.map_batches(
+    done = queue.rows(shards).map_batches(
         Decoder,
         fn_constructor_args=(run, plan.loaded, tally),
         batch_size=1,
-        compute=engines(run, len(items)),
+        compute=engines(run, queue.expected(shards)),
         **placement(run),
     )
-    broke, left = False, Counter(item.artifact.folder for item in items)
+    broke, n_done = False, Counter[str]()
     for row in done.iter_rows():
         if isinstance(row["error"], StoppedError):
             broke = True  # the others are to end what is under way
         elif row["error"] is not None:
             raise row["error"]
-        left[row["artifact"]] -= 1
-        if not left[row["artifact"]]:
+        n_done[row["artifact"]] += 1
+        if n_done[row["artifact"]] == row["of"]:
             yield row["artifact"]
     if broke:
         raise _broke(run, ray.get(tally.spent.remote()))
@@ -223,6 +182,7 @@ class Decoder:
         return {
             "error": [self._decode(item) for item in batch["work"]],
             "artifact": [item.artifact.folder for item in batch["work"]],
+            "of": batch["of"],
         }
 
     def _decode(self, item: Work) -> FactsweepError | None:
@@ -262,7 +222,7 @@ class Decoder:
             on_duty.enter_context(leaving.at_work())
             item = self._begun(item, n_left)
             self._prove(item, loaded, tokenizer)
-            self._lives("asked", _shard(item))
+            self._lives("asked", shard_name(item))
             self._note(item, "begins")
             report = partial(self._report, item)
             publish = decode.answer(item, rows, loaded, tokenizer, report, self._purse)
@@ -272,7 +232,7 @@ class Decoder:
         """Publish what is answered; one shard at a time."""
         with on_duty:
             publish()
-            self._tally.end.remote(self._name, _shard(item))
+            self._tally.end.remote(self._name, shard_name(item))
             self._note(item, "has published")
 
     def _told(self, error: Exception) -> FactsweepError | None:
@@ -342,7 +302,7 @@ class Decoder:
     def _begun(self, item: Work, n_left: int) -> Work:
         """Tell that the shard is begun; returns it with what is answered again of it."""
         self._watchdog.beat()
-        work = (self._name, _shard(item), _answers(item, n_left))
+        work = (self._name, shard_name(item), n_answers(item, n_left))
         begun: Begun = ray.get(self._tally.begin.remote(*work))
         if begun.stop or self._is_asked():
             raise StoppedError
@@ -353,7 +313,7 @@ class Decoder:
         engine, _ = self._loading.result()
         refused, self._n_refused = self._n_refused, s3_client.REFUSED.times
         done = {**counts, **engine.faults(), "store_refused": self._n_refused - refused}
-        asked = bool(ray.get(self._tally.add.remote(done, self._name, _shard(item))))
+        asked = bool(ray.get(self._tally.add.remote(done, self._name, shard_name(item))))
         return asked or self._is_asked()
 
     def _is_asked(self) -> bool:
@@ -376,7 +336,7 @@ class Decoder:
 
     def _note(self, item: Work, what: str) -> None:
         """Write into the log of this engine what it is at."""
-        sys.stderr.write(f"{logs.line(f'engine {self._name} {what} shard {_shard(item)}')}\n")
+        sys.stderr.write(f"{logs.line(f'engine {self._name} {what} shard {shard_name(item)}')}\n")
         sys.stderr.flush()
 
     def _stop(self, _signal: int, _frame: object) -> None:

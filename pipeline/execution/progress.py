@@ -203,13 +203,15 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
         what = f"{count(loading, 'engine')} loading the model" if loading else "no engine yet"
         return " · ".join([*parts, what])
     left = counts["all_answers"] - counts["answers"]
-    if left <= 0:
+    if to_come := counts.get("to_come"):
+        parts.append(f"{count(to_come, 'setting')} to come")
+    elif left <= 0:
         return " · ".join([*parts, "matching and measuring"])
     if recent is None:
         return " · ".join([*parts, "waiting for the first answers"])
     parts += rates(recent.counts, recent.seconds, "decoded")
     parts.append(count(counts.get("engines", 0), "engine"))
-    if sure:
+    if sure and not to_come:
         parts.append(f"{clock(left * recent.seconds / recent.counts['decoded'])} left")
     return " · ".join(parts)
 

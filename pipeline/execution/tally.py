@@ -138,10 +138,13 @@ class Tally:
         """Whether the engine's node is about to go."""
         return self._lives.node(engine) in self._going
 
-    def announce(self, left: Mapping[str, int]) -> None:
-        """Say how many answers each shard lacks."""
-        self._left, self._to_begin = dict(left), set(left)
-        self._counts.update(all_shards=len(left), all_answers=sum(left.values()))
+    def announce(self, left: Mapping[str, int], to_come: int = 0) -> None:
+        """Say how many answers each shard of a setting lacks; so many settings are to come."""
+        new = {shard: n for shard, n in left.items() if shard not in self._left}
+        self._left |= new
+        self._to_begin |= new.keys()
+        self._counts.update(all_shards=len(new), all_answers=sum(new.values()))
+        self._counts["to_come"] = to_come
 
     def begin(self, engine: str, shard: str, left: int) -> Begun:
         """An engine takes a shard that lacks so many answers.

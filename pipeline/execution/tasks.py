@@ -20,9 +20,10 @@ class Tasks:
     lost is started again by Ray; `work` finds what the first one published.
     """
 
-    def __init__(self, check: Callable[[], None], fewest: int = FEWEST) -> None:
+    def __init__(self, check: Callable[[], None], fewest: int = FEWEST, num_cpus: int = 1) -> None:
         self.seconds = self.core_seconds = 0.0
         self._check = check
+        self._num_cpus = num_cpus
         self._fewest = fewest
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
@@ -35,7 +36,8 @@ class Tasks:
         if len(found) < 2:
             Alone()(work, parts)
             return
-        task = ray.remote(num_cpus=1, runtime_env={"env_vars": _ONE_THREAD})(_work)
+        beside = {"num_cpus": self._num_cpus, "scheduling_strategy": "SPREAD"}
+        task = ray.remote(**beside, runtime_env={"env_vars": _ONE_THREAD})(_work)
         pending: list[Any] = [task.remote(self._check, work, each) for each in found]
         try:
             while pending:

@@ -146,6 +146,9 @@ class LivePage:
     def _shards(self, counts: Counts) -> str:
         if not counts.get("all_shards"):
             return "no prompts to answer yet"
+        if to_come := int(counts.get("to_come", 0)):
+            answered = count(counts.get("shards", 0), "shard")
+            return f"{answered} answered, {count(to_come, 'setting')} to come"
         if self._n_before is None:
             shards = {
                 artifact.folder: len(branch.prompts.shards(question.source))

@@ -10,7 +10,7 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.pool import block_by_block
+from factsweep.pipeline.execution.queue import block_by_block
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer

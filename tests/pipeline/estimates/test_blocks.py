@@ -18,7 +18,7 @@ from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.pool import block_by_block, largest_first
+from factsweep.pipeline.execution.queue import block_by_block, largest_first
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.live import page, pulse
 from factsweep.pipeline.live.page import LivePage

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.execution import ahead as module
 from factsweep.pipeline.execution.ahead import Ahead
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.step import took
 from factsweep.pipeline.execution.work import finish_all
 from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_all_aside
 from tests.messages import naming
 from tests.pipeline.here import overwrite
@@ -71,10 +71,6 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def is_begun(artifact: Artifact) -> bool:
-    return any("damaged" not in name for name in artifact.store.sizes(artifact.folder))
-
-
 def test_relation_is_matched_when_it_is_whole_and_published_when_all_are(
     answering: Answering, matched: list[str]
 ) -> None:
@@ -92,6 +88,22 @@ def test_relation_is_matched_when_it_is_whole_and_published_when_all_are(
     assert answering.made() == answering.before
     for artifact in (answering.branch.matched, answering.branch.metrics):
         assert took(artifact)["core_seconds"] > 0
+
+
+def test_relation_waits_for_those_that_have_the_same_prompts(
+    answering: Answering, matched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "of_same_text", lambda *_: frozenset({"P36"}))
+    Ahead(answering.branch).look()
+    assert matched == []
+
+
+def test_nothing_is_looked_at_before_the_prompts_are_there(
+    answering: Answering, matched: list[str]
+) -> None:
+    set_all_aside(answering.branch.admitted)
+    Ahead(answering.branch).look()
+    assert matched == []
 
 
 def test_relation_that_was_not_looked_at_is_matched_in_the_end(

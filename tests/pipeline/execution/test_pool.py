@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.pool import engines, largest_first
+from factsweep.pipeline.execution.pool import engines
+from factsweep.pipeline.execution.queue import largest_first
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time

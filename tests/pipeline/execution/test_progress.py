@@ -47,6 +47,13 @@ def test_line_time_left_is_not_shown_before_it_is_sure() -> None:
     assert "left" not in line(ALL, lately(50, 10), sure=False)
 
 
+def test_line_time_left_is_not_known_while_settings_are_written() -> None:
+    shown = line({**ALL, "to_come": 2}, lately(50, 10), sure=True)
+    assert "2 settings to come" in shown
+    assert "left" not in shown
+    assert "measuring" not in line({**ALL, "answers": 900, "to_come": 1}, lately(50, 10), sure=True)
+
+
 def test_line_errors_are_counted_where_there_are_any() -> None:
     assert "· 1 error ·" in line({**ALL, "errors": 1}, lately(50, 10), sure=False)
 

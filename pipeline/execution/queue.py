@@ -1,0 +1,128 @@
+"""The queue: the shards that engines are handed, setting by setting, as their prompts are there."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict
+
+import ray
+
+from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.work import begin, branch_work, leased
+from factsweep.pipeline.stages.asking import remaining, trial
+from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.storage.lease import Lease
+
+
+class Shard(TypedDict):
+    """A row that engines are handed: a shard, and how many of its artifact lack answers."""
+
+    work: Work
+    of: int
+
+
+class Queue:
+    """What lacks answers in the settings of a plan, in their order.
+
+    `ready` are the futures of each setting's prompts; none: all are there.
+    """
+
+    def __init__(
+        self, plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any]
+    ) -> None:
+        self._plan, self._tally, self._leases, self._ready = plan, tally, leases, list(ready)
+        self._n_begun = 0
+
+    def first(self) -> list[Shard]:
+        """The shards of the settings that are ready, of one at least that lacks answers."""
+        found: list[Shard] = []
+        while self._n_begun < len(self._plan.branches) and (not found or self._is_ready()):
+            found += self._next()
+        of = {shard_name(shard["work"]): shard for shard in found}
+        return [of[shard_name(item)] for item in block_by_block([each["work"] for each in found])]
+
+    def expected(self, shards: Sequence[Shard]) -> int:
+        """How many shards there may be in all, by those of the first settings."""
+        return len(shards) * (1 if self._is_begun() else len(self._plan.branches))
+
+    def rows(self, shards: list[Shard]) -> ray.data.Dataset:
+        """One block per shard, so that whoever is free takes the next one."""
+        if self._is_begun():
+            return ray.data.from_items(shards, override_num_blocks=len(shards))
+        ray.data.DataContext.get_current().target_max_block_size = 1
+        told = {"queue": self, "shards": shards}
+        one = ray.data.from_items([{"queue": 0}])
+        # Where it is lost, all is: it would begin the settings again.
+        here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+        how = {"num_cpus": 0, "label_selector": here}
+        return one.map_batches(_handed, batch_size=None, fn_kwargs=told, **how)
+
+    def rest(self) -> Iterator[Shard]:
+        """The shards of the other settings, of each when it is ready."""
+        while not self._is_begun():
+            yield from self._next()
+
+    def _is_begun(self) -> bool:
+        return self._n_begun == len(self._plan.branches)
+
+    def _is_ready(self) -> bool:
+        ready = self._ready[self._n_begun : self._n_begun + 1]
+        return not ready or bool(ray.wait(ready, timeout=0)[0])
+
+    def _next(self) -> list[Shard]:
+        """Begin the next setting when it is ready, and tell what it lacks."""
+        if self._ready:
+            ray.get(self._ready[self._n_begun])
+        branch = self._plan.branches[self._n_begun]
+        self._n_begun += 1
+        for artifact in branch.answered():
+            if not artifact.is_complete():
+                begin(branch, leased(artifact, self._leases))
+        lacking = self._lacking(branch)
+        left = {shard_name(item): n_answers(item, n) for item, n in lacking}
+        self._tally.announce.remote(left, len(self._plan.branches) - self._n_begun)
+        of = Counter(item.artifact.folder for item, _ in lacking)
+        for artifact in {item.artifact.folder: item.artifact for item, _ in lacking}.values():
+            trial.forget(artifact)
+        return [{"work": item, "of": of[item.artifact.folder]} for item, _ in lacking]
+
+    def _lacking(self, branch: Branch) -> list[tuple[Work, int]]:
+        """The shards of a setting, and how many prompts of each lack an answer."""
+        found = [
+            replace(each, artifact=leased(each.artifact, self._leases))
+            for each in branch_work(self._plan.run, branch)
+        ]
+        left = remaining.left(found)
+        both = zip(largest_first(found, left), sorted(left, reverse=True), strict=True)
+        return [(item, n) for item, n in both if item.chosen is None or n]
+
+
+def _handed(_: object, queue: Queue, shards: Sequence[Shard]) -> Iterator[dict[str, Any]]:
+    """Each shard as a batch of its own."""
+    for found in (shards, queue.rest()):
+        for shard in found:
+            yield {name: [value] for name, value in shard.items()}
+
+
+def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
+    """The work in the order in which it is handed out: so that engines end at much the same time.
+
+    What is as large as another stays in its order.
+    """
+    return [items[i] for i in sorted(range(len(items)), key=lambda i: -left[i])]
+
+
+def block_by_block(items: Sequence[Work]) -> list[Work]:
+    """The work with the blocks of a budget one after the other, and within them in its order."""
+    return sorted(items, key=lambda item: item.block or 0)
+
+
+def shard_name(item: Work) -> str:
+    """What messages and counts call a shard, or a block of it."""
+    block = "" if item.block is None else f" block {item.block}"
+    return f"{item.artifact.folder}/{item.open_name}{block}"
+
+
+def n_answers(item: Work, n_prompts: int) -> int:
+    """How many answers so many prompts get."""
+    return n_prompts * item.question.task.answers_per_prompt
