@@ -7,7 +7,6 @@ whoever opens it has credentials of its own.
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -71,11 +70,31 @@ def is_secret(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
+class _Later(ModuleType):
+    """Stands for a module until something of it is used: importing `requests` takes 60 ms.
+
+    `importlib.util.LazyLoader` would import it at the second `import` already.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        self.leave()
+        return getattr(import_module(self.__name__), name)
+
+    def leave(self) -> None:
+        """Make room for the module itself."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
 @cache
 def _rules() -> str:
     """One pattern of all shapes, those of the detectors too."""
-    with _requests_later():
+    requests = _Later("requests")  # with which detectors ask servers, and we never do
+    sys.modules.setdefault("requests", requests)
+    try:
         plugins = [import_module(f"detect_secrets.plugins.{name}") for name in _DETECTORS]
+    finally:
+        requests.leave()
     rules = [
         rule
         for plugin in plugins
@@ -84,29 +103,6 @@ def _rules() -> str:
         for rule in getattr(kind, "denylist", ())
     ]
     return "|".join([*_SHAPES, *dict.fromkeys(map(_scoped, rules))])
-
-
-@contextmanager
-def _requests_later() -> Iterator[None]:
-    """In the block, `import requests` imports it only as soon as something of it is used.
-
-    Detectors use it to ask a server whether a secret works, which we never do; it takes 60 ms.
-    `importlib.util.LazyLoader` imports a module at the second `import` already.
-    """
-    later = ModuleType("requests")
-
-    def found(name: str) -> Any:
-        if sys.modules.get("requests") is later:
-            del sys.modules["requests"]
-        return getattr(import_module("requests"), name)
-
-    later.__getattr__ = found  # type: ignore[method-assign]
-    sys.modules.setdefault("requests", later)
-    try:
-        yield
-    finally:
-        if sys.modules.get("requests") is later:
-            del sys.modules["requests"]
 
 
 def _scoped(rule: re.Pattern[str]) -> str:
