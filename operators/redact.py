@@ -5,9 +5,11 @@ whoever opens it has credentials of its own.
 """
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 HIDDEN = "[redacted]"
@@ -68,10 +70,31 @@ def is_secret(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
+class _Later(ModuleType):
+    """Stands for a module until something of it is used: importing `requests` takes 60 ms.
+
+    `importlib.util.LazyLoader` would import it at the second `import` already.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        self.leave()
+        return getattr(import_module(self.__name__), name)
+
+    def leave(self) -> None:
+        """Make room for the module itself."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
 @cache
 def _rules() -> str:
     """One pattern of all shapes, those of the detectors too."""
-    plugins = (import_module(f"detect_secrets.plugins.{name}") for name in _DETECTORS)
+    requests = _Later("requests")  # with which detectors ask servers, and we never do
+    sys.modules.setdefault("requests", requests)
+    try:
+        plugins = [import_module(f"detect_secrets.plugins.{name}") for name in _DETECTORS]
+    finally:
+        requests.leave()
     rules = [
         rule
         for plugin in plugins

@@ -15,7 +15,7 @@ from typing import NoReturn
 from factsweep.pipeline.machine.ending import end
 
 _STOPPED = 130
-_COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
+_COLLECT_EVERY = 300_000  # new objects: imports make 250,000 that stay, and no garbage
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
 _CALLED_BACK = "polars"  # its Rust calls Python, and swallows what is raised there

@@ -146,7 +146,7 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     choices = tuple(each for each in overrides if not _is_value(each))
     config = deepcopy(_of_files(choices, _own()))
     try:
-        for given in map(OverridesParser.create().parse_override, values):
+        for given in map(_parsed, values):
             OmegaConf.update(config, given.key_or_group, given.value(), merge=True)
     except Exception:  # of OmegaConf, or of the parser that is generated for Hydra's grammar
         config = _by_hydra(overrides)
@@ -264,9 +264,14 @@ def _values_of(override: str) -> list[str]:
 def parsed(override: str) -> Override | None:
     """As Hydra reads it; null: it cannot."""
     try:
-        return OverridesParser.create().parse_override(override)
+        return _parsed(override)
     except Exception:  # of the parser that is generated for Hydra's grammar
         return None
+
+
+@lru_cache(maxsize=256)  # the parser takes some milliseconds, and each override is read six times
+def _parsed(override: str) -> Override:
+    return OverridesParser.create().parse_override(override)
 
 
 def _fitting(override: str, pattern: Glob) -> list[str]:

@@ -24,7 +24,7 @@ from factsweep.operators.tables.runs.busy import SPANS
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.live import page, pulse
+from factsweep.pipeline.live import pulse
 from factsweep.pipeline.live.pulse import State
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
@@ -98,6 +98,8 @@ def _end(run: Run, state: State, why: str | None = None) -> None:
         return
     is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
     if is_own or (state == "done" and last.state != "done"):
+        from factsweep.pipeline.live import page  # with Ray, which takes .3 s
+
         with suppress(InputError):  # the disk is full, say: the error itself says so
             pulse.write(run, state, why=why and hidden(why))
             page.ended(run, state, why and hidden(why))

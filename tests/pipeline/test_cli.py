@@ -159,11 +159,23 @@ def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatc
         (["run", "--help"], {"polars", "matplotlib", "scipy", "ray"}),
         (["run", "seed=x"], {"scipy", "matplotlib", "ray"}),
         (["plan", "benchmark.relations=[P36]"], {"torch", "sklearn", "pandas"}),
+        (["status"], {"requests", "jinja2", "transformers", "ray"}),
     ],
 )
 def test_main_quick_answers_load_no_library_that_they_do_not_need(
     arguments: list[str], lacking: set[str]
 ) -> None:
+    assert loaded(arguments, lacking) == ""
+
+
+@pytest.mark.slow
+def test_run_finished_run_loads_no_ray(finished: Plan, small: list[str]) -> None:
+    folders = [f"artifacts={finished.run.artifacts}", f"results={finished.run.results}"]
+    assert loaded(["run", *small, *folders], {"ray", "transformers", "requests"}) == ""
+
+
+def loaded(arguments: list[str], lacking: set[str]) -> str:
+    """Which of the libraries a command has loaded when it ends."""
     code = f"""
 import atexit, sys
 atexit.register(lambda: print(*sorted({lacking} & sys.modules.keys()), file=sys.stderr))
@@ -171,7 +183,7 @@ from factsweep.pipeline.cli import main
 main({arguments})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == ""
+    return done.stderr.splitlines()[-1]
 
 
 def test_run_too_many_failures_are_one_line_and_1(

@@ -20,6 +20,7 @@ from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.tally import tally_actor
+from factsweep.pipeline.live import following
 from factsweep.pipeline.run import run
 from tests.messages import naming
 
@@ -158,7 +159,7 @@ def test_stop_of_a_run_whose_ray_is_gone_is_said(
     tally = tally_actor(small_settings().cluster)
     ray.kill(tally)
     with caplog.at_level("WARNING"):
-        running._stop([], tally)
+        following._stop([], tally)
     assert "ActorDiedError" in caplog.text
     assert caplog.text.rstrip().endswith("; what they published is kept.")
 
@@ -170,7 +171,7 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
     monkeypatch.setattr(
         cluster, "started", lambda _, *, offline: nullcontext(asked.append(offline))
     )
-    monkeypatch.setattr(running, "_follow", lambda *_: None)
+    monkeypatch.setattr(following, "follow", lambda *_: None)
     plan = planned(small_settings())
     running.compute(plan)
     running.compute(replace(plan, weights=replace(plan.weights, offline=True)))
@@ -181,13 +182,13 @@ def test_start_nodes_of_an_autoscaler_are_waited_for(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_s, loading = [0.0], list[Loading]()
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr(ray, "get", lambda found: found)
     monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
     tally = SimpleNamespace(lives=SimpleNamespace(remote=lambda _: loading))
     growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.start_s=60")
-    pods = running._Start(small_settings(*growing), tally)
-    nodes = running._Start(small_settings("cluster.start_s=60"), tally)
+    pods = following._Start(small_settings(*growing), tally)
+    nodes = following._Start(small_settings("cluster.start_s=60"), tally)
     for start in (pods, nodes):
         start.check({"all_shards": 3})
     now_s[0] = 61

@@ -12,12 +12,11 @@ import pytest
 import ray
 
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline import run as running
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.live import journal, pulse
+from factsweep.pipeline.live import following, journal, pulse
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.run import measured, run
 from factsweep.pipeline.storage.stores.store import Store
@@ -163,7 +162,7 @@ def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
     known = ray.put([(f"{1:056x}", "/gone.err"), (here, "/none.err")])
     tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: known))
     with caplog.at_level("WARNING"):
-        running._keep_logs(settings, tally)
+        following._keep_logs(settings, tally)
     (kept,) = folder(settings).iterdir()
     assert kept.name.endswith("-2.log")
     assert re.search(naming("1 of 2 engines", "TaskUnschedulableError"), caplog.text)
