@@ -88,15 +88,16 @@ def _answer_counts(group: NDArray[np.int64], keys: pl.Series) -> pl.DataFrame:
     The answers that one answer can contain, the ones of fewer lemmas, stand before it in its group,
     side by side; the empty one stands last.
     """
-    rows = coded(keys).to_frame("key")
-    lengths = rows.unique().with_columns(n_lemmas=key_length(pl.col("key").cast(pl.String)))
+    rows = pl.DataFrame({"key": keys, "code": _numbered(keys.to_frame("key"), ["key"])})
+    texts = rows.unique("code").with_columns(pl.col("key").cast(pl.String))
+    lengths = texts.with_columns(n_lemmas=key_length(pl.col("key")))
     distinct = lengths.sort("n_lemmas", nulls_last=True)
-    numbers = _numbered(distinct, ["key"])
-    place = np.zeros(numbers.max(initial=0) + 1, np.int64)
-    place[numbers] = np.arange(len(numbers))
-    n_keys = max(1, len(numbers))
-    cells, n = np.unique(group * n_keys + place[_numbered(rows, ["key"])], return_counts=True)
-    answers = distinct[cells % n_keys].with_columns(pl.col("key").cast(pl.String))
+    codes = rows["code"].to_numpy()
+    place = np.zeros(codes.max(initial=0) + 1, np.int64)
+    place[distinct["code"]] = np.arange(distinct.height)
+    n_keys = max(1, distinct.height)
+    cells, n = np.unique(group * n_keys + place[codes], return_counts=True)
+    answers = distinct.select("key", "n_lemmas")[cells % n_keys]
     return answers.with_columns(group=pl.Series(cells // n_keys), n=pl.Series(n))
 
 

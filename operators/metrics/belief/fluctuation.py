@@ -79,7 +79,9 @@ def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.fl
     if terms.is_empty():
         return np.empty(0)
     rates = terms.group_by(rate="numerator").agg(n_pairs=pl.len()).sort("rate")
-    n_correct = _successes(rates, generator(seed, "draw=pair"), n_draws)
+    rng, n_correct = generator(seed, "draw=pair"), np.zeros(n_draws, np.int64)
+    for rate, n_pairs in rates.iter_rows():
+        n_correct += rng.binomial(n_pairs, rate, n_draws)
     return n_correct / terms.height
 
 
@@ -112,22 +114,17 @@ def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[n
 
 
 def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
-    templates = rates.partition_by("template_id", maintain_order=True)
-    drawn = rng.integers(len(templates), size=n_draws)
-    sizes = np.bincount(drawn, minlength=len(templates)).tolist()
-    drawn_by = zip(templates, sizes, strict=True)
-    parts = [_successes(template, rng, size) for template, size in drawn_by]
-    n_correct = np.empty(n_draws, np.int64)
-    n_correct[np.argsort(drawn, kind="stable")] = np.concatenate(parts)
-    n_pairs = np.array([template["n_pairs"].sum() for template in templates])
+    template, sizes = rates["template_id"].rle_id().to_numpy(), rates["n_pairs"].to_numpy()
+    n_pairs = np.bincount(template, weights=sizes).astype(np.int64)
+    drawn = rng.integers(len(n_pairs), size=n_draws)
+    n_drawn = np.bincount(drawn, minlength=len(n_pairs))
+    ends = np.cumsum(n_drawn)
+    by_template, n_correct = np.zeros((2, n_draws), np.int64)
+    for place, rate, n in zip(template, rates["rate"], rates["n_pairs"], strict=True):
+        mine = slice(ends[place] - n_drawn[place], ends[place])
+        by_template[mine] += rng.binomial(n, rate, n_drawn[place])
+    n_correct[np.argsort(drawn, kind="stable")] = by_template
     return Draws(n_correct, n_pairs[drawn])
-
-
-def _successes(rates: pl.DataFrame, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-    total = np.zeros(size, np.int64)
-    for rate, n_pairs in rates.select("rate", "n_pairs").iter_rows():
-        total += rng.binomial(n_pairs, rate, size)
-    return total
 
 
 _BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"
