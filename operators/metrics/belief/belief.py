@@ -84,14 +84,11 @@ def belief(
 
     Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
     """
-    known = condense(answers, by=by)
-    estimates = known.estimates(ESTIMATED, seed=seed, n_rounds=n_rounds)
+    known, drawn = condense(answers, by=by), {"seed": seed, "n_rounds": n_rounds}
+    estimates = known.estimates(ESTIMATED, **drawn)
     rows = answer_rows(known, known.counts(n_failed), estimates, seed=seed, n_draws=n_draws)
     if calibration is not None:
-        sampled, drawn = (
-            counted(calibration, n_failed_samples),
-            {"seed": seed, "n_rounds": n_rounds},
-        )
+        sampled = counted(calibration, n_failed_samples)
         rows += calibration_rows(calibration, sampled, n_bins=n_bins, **drawn)
     return table(rows)
 

@@ -83,7 +83,10 @@ def test_condense_in_any_grouping_of_relations_gives_the_numbers_of_all_at_once(
         prompt_id=pl.concat_str("pair_id", "template_id", "subject_index", separator="/")
     )
     measure, about = METHODS[method].measure, facts(answers)
-    tables, first = matched(answers, measure), answers.unique("pair_id", keep="first", maintain_order=True)
+    tables, first = (
+        matched(answers, measure),
+        answers.unique("pair_id", keep="first", maintain_order=True),
+    )
     relations = data.draw(st.permutations(["P00", "P01", "P10", "P11"]))
     cuts = sorted(data.draw(st.sets(st.integers(1, 3))))
     ends = zip([0, *cuts], [*cuts, 4], strict=True)
