@@ -17,9 +17,10 @@ from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
-from factsweep.operators.metrics.belief.analyses import Analysis, analyses
-from factsweep.operators.metrics.belief.belief import belief, by_part
-from factsweep.operators.metrics.belief.calibration import bins, confidence
+from factsweep.operators.metrics.belief import belief
+from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
+from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
+from factsweep.operators.metrics.belief.condensed import Condensed
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
@@ -28,10 +29,14 @@ from factsweep.operators.metrics.comparing.paired_terms import (
     paired_terms,
 )
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
+from factsweep.operators.metrics.shared.rows import counted, table
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief import SHOWN, card
+
+# Of a prompt that may have been answered a second time: what a confidence is compared with.
+_RANKED = ("prompt_id", "relation_id", "pair_id", "correct")
 
 
 @dataclass(frozen=True)
@@ -68,34 +73,44 @@ def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
     return normaliser.keyed(pairs).select("pair_id", "key")
 
 
+def condense(
+    tables: method.Tables, again: pl.DataFrame, facts: Facts, options: Options, *, by: By
+) -> method.Tables:
+    """What the metrics need of the matched answers and confidences."""
+    answers, templates = tables["answers"], facts.templates
+    known = belief.condense(answers, by=by, analyses=options.analyses, templates=templates)
+    ranked = answers.join(again, on="prompt_id", how="semi").select(_RANKED)
+    return {**known._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
+
+
 def _measure(evidence: method.Evidence) -> method.Tables:
     sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"]
     return {
-        "metrics": core(evidence, calibration if sampled else None, by="match"),
+        "metrics": core(evidence, calibration if sampled else None),
         "bins": bins(calibration, evidence.options.n_bins),
     }
 
 
-def core(evidence: method.Evidence, calibration: pl.DataFrame | None, *, by: By) -> pl.DataFrame:
+def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
     """What decoders and encoders have in common: the metrics, and the analyses asked for."""
-    answers, n_failed = evidence.tables["answers"], evidence.n_failed
-    options, facts = evidence.options, evidence.facts
-    drawn: dict[str, Any] = {"by": by, "seed": evidence.seed, "n_rounds": options.n_rounds}
-    metrics = belief(
-        answers,
-        calibration,
-        n_failed,
-        n_draws=options.n_draws,
-        n_bins=options.n_bins,
-        n_failed_samples=evidence.n_failed_samples,
-        **drawn,
-    )
-    of_parts = by_part(answers, facts.further.get("details", empty("details")), **drawn)
-    further = analyses(
-        options.analyses, answers, facts.templates, n_failed, evidence.again, **drawn
-    )
-    return pl.concat([metrics, of_parts, further])
+    known = Condensed(*(evidence.tables[name] for name in Condensed._fields))
+    options, facts, again = evidence.options, evidence.facts, evidence.again
+    seed, counts = evidence.seed, known.counts(evidence.n_failed)
+    drawn = {"seed": seed, "n_rounds": options.n_rounds}
+    estimates = known.estimates((*belief.ESTIMATED, *ESTIMATED), **drawn)
+    rows = belief.answer_rows(known, counts, estimates, seed=seed, n_draws=options.n_draws)
+    if calibration is not None:
+        sampled = counted(calibration, evidence.n_failed_samples)
+        rows += belief.calibration_rows(calibration, sampled, n_bins=options.n_bins, **drawn)
+    found = [
+        table(rows),
+        belief.by_part(known, facts.further.get("details", empty("details")), **drawn),
+        analyses(options.analyses, known, counts, estimates, facts.templates),
+    ]
+    if "ovconf_by_length" in options.analyses and again is not None:
+        found.append(ovconf_by_length(evidence.tables["ranked"], again, **drawn))
+    return pl.concat(found)
 
 
 def _terms(
@@ -154,6 +169,7 @@ METHOD = method.Method(
         matched=("answers", "calibration", "sampled"),
         versions=lambda pipeline: Normaliser(pipeline).versions,
         compute=_measure,
+        condense=partial(condense, by="match"),
         main_metric="acc_at_1",
         options=Options,
         measured=("metrics", "bins"),

@@ -57,11 +57,16 @@ def _biases(priors: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _condense(tables: Tables, again: pl.DataFrame, facts: Facts, options: Any) -> Tables:
+    found = belief.condense(tables, again, facts, options, by="equality")
+    return {**found, **{name: tables[name] for name in ("biases", "gains", "left_out")}}
+
+
 def _measure(evidence: Evidence) -> Tables:
     calibration = evidence.tables["calibration"]
     # Every prompt has a confidence: what failed, failed for both.
     every = replace(evidence, n_failed_samples=evidence.n_failed)
-    found = belief.core(every, calibration, by="equality")
+    found = belief.core(every, calibration)
     drawn = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     rows = [
         found.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
@@ -79,6 +84,7 @@ METHOD = Method(
         matcher=_matcher,
         matched=("answers", "calibration", "errors", "biases", "gains", "left_out"),
         compute=_measure,
+        condense=_condense,
         main_metric="acc_at_1",
         options=belief.Options,
         measured=("metrics", "bins"),

@@ -49,8 +49,9 @@ Matcher = Callable[[pl.DataFrame, Tables], Tables]
 class Evidence:
     """What metrics are computed from.
 
-    `tables` are the matched ones, of all relations. `n_failed` (relation_id, n_failed) counts the
-    prompts without an answer, `n_failed_samples` those without samples; null if none were asked.
+    `tables` are what `Measure.condense` keeps of the matched ones, of all relations together.
+    `n_failed` (relation_id, n_failed) counts the prompts without an answer, `n_failed_samples`
+    those without samples; null if none were asked.
     `again` are the answers that were made a second time, those of decoders with log-probabilities;
     null if none were. `options` are those of the method (conf/metrics/).
     """
@@ -204,6 +205,16 @@ class Sampling:
     paired: Paired | None = None
 
 
+# What `compute` needs of the matched tables of some relations: from these, the prompts that may be
+# answered a second time (prompt_id), the facts, and the method's options.
+Condense = Callable[[Tables, pl.DataFrame, Facts, Any], Tables]
+
+
+def as_matched(tables: Tables, _again: pl.DataFrame, _facts: Facts, _options: Any) -> Tables:
+    """The matched tables as they are, where metrics are computed from them."""
+    return tables
+
+
 def as_given(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> Matcher:
     """The answers as they were given, where metrics read them so: the table `given`."""
     return lambda answers, _further: {"given": answers}
@@ -214,7 +225,8 @@ class Measure:
     """How answers are compared with facts, and what is computed of them.
 
     `version` rises when the same answers give other numbers. `compute` gives the tables that
-    `measured` names: `metrics`, and what figures show in addition. `main_metric` is defined over
+    `measured` names: `metrics`, and what figures show in addition. It reads what `condense` keeps
+    of each relation, put together, so that one relation is in memory. `main_metric` is defined over
     every answered prompt; failures are counted from it. `metrics` are those that have a heading or
     a better direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
     `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
@@ -233,6 +245,7 @@ class Measure:
     matcher: Callable[[Facts, str, Callable[[], Any]], Matcher] = as_given
     matched: tuple[str, ...] = ("given",)
     versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
+    condense: Condense = as_matched
     sampling: Sampling | None = None
 
     @property

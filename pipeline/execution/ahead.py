@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import FactsweepError
 from factsweep.operators.methods.method import Tables
 from factsweep.pipeline.execution.plan import Branch
 from factsweep.pipeline.execution.tasks import Tasks
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.expand import shards_of
 from factsweep.pipeline.stages.match import Match
@@ -64,6 +66,7 @@ class Ahead:
         assert isinstance(match, Match)
         assert isinstance(aggregate, Aggregate)
         self._match, self._aggregate = match, aggregate
+        self._facts: Facts | None = None
         self._of_same_text: dict[str, frozenset[str]] = {}
         self._found: dict[str, _Matched] = {}
         self._matching, self._condensing = _Spent(), _Spent()
@@ -113,6 +116,11 @@ class Ahead:
             if self._originals(relation) <= answered:
                 yield relation
 
+    def _known(self) -> Facts:
+        if self._facts is None:
+            self._facts = facts_stage.load(self._branch.facts)
+        return self._facts
+
     def _originals(self, relation: str) -> frozenset[str]:
         if relation not in self._of_same_text:
             self._of_same_text[relation] = of_same_text(self._branch.prompts, relation)
@@ -126,7 +134,8 @@ class Ahead:
             table: shards.rows(content, table, Stored(folder, folder))
             for table, content in written.items()
         }
-        kept = self._condensing.timed(lambda: self._aggregate.condensed(tables))
+        facts = self._known()
+        kept = self._condensing.timed(lambda: self._aggregate.condense(relation, tables, facts))
         return _Matched(made_of, written, kept)
 
     def _shards(self, relation: str) -> Iterator[tuple[str, bytes]]:

@@ -1,7 +1,6 @@
 """aggregate: matched answers → the metrics of a setting, and what its figures show.
 
-One process makes it: every metric needs the answers of all relations, which each further process
-would have to read again, and Polars uses all cores.
+One process makes it, a relation at a time, and keeps of each what its metrics need.
 """
 
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Asked, Evidence, Tables
@@ -30,7 +30,10 @@ _RANK = ("pair_id", "calibration_rank")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Measures a setting from its matched answers; `again` are the answers made a second time."""
+    """Measures a setting from its matched answers; `again` are the answers made a second time.
+
+    `kept` is what `condense` gave of relations, by their id; of the others, the answers are read.
+    """
 
     method: str
     model: str
@@ -44,11 +47,7 @@ class Aggregate:
     answers: Artifact
     again: Artifact | None
     matched: Artifact
-    kept: Mapping[str, Tables] = field(default_factory=dict, compare=False)
-
-    def condensed(self, tables: Tables) -> Tables:
-        """What the metrics need of the matched tables of some relations."""
-        return tables
+    kept: Mapping[str, Tables] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def recipe(self) -> Recipe:
@@ -86,29 +85,51 @@ class Aggregate:
         made_of = [each for each in read if each is not None]
         artifact.finish(method.measure.measured, made_of=made_of)
 
+    def condense(self, relation_id: str, matched: Tables, facts: Facts) -> Tables:
+        """What the metrics need of a relation's matched tables, which need not be kept then."""
+        again = self.prompts.read("ranked", relation_id, ("prompt_id",))
+        return METHODS[self.method].measure.condense(matched, again, facts, self.options)
+
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure
-        tables = {table: self.matched.read_all(table) for table in measure.matched}
+        facts = facts_stage.load(self.facts)
         expected = n_prompts(self.prompts)
         if measure.left_out is not None:  # what the model cannot say has not failed
-            expected -= Counter(map(relation_of, tables[measure.left_out]["prompt_id"]))
+            expected -= self._n_matched(measure.left_out)
         return Evidence(
-            facts=facts_stage.load(self.facts),
+            facts=facts,
             setting=self.setting,
-            tables=tables,
-            n_failed=_missing(expected, tables[measure.answers]),
-            n_failed_samples=self._failed_samples(tables),
+            tables=self._tables(facts),
+            n_failed=_missing(expected, self._n_matched(measure.answers)),
+            n_failed_samples=self._failed_samples(),
             again=again,
             options=self.options,
             seed=self.seed,
         )
 
-    def _failed_samples(self, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame | None:
+    def _tables(self, facts: Facts) -> Tables:
+        measure = METHODS[self.method].measure
+        nothing = {table: empty(table) for table in measure.matched}
+        none = empty("ranked").select("prompt_id")
+        found = [measure.condense(nothing, none, facts, self.options)]
+        for relation_id in self.matched.shards(measure.answers):
+            if relation_id in self.kept:
+                found.append(self.kept[relation_id])
+            else:
+                matched = {each: self.matched.read(each, relation_id) for each in measure.matched}
+                found.append(self.condense(relation_id, matched, facts))
+        return {table: pl.concat([each[table] for each in found]) for table in found[0]}
+
+    def _n_matched(self, table: str) -> Counter[str]:
+        return Counter(self.matched.rows(table))
+
+    def _failed_samples(self) -> pl.DataFrame | None:
         calibration = METHODS[self.method].measure.calibration
         if calibration is None or not self.n_sampled:
             return None
         sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked", _RANK))
-        return _missing(reduce(Counter.__add__, sampled, Counter[str]()), tables[calibration])
+        expected = reduce(Counter.__add__, sampled, Counter[str]())
+        return _missing(expected, self._n_matched(calibration))
 
 
 def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
@@ -140,10 +161,7 @@ def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:
     return Counter(relation_of(pair_id) for pair_id in chosen["pair_id"])
 
 
-def _missing(expected: Counter[str], found: pl.DataFrame) -> pl.DataFrame:
+def _missing(expected: Counter[str], there: Counter[str]) -> pl.DataFrame:
     """relation_id, n_failed: how many prompts should be there and are not."""
-    schema = {"relation_id": pl.String, "expected": pl.Int64}
-    counts = pl.DataFrame([*expected.items()], schema, orient="row")
-    present = found.group_by("relation_id").agg(n=pl.len().cast(pl.Int64))
-    counts = counts.join(present, on="relation_id", how="left")
-    return counts.select("relation_id", n_failed=pl.col("expected") - pl.col("n").fill_null(0))
+    rows = [(relation, n - there[relation]) for relation, n in expected.items()]
+    return pl.DataFrame(rows, {"relation_id": pl.String, "n_failed": pl.Int64}, orient="row")

@@ -1,23 +1,16 @@
 """BELIEF's analyses of a single run, by name: those that conf/metrics/ asks for."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import polars as pl
-from polars import selectors
 
 from factsweep.operators.metrics.belief import consist
-from factsweep.operators.metrics.belief.calibration import ovconf_by_length
-from factsweep.operators.metrics.shared.rows import (
-    ROWS,
-    Counts,
-    Row,
-    counted,
-    pair_terms,
-    plain_rows,
-    ratio_rows,
-    table,
-)
+from factsweep.operators.metrics.belief.condensed import Condensed, condensed
+from factsweep.operators.metrics.belief.fluctuation import template_rates
+from factsweep.operators.metrics.shared.bootstrap import Bootstrapped
+from factsweep.operators.metrics.shared.rows import Counts, Row, pair_terms, plain_rows, table
+from factsweep.operators.schemas import empty
 
 _TEMPLATE = ("relation_id", "template_id")
 
@@ -30,16 +23,17 @@ def template_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
 
     Source: BELIEF, appendix C.2. The paper does not say how names weigh; here pairs count alike.
     """
-    ids = pl.col(*_TEMPLATE, "pair_id")
-    coded = answers.select(ids, "correct").with_columns(selectors.string().cast(pl.Categorical))
-    cells = coded.group_by(ids).agg(n_correct=pl.sum("correct"), n_names=pl.len())
+    return _accuracies(template_rates(answers))
+
+
+def _accuracies(rates: pl.DataFrame) -> pl.DataFrame:
     # Whole numbers first: sums of shares would depend on the order of the rows.
-    sizes = cells.group_by(*_TEMPLATE, "n_names").agg(pl.sum("n_correct"), n_pairs=pl.len())
+    n_correct = (pl.col("n_correct") * pl.col("n_pairs")).sum()
+    sizes = rates.group_by(*_TEMPLATE, "n_names").agg(pl.sum("n_pairs"), n_correct=n_correct)
     shares = (pl.col("n_correct") / pl.col("n_names")).sum() / pl.sum("n_pairs")
-    n = (pl.col("n_names") * pl.col("n_pairs")).sum().cast(pl.Int64)
+    n = (pl.col("n_names") * pl.col("n_pairs")).sum()
     templates = sizes.sort("n_names").group_by(_TEMPLATE, maintain_order=True)
-    found = templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs").cast(pl.Int64), n=n)
-    return found.with_columns(pl.col(_TEMPLATE).cast(pl.String)).sort(_TEMPLATE)
+    return templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs"), n=n).sort(_TEMPLATE)
 
 
 def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -59,19 +53,15 @@ def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     >>> overall.select("metric", "value").rows()
     [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
-    counts = counted(answers, n_failed)
-    return table(_spread_rows("template_spread", answers, counts, ("min", "mean", "max")))
+    known = condensed(answers, {})
+    return analyses(["template_spread"], known, known.counts(n_failed), {}, empty("templates"))
 
 
-def _spread_rows(
-    metric: str, answers: pl.DataFrame, counts: Counts, ends: Sequence[str]
-) -> list[Row]:
+def _spread_rows(metric: str, known: Condensed, counts: Counts, ends: Sequence[str]) -> list[Row]:
     """The rows of some of the ends between which the templates' accuracies lie."""
-    pairs = answers.group_by(pl.col("relation_id").cast(pl.String)).agg(
-        n_pairs=pl.col("pair_id").n_unique().cast(pl.Int64)
-    )
+    pairs = known.pairs.group_by("relation_id").agg(n_pairs=pl.len().cast(pl.Int64))
     accuracy = pl.col("accuracy")
-    templates = template_accuracy(answers).group_by("relation_id")
+    templates = _accuracies(known.rates).group_by("relation_id")
     spread = templates.agg(min=accuracy.min(), mean=accuracy.mean(), max=accuracy.max())
     weighted = spread.join(pairs, on="relation_id").sort("relation_id")
     rows = []
@@ -83,6 +73,7 @@ def _spread_rows(
 
 
 _NAME = ("relation_id", "pair_id", "subject_index")
+_FACTORS = {"subject_consist": "template_id", "template_consist": "subject_index"}
 
 
 def subject_template(
@@ -118,16 +109,33 @@ def subject_template(
     >>> rows.select("metric", "value").rows()[1:4:2]
     [('template_consist', 0.5), ('subject_acc_max', 1.0)]
     """
-    counts = counted(answers, n_failed)
-    rows = []
-    for factor, held in {"subject": "template_id", "template": "subject_index"}.items():
-        terms = consist.consist_terms(answers, by=by, within=[held])
-        rows += ratio_rows(f"{factor}_consist", terms, counts, seed=seed, n_rounds=n_rounds)
+    known = condensed(answers, _subject_terms(answers, by))
+    estimates = known.estimates(_FACTORS, seed=seed, n_rounds=n_rounds)
+    counts, templates = known.counts(n_failed), empty("templates")
+    return analyses(["subject_template"], known, counts, estimates, templates)
+
+
+def _subject_terms(answers: pl.DataFrame, by: consist.By) -> dict[str, pl.DataFrame]:
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
-    for end, extreme in {"min": pl.min("accuracy"), "max": pl.max("accuracy")}.items():
-        terms = pair_terms(names, extreme, pl.lit(1.0))
-        rows += plain_rows(f"subject_acc_{end}", terms, counts)
-    return table(rows + _spread_rows("template_acc", answers, counts, ("min", "max")))
+    return {
+        **{
+            metric: consist.consist_terms(answers, by=by, within=[held])
+            for metric, held in _FACTORS.items()
+        },
+        "subject_acc_min": pair_terms(names, pl.min("accuracy"), pl.lit(1.0)),
+        "subject_acc_max": pair_terms(names, pl.max("accuracy"), pl.lit(1.0)),
+    }
+
+
+def _subject_rows(
+    known: Condensed, counts: Counts, estimates: Mapping[str, Bootstrapped]
+) -> list[Row]:
+    return [
+        *(row for metric in _FACTORS for row in counts.rows(metric, estimates[metric])),
+        *plain_rows("subject_acc_min", known.of("subject_acc_min"), counts),
+        *plain_rows("subject_acc_max", known.of("subject_acc_max"), counts),
+        *_spread_rows("template_acc", known, counts, ("min", "max")),
+    ]
 
 
 def manual_paraphrase(
@@ -167,21 +175,38 @@ def manual_paraphrase(
     >>> rows.filter(pl.col("slice").is_null()).select("metric", "value").rows()
     [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
     """
-    counts = counted(answers, n_failed)
-    rows = plain_rows("manual_rank", _manual_ranks(answers, templates), counts)
-    groups = templates.select("template_id", "group").drop_nulls()
+    known = condensed(answers, _group_terms(answers, templates, by))
+    estimates = known.estimates(_GROUPS, seed=seed, n_rounds=n_rounds)
+    return analyses(["manual_paraphrase"], known, known.counts(n_failed), estimates, templates)
+
+
+_GROUPS = ("inner_group_consist", "inter_group_consist")
+
+
+def _group_terms(
+    answers: pl.DataFrame, templates: pl.DataFrame, by: consist.By
+) -> dict[str, pl.DataFrame]:
+    ids = pl.col("template_id").cast(answers.schema["template_id"])
+    groups = templates.select(ids, "group").drop_nulls()
     grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
     inner = consist.match_counts(grouped, by=by, within=["subject_index", "group"])
     inter = _difference(consist.match_counts(grouped, by=by, within=["subject_index"]), inner)
-    for name, found in {"inner": inner, "inter": inter}.items():
-        terms = consist.share_of_matches(found)
-        rows += ratio_rows(f"{name}_group_consist", terms, counts, seed=seed, n_rounds=n_rounds)
-    return table(rows)
+    return dict(zip(_GROUPS, map(consist.share_of_matches, (inner, inter)), strict=True))
 
 
-def _manual_ranks(answers: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
+def _manual_rows(
+    known: Condensed,
+    counts: Counts,
+    estimates: Mapping[str, Bootstrapped],
+    templates: pl.DataFrame,
+) -> list[Row]:
+    ranks = plain_rows("manual_rank", _manual_ranks(known.rates, templates), counts)
+    return ranks + [row for metric in _GROUPS for row in counts.rows(metric, estimates[metric])]
+
+
+def _manual_ranks(rates: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     """Each manual template's rank in its relation, over 1."""
-    accuracy = template_accuracy(answers)
+    accuracy = _accuracies(rates)
     # Sums of the same shares in another order differ in their last digits: those are ties.
     rank = pl.col("accuracy").round(12).rank("average", descending=True).over("relation_id")
     origin = templates.select(pl.col("template_id").cast(pl.String), "origin")
@@ -200,31 +225,34 @@ def _difference(all_pairs: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
 
 
 Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]
+ESTIMATED = (*_FACTORS, *_GROUPS)
+
+
+def analysis_terms(
+    names: Collection[Analysis], answers: pl.DataFrame, templates: pl.DataFrame, by: consist.By
+) -> dict[str, pl.DataFrame]:
+    """The terms of the metrics of those analyses that are named; `by` as in `consist`."""
+    subjects = _subject_terms(answers, by) if "subject_template" in names else {}
+    groups = _group_terms(answers, templates, by) if "manual_paraphrase" in names else {}
+    return subjects | groups
 
 
 def analyses(
     names: Collection[Analysis],
-    answers: pl.DataFrame,
+    known: Condensed,
+    counts: Counts,
+    estimates: Mapping[str, Bootstrapped],
     templates: pl.DataFrame,
-    n_failed: pl.DataFrame,
-    canary: pl.DataFrame | None,
-    *,
-    by: consist.By,
-    seed: int,
-    n_rounds: int,
 ) -> pl.DataFrame:
-    """Make those analyses that are named, as rows of the table ROWS.
+    """Make those analyses of answers that are named, as rows of the table ROWS.
 
-    `canary` are the log-probabilities of greedy answers; null, and with it no row by length, where
-    none were asked for. `by` is how Consist compares answers.
+    `estimates` are those of the metrics that have intervals (ESTIMATED).
     """
-    drawn, found = {"seed": seed, "n_rounds": n_rounds}, [ROWS.to_frame()]
+    rows = []
     if "template_spread" in names:
-        found.append(template_spread(answers, n_failed))
+        rows += _spread_rows("template_spread", known, counts, ("min", "mean", "max"))
     if "subject_template" in names:
-        found.append(subject_template(answers, n_failed, by=by, **drawn))
+        rows += _subject_rows(known, counts, estimates)
     if "manual_paraphrase" in names:
-        found.append(manual_paraphrase(answers, templates, n_failed, by=by, **drawn))
-    if "ovconf_by_length" in names and canary is not None:
-        found.append(ovconf_by_length(answers, canary, **drawn))
-    return pl.concat(found)
+        rows += _manual_rows(known, counts, estimates, templates)
+    return table(rows)

@@ -1,10 +1,11 @@
 """All BELIEF metrics of one model in one setting, as rows of the metrics table."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
+from factsweep.operators.metrics.belief.analyses import Analysis, analysis_terms
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
@@ -17,23 +18,26 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ovconf_terms,
 )
-from factsweep.operators.metrics.belief.consist import CONSIST, By, consist_terms
+from factsweep.operators.metrics.belief.condensed import Condensed, condensed
+from factsweep.operators.metrics.belief.consist import CONSIST, By, coded, consist_terms
 from factsweep.operators.metrics.belief.coverage import (
     COVERAGE_MAXIMUM,
     COVERAGE_ORACLE,
-    bootstrap_coverage_maximum,
+    coverage_maximum_terms,
 )
 from factsweep.operators.metrics.belief.fluctuation import (
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
-    Draw,
-    fluctuation,
+    pair_draws,
+    spread,
+    template_draws,
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
-from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
-from factsweep.operators.metrics.shared.rows import Counts, Row, counted, ratio_rows, table
+from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, Estimate, bootstrap_ratios
+from factsweep.operators.metrics.shared.rows import Counts, Row, counted, table
 from factsweep.operators.metrics.shared.slices import of_facts
+from factsweep.operators.schemas import empty
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
 METRICS = (
@@ -52,7 +56,9 @@ METRICS = (
     OBJECTS_LEFT_OUT,
 )
 
-_IDS = ("relation_id", "pair_id", "template_id")
+_OF_PAIRS = tuple(metric.name for metric in METRICS if metric.terms is not None)
+ESTIMATED = (*_OF_PAIRS, COVERAGE_MAXIMUM.name)  # those of answers that have intervals
+_NO_TEMPLATES = empty("templates")
 
 
 def belief(
@@ -78,21 +84,35 @@ def belief(
 
     Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
     """
-    # Millions of rows are grouped several times faster by numbers than by texts.
-    numbered = pl.Categorical(pl.Categories.random())
-    answers = answers.with_columns(pl.col(_IDS).cast(pl.String).cast(numbered))
-    counts = counted(answers, n_failed)
-    rows = _answer_rows(answers, counts, by, seed, n_rounds)
-    rows += _fluctuation_rows(answers, counts, seed, n_draws)
+    known, drawn = condense(answers, by=by), {"seed": seed, "n_rounds": n_rounds}
+    estimates = known.estimates(ESTIMATED, **drawn)
+    rows = answer_rows(known, known.counts(n_failed), estimates, seed=seed, n_draws=n_draws)
     if calibration is not None:
         sampled = counted(calibration, n_failed_samples)
-        rows += _calibration_rows(calibration, sampled, seed, n_rounds, n_bins)
+        rows += calibration_rows(calibration, sampled, n_bins=n_bins, **drawn)
     return table(rows)
 
 
-def by_part(
-    answers: pl.DataFrame, details: pl.DataFrame, *, seed: int, n_rounds: int, by: By = "match"
-) -> pl.DataFrame:
+def condense(
+    answers: pl.DataFrame,
+    *,
+    by: By = "match",
+    analyses: Collection[Analysis] = (),
+    templates: pl.DataFrame = _NO_TEMPLATES,
+) -> Condensed:
+    """What the metrics and some analyses need of answers; arguments as in `belief`."""
+    # Rows are grouped several times faster by numbers than by texts.
+    rows = answers.with_columns(map(coded, answers.drop("prompt_id", strict=False)))
+    terms = {
+        metric.name: consist_terms(rows, by=by) if metric is CONSIST else metric.terms(rows)
+        for metric in METRICS
+        if metric.terms is not None
+    }
+    terms[COVERAGE_MAXIMUM.name] = coverage_maximum_terms(rows)
+    return condensed(rows, terms | analysis_terms(analyses, rows, templates, by))
+
+
+def by_part(known: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int) -> pl.DataFrame:
     """The metrics of answers over parts of the facts: by popularity, and by sample (table ROWS).
 
     `details` has pair_id, popularity and sample. No paper has these slices. What failed is counted
@@ -100,55 +120,50 @@ def by_part(
     """
     rows = []
     once = details.unique("pair_id", keep="first", maintain_order=True)
-    for part, mine in of_facts(answers, once):
-        for name, terms in _terms(mine, by):
-            found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            rows.append(Row(None, part, name, *found, mine.height, 0))
+    for part, pairs in of_facts(known.pairs, once):
+        mine = known._replace(terms=known.terms.join(pairs, on="pair_id", how="semi"))
+        found = mine.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
+        n = int(pairs["n"].sum())
+        rows += [Row(None, part, name, *each.overall, n, 0) for name, each in found.items()]
     return table(rows)
 
 
-def _terms(answers: pl.DataFrame, by: By) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Each metric that has terms, with those of its pairs."""
-    for metric in METRICS:
-        if metric.terms is not None:
-            consist = metric is CONSIST
-            yield metric.name, consist_terms(answers, by=by) if consist else metric.terms(answers)
-
-
-def _answer_rows(
-    answers: pl.DataFrame, counts: Counts, by: By, seed: int, n_rounds: int
+def answer_rows(
+    known: Condensed,
+    counts: Counts,
+    estimates: Mapping[str, Bootstrapped],
+    *,
+    seed: int,
+    n_draws: int,
 ) -> list[Row]:
-    rows = []
-    for name, terms in _terms(answers, by):
-        rows += ratio_rows(name, terms, counts, seed=seed, n_rounds=n_rounds)
-    maximum = bootstrap_coverage_maximum(answers, seed=seed, n_rounds=n_rounds)
-    return rows + counts.rows(COVERAGE_MAXIMUM.name, maximum)
-
-
-def _fluctuation_rows(answers: pl.DataFrame, counts: Counts, seed: int, n_draws: int) -> list[Row]:
-    variants: dict[Draw, str | None] = {"template": None, "pair": "draw=pair"}
-    rows = []
-    for draw, variant in variants.items():
-        found = fluctuation(answers, draw=draw, n_draws=n_draws, seed=seed)
-        for name, value in found._asdict().items():
+    """The rows of the metrics of answers; `estimates` are those of ESTIMATED."""
+    rows = [row for name in ESTIMATED for row in counts.rows(name, estimates[name])]
+    drawn = {"seed": seed, "n_draws": n_draws}
+    accuracies = {
+        None: template_draws(known.rates, **drawn),
+        "draw=pair": pair_draws(known.of(ACC_AT_1.name), **drawn),
+    }
+    for variant, each in accuracies.items():
+        for name, value in spread(each)._asdict().items():
             rows.append(counts.row(f"fluctuation_{name}", Estimate(value), variant=variant))
     return rows
 
 
-def _calibration_rows(
-    calibration: pl.DataFrame, counts: Counts, seed: int, n_rounds: int, n_bins: int
+def calibration_rows(
+    calibration: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int, n_bins: int
 ) -> list[Row]:
+    """The rows of the metrics of confidence."""
     drawn = {"seed": seed, "n_rounds": n_rounds}
-    ovconf = ratio_rows(OVCONF.name, ovconf_terms(calibration), counts, **drawn)
-    brier = bootstrap_ratio(brier_terms(calibration), **drawn)
+    terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
+    ratios = bootstrap_ratios(terms, **drawn)
     if calibration["pair_id"].is_duplicated().any():
         in_bins, ranked = Estimate(ece(calibration, n_bins)), Estimate(auroc(calibration))
     else:
         in_bins = bootstrap_ece(calibration, **drawn, n_bins=n_bins)
         ranked = bootstrap_auroc(calibration, **drawn)
     return [
-        *ovconf,
-        counts.row(BRIER.name, brier.overall),
+        *counts.rows(OVCONF.name, ratios["ovconf"]),
+        counts.row(BRIER.name, ratios["brier"].overall),
         counts.row(ECE.name, in_bins),
         counts.row(AUROC.name, ranked),
     ]

@@ -53,8 +53,7 @@ def match_counts(
     """
     pair, held = _numbered(answers, _PAIR), _numbered(answers, within)
     n_held = int(held.max(initial=0)) + 1
-    rows = pl.DataFrame({"group": pair * n_held + held, "key": answers["key"].cast(pl.String)})
-    counts = _answer_counts(rows)
+    counts = _answer_counts(pair * n_held + held, answers["key"])
     found = counts.with_columns(n_matches=_unordered(pl.col("n")) * pl.col("key").is_not_null())
     if by == "match":
         found = found.with_columns(pl.col("n_matches") + _containments(counts))
@@ -72,22 +71,34 @@ def _numbered(rows: pl.DataFrame, columns: Sequence[str]) -> NDArray[np.int64]:
     """
     number = np.zeros(rows.height, np.int64)
     for name in columns:
-        values = rows[name].cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-        codes = values.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
+        codes = coded(rows[name]).to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
         number = number * (codes.max(initial=0) + 1) + codes
     return number
 
 
-def _answer_counts(answers: pl.DataFrame) -> pl.DataFrame:
-    """How often each answer stands in each group: group, key, n, n_lemmas."""
-    coded = answers.with_columns(pl.col("key").cast(pl.Categorical))
-    counts = coded.group_by("group", "key").agg(n=pl.len().cast(pl.Int64))
-    texts = counts.with_columns(pl.col("key").cast(pl.String))
+def coded(values: pl.Series) -> pl.Series:
+    """Texts as categories of their own; what is no text as it is."""
+    kind = pl.Categorical(pl.Categories.random())
+    return values.cast(kind) if values.dtype == pl.String else values
+
+
+def _answer_counts(group: NDArray[np.int64], keys: pl.Series) -> pl.DataFrame:
+    """How often each answer stands in each group: group, key, n, n_lemmas.
+
+    The answers that one answer can contain, the ones of fewer lemmas, stand before it in its group,
+    side by side; the empty one stands last.
+    """
+    rows = pl.DataFrame({"key": keys, "code": _numbered(keys.to_frame("key"), ["key"])})
+    texts = rows.unique("code").with_columns(pl.col("key").cast(pl.String))
     lengths = texts.with_columns(n_lemmas=key_length(pl.col("key")))
-    # The answers that one answer can contain, the ones of fewer lemmas, come to stand before it in
-    # its group, side by side; the empty one stands last. One number sorts faster than two.
-    n_lemmas = pl.col("n_lemmas").fill_null(pl.col("n_lemmas").max() + 1).fill_null(0)
-    return lengths.sort(pl.col("group") * (n_lemmas.max() + 1) + n_lemmas)
+    distinct = lengths.sort("n_lemmas", nulls_last=True)
+    codes = rows["code"].to_numpy()
+    place = np.zeros(codes.max(initial=0) + 1, np.int64)
+    place[distinct["code"]] = np.arange(distinct.height)
+    n_keys = max(1, distinct.height)
+    cells, n = np.unique(group * n_keys + place[codes], return_counts=True)
+    answers = distinct.select("key", "n_lemmas")[cells % n_keys]
+    return answers.with_columns(group=pl.Series(cells // n_keys), n=pl.Series(n))
 
 
 def _unordered(n: pl.Expr) -> pl.Expr:

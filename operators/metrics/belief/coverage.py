@@ -1,11 +1,11 @@
 """Coverage: how many pairs a model knows under its best template, or under any prompt."""
 
-import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import pair_terms
+from factsweep.operators.metrics.shared.rows import pair_terms, ratio
+
+_TEMPLATE = ("relation_id", "template_id")
 
 
 def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
@@ -26,55 +26,35 @@ def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
 def coverage_maximum(answers: pl.DataFrame) -> float | None:
     """Give the share of pairs (0 to 1) that are known under their relation's best template.
 
-    The best template of a relation is the one with the most correct pairs; a pair is correct under
-    a template if any of its subject names is answered correctly. Micro-averaged over all pairs with
-    any answer.
-
-    Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
+    Micro-averaged over all pairs with any answer.
 
     >>> pairs = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t3"]}
     >>> hits = {"template_id": ["a", "b", "b", "a"], "correct": [True, True, True, False]}
     >>> coverage_maximum(pl.DataFrame(pairs | hits))
     0.6666666666666666
     """
-    best = template_hits(answers).group_by("relation_id", "template_id").agg(pl.sum("hit"))
-    n_correct = best.group_by("relation_id").agg(pl.max("hit"))["hit"].sum()
-    n_pairs = answers.select(pl.struct("relation_id", "pair_id").n_unique()).item()
-    return n_correct / n_pairs if n_pairs else None
+    return ratio(coverage_maximum_terms(answers))
 
 
-def template_hits(answers: pl.DataFrame) -> pl.DataFrame:
-    """Say for each pair and template with an answer whether any name's is correct (`hit`)."""
-    cell = ("relation_id", "pair_id", "template_id")
-    hits = answers.group_by(cell).agg(hit=pl.col("correct").any())
-    return hits.with_columns(pl.col(cell).cast(pl.String))
+def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair a 1 if it is known under its relation's best template, over 1.
 
+    The best template of a relation is the one with the most correct pairs, and of several the first
+    by its id; a pair is correct under a template if any of its subject names is answered correctly.
+    Every round of a bootstrap keeps the templates that are best in the sample: were they chosen
+    again in each, they would owe part of their lead to the chance of that round, and the interval
+    would lie high, even above the value.
 
-def bootstrap_coverage_maximum(
-    answers: pl.DataFrame, *, seed: int, n_rounds: int = 1000
-) -> bootstrap.Bootstrapped:
-    """Estimate `coverage_maximum`; every round keeps the templates that are best in the sample.
-
-    Were the best template chosen again in each round, it would owe part of its lead to the chance
-    of that round, and the interval would lie high, even above the value.
+    Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
     """
-    sums = {}
-    for relation, rows in bootstrap.relations(template_hits(answers)):
-        hits = _hits_matrix(rows)
-        best = hits[:, [hits.sum(axis=0).argmax()]]
-        n_right = bootstrap.resampled_sums(best, seed, relation, n_rounds)[:, 0]
-        n_pairs = np.full(len(n_right), float(len(hits)))
-        sums[relation] = bootstrap.Rounds(n_right, n_pairs, len(hits) - 1)
-    return bootstrap.bootstrapped(sums)
-
-
-def _hits_matrix(hits: pl.DataFrame) -> bootstrap.FloatArray:
-    """One relation's hits as pairs × templates; a missing answer is no hit."""
-    places = hits.select(pl.col("pair_id", "template_id").rank("dense").cast(pl.Int64) - 1)
-    pair, template = (each.to_numpy() for each in places)
-    matrix = np.zeros((pair.max() + 1, template.max() + 1))
-    matrix[pair, template] = hits["hit"].to_numpy()
-    return matrix
+    n_right = pl.col("pair_id").filter("correct").n_unique()
+    relation, template = (pl.col(each).cast(pl.String) for each in _TEMPLATE)
+    templates = answers.group_by(_TEMPLATE).agg(n_right=n_right)
+    ranked = templates.sort(relation, "n_right", template, descending=[False, True, False])
+    best = ranked.unique("relation_id", keep="first", maintain_order=True)
+    rows = answers.join(best, on=_TEMPLATE, how="left")
+    right = pl.col("correct") & pl.col("n_right").is_not_null()
+    return pair_terms(rows, right.any(), pl.lit(1.0))
 
 
 _UNDER_BEST = "share of facts right under their relation's best template"

@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
 
 Draw = Literal["template", "pair"]
@@ -47,7 +49,11 @@ def fluctuation(
     >>> found.range, round(found.sd, 2)
     (1.0, 0.5)
     """
-    accuracies = drawn_accuracies(answers, draw=draw, n_draws=n_draws, seed=seed)
+    return spread(drawn_accuracies(answers, draw=draw, n_draws=n_draws, seed=seed))
+
+
+def spread(accuracies: NDArray[np.float64]) -> Fluctuation:
+    """Give range and SD of drawn accuracies."""
     if not accuracies.size:
         return Fluctuation(None, None)
     return Fluctuation(float(np.ptp(accuracies)), float(accuracies.std()))
@@ -60,57 +66,65 @@ def drawn_accuracies(
 
     A pair without an answer under the drawn template is left out of that draw.
     """
-    if answers.is_empty():
+    if draw == "template":
+        return template_draws(template_rates(answers), n_draws=n_draws, seed=seed)
+    return pair_draws(acc_at_1_terms(answers), n_draws=n_draws, seed=seed)
+
+
+def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
+    """Draw a prompt per pair, from the terms of Acc@1.
+
+    That is a sum of binomials, one for each distinct rate of correct prompts.
+    """
+    if terms.is_empty():
         return np.empty(0)
-    draws = template_draws if draw == "template" else pair_draws
-    n_correct, n_pairs = draws(answers, n_draws=n_draws, seed=seed)
-    return n_correct / n_pairs
+    rates = terms.group_by(rate="numerator").agg(n_pairs=pl.len()).sort("rate")
+    rng, n_correct = generator(seed, "draw=pair"), np.zeros(n_draws, np.int64)
+    for rate, n_pairs in rates.iter_rows():
+        n_correct += rng.binomial(n_pairs, rate, n_draws)
+    return n_correct / terms.height
 
 
-def pair_draws(answers: pl.DataFrame, *, n_draws: int, seed: int) -> Draws:
-    """Draw a prompt per pair: a sum of binomials, one for each distinct rate of correct prompts."""
-    rates = _distinct_rates(answers, [])
-    n_correct = _successes(rates, generator(seed, "draw=pair"), n_draws)
-    return Draws(n_correct, np.full(n_draws, rates["n_pairs"].sum()))
+RATES = schema("relation_id text, template_id text, n_names int, n_correct int, n_pairs int")
+_TEMPLATE = ("relation_id", "template_id")
 
 
-def template_draws(answers: pl.DataFrame, *, n_draws: int, seed: int) -> Draws:
-    """Draw a template per relation, then a subject name per pair."""
+def template_rates(answers: pl.DataFrame) -> pl.DataFrame:
+    """How many pairs have so many right answers, of so many names, under each template (RATES)."""
+    cells = answers.group_by(*_TEMPLATE, "pair_id").agg(
+        n_names=pl.len(), n_correct=pl.sum("correct")
+    )
+    sizes = cells.group_by(*_TEMPLATE, "n_names", "n_correct").agg(n_pairs=pl.len())
+    return sizes.select(pl.col(name).cast(dtype) for name, dtype in RATES.items())
+
+
+def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
+    """Draw a template per relation, then a subject name per pair, from `template_rates`."""
+    if rates.is_empty():
+        return np.empty(0)
+    shares = rates.with_columns(rate=pl.col("n_correct") / pl.col("n_names"))
+    distinct = shares.group_by(*_TEMPLATE, "rate").agg(pl.sum("n_pairs")).sort(*_TEMPLATE, "rate")
     n_correct, n_pairs = np.zeros((2, n_draws), np.int64)
-    rates = _distinct_rates(answers, ["template_id"])
-    for relation in rates.partition_by("relation_id", maintain_order=True):
+    for relation in distinct.partition_by("relation_id", maintain_order=True):
         rng = generator(seed, "draw=template", relation["relation_id"][0])
         drawn = _relation_draws(relation, rng, n_draws)
         n_correct += drawn.n_correct
         n_pairs += drawn.n_pairs
-    return Draws(n_correct, n_pairs)
+    return n_correct / n_pairs
 
 
 def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
-    templates = rates.partition_by("template_id", maintain_order=True)
-    drawn = rng.integers(len(templates), size=n_draws)
-    sizes = np.bincount(drawn, minlength=len(templates)).tolist()
-    drawn_by = zip(templates, sizes, strict=True)
-    parts = [_successes(template, rng, size) for template, size in drawn_by]
-    n_correct = np.empty(n_draws, np.int64)
-    n_correct[np.argsort(drawn, kind="stable")] = np.concatenate(parts)
-    n_pairs = np.array([template["n_pairs"].sum() for template in templates])
+    template, sizes = rates["template_id"].rle_id().to_numpy(), rates["n_pairs"].to_numpy()
+    n_pairs = np.bincount(template, weights=sizes).astype(np.int64)
+    drawn = rng.integers(len(n_pairs), size=n_draws)
+    n_drawn = np.bincount(drawn, minlength=len(n_pairs))
+    ends = np.cumsum(n_drawn)
+    by_template, n_correct = np.zeros((2, n_draws), np.int64)
+    for place, rate, n in zip(template, rates["rate"], rates["n_pairs"], strict=True):
+        mine = slice(ends[place] - n_drawn[place], ends[place])
+        by_template[mine] += rng.binomial(n, rate, n_drawn[place])
+    n_correct[np.argsort(drawn, kind="stable")] = by_template
     return Draws(n_correct, n_pairs[drawn])
-
-
-def _distinct_rates(answers: pl.DataFrame, within: list[str]) -> pl.DataFrame:
-    """How many pairs have each rate of correct prompts (per relation and template, if asked)."""
-    cells = answers.group_by("relation_id", *within, "pair_id").agg(rate=pl.mean("correct"))
-    group = ["relation_id", *within] if within else []
-    named = cells.with_columns(pl.col(group).cast(pl.String)) if group else cells
-    return named.group_by(*group, "rate").agg(n_pairs=pl.len()).sort(*group, "rate")
-
-
-def _successes(rates: pl.DataFrame, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-    total = np.zeros(size, np.int64)
-    for rate, n_pairs in rates.select("rate", "n_pairs").iter_rows():
-        total += rng.binomial(n_pairs, rate, size)
-    return total
 
 
 _BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"

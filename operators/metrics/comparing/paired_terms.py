@@ -10,7 +10,7 @@ import polars as pl
 
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.consist import By, consist_terms
-from factsweep.operators.metrics.belief.coverage import template_hits
+from factsweep.operators.metrics.belief.coverage import coverage_maximum_terms
 from factsweep.operators.metrics.comparing.pairing import FACT, Unit, check_prompts, in_both
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.schemas import schema
@@ -61,14 +61,14 @@ def paired_terms(
     }
     facts, n = _by_fact(runs, unit, values, ("right", "one_word")), _weight(unit)
     consist = (consist_terms(each, by=by) for each in runs)
-    best = (_best_hits(each) for each in runs)
+    best = map(coverage_maximum_terms, runs)
     found = [
         terms(facts, "acc_at_1", "share", squares=pl.col("right_changes") / pl.col("n_prompts")),
         terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("one_word_changes")),
         terms(_side_by_side(facts, *consist), "consist", "numerator"),
         terms(facts, "coverage_oracle", "known"),
         terms(facts, "coverage_robust", "robust"),
-        terms(_side_by_side(facts, *best), "coverage_maximum", "hit"),
+        terms(_side_by_side(facts, *best), "coverage_maximum", "numerator"),
     ]
     return pl.concat(found)
 
@@ -142,21 +142,6 @@ def _side_by_side(facts: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame
     """The facts that both tables have, with the columns of both."""
     both = first.join(second, on=FACT, suffix=_SECOND)
     return facts.select(*FACT, "n_prompts").join(both, on=FACT, maintain_order="left")
-
-
-def _best_hits(answers: pl.DataFrame) -> pl.DataFrame:
-    """Say of each pair whether it is right under its relation's best template: `hit`.
-
-    Of equally good templates it is the first by its id, as in the bootstrap of coverage_maximum.
-    """
-    hits = template_hits(answers)
-    templates = hits.group_by("relation_id", "template_id").agg(n=pl.sum("hit"))
-    ranked = templates.sort("relation_id", "n", "template_id", descending=[False, True, False])
-    best = ranked.unique("relation_id", keep="first", maintain_order=True).drop("n")
-    hit = hits.join(best, on=("relation_id", "template_id"))
-    pairs = hits.select(FACT).unique(maintain_order=True)
-    found = pairs.join(hit, on=FACT, how="left", maintain_order="left")
-    return found.select(*FACT, pl.col("hit").fill_null(False))
 
 
 def terms(

@@ -17,7 +17,7 @@ takes n whole ones (`weight_blocks`), and plain percentiles.
 Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper has no intervals.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,12 +64,24 @@ class Rounds(NamedTuple):
 
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
     """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
-    sums = {}
-    for relation, rows in relations(terms, "pair_id"):
-        matrix = rows.select("numerator", "denominator").to_numpy()
-        numerator, denominator = resampled_sums(matrix, seed, relation, n_rounds).T
-        sums[relation] = Rounds(numerator, denominator, rows.height - 1)
-    return bootstrapped(sums)
+    return bootstrap_ratios({"": terms}, seed=seed, n_rounds=n_rounds)[""]
+
+
+def bootstrap_ratios(
+    terms: Mapping[str, pl.DataFrame], *, seed: int, n_rounds: int = 1000
+) -> dict[str, Bootstrapped]:
+    """Estimate several ratios as `bootstrap_ratio` does; what all draw alike is drawn once."""
+    matrices: dict[str, dict[str, FloatArray]] = {}
+    for name, each in terms.items():
+        for relation, rows in relations(each, "pair_id"):
+            matrix = rows.select("numerator", "denominator").to_numpy()
+            matrices.setdefault(relation, {})[name] = matrix
+    sums: dict[str, dict[str, Rounds]] = {name: {} for name in terms}
+    for relation, mine in sorted(matrices.items()):
+        found = _resampled(list(mine.values()), seed, relation, n_rounds)
+        for (name, matrix), rounds in zip(mine.items(), found, strict=True):
+            sums[name][relation] = Rounds(rounds[:, 0], rounds[:, 1], len(matrix) - 1)
+    return {name: bootstrapped(each) for name, each in sums.items()}
 
 
 def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
@@ -134,12 +146,25 @@ def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: i
     >>> sums.ravel().tolist()
     [6.0, 7.5, 7.5, 3.0]
     """
-    n = len(statistics)
-    n_taken = max(1, n - 1)
-    blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds, n_taken)
-    sample, *rounds = (weights @ statistics for weights in blocks)
-    # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
-    return np.concatenate([sample, *(sums * n / n_taken for sums in rounds)])
+    return _resampled([statistics], seed, relation, n_rounds)[0]
+
+
+def _resampled(
+    matrices: Sequence[FloatArray], seed: int, relation: str, n_rounds: int
+) -> list[FloatArray]:
+    """The `resampled_sums` of each matrix; those of as many pairs share their draws."""
+    found: dict[int, FloatArray] = {}
+    for n in {len(each) for each in matrices}:
+        mine = {place: each for place, each in enumerate(matrices) if len(each) == n}
+        n_taken = max(1, n - 1)
+        blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds, n_taken)
+        # A product for each: one of all might add in another order, and differ in a last digit.
+        weights = (each.astype(np.float64) for each in blocks)
+        sums = [[each @ matrix for matrix in mine.values()] for each in weights]
+        for place, (sample, *rounds) in zip(mine, zip(*sums, strict=True), strict=True):
+            # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
+            found[place] = np.concatenate([sample, *(each * n / n_taken for each in rounds)])
+    return [found[place] for place in range(len(matrices))]
 
 
 def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFrame]]:

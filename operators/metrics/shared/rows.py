@@ -13,6 +13,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
 from factsweep.operators.schemas import SETTING, columns, schema
 
 ROWS = columns("metrics", *SETTING[:3])
+_ROWS = pl.len()
 
 
 class Row(NamedTuple):
@@ -60,18 +61,20 @@ class Counts(NamedTuple):
         return [self.row(metric, bootstrapped.overall, variant=variant), *slices]
 
 
-def counted(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> Counts:
-    """Count the rows of `answers` per relation; `n_failed` has relation_id and n_failed.
+def counted(
+    answers: pl.DataFrame, n_failed: pl.DataFrame | None = None, n: pl.Expr = _ROWS
+) -> Counts:
+    """Count `answers` per relation, a row each or `n`; `n_failed` has relation_id and n_failed.
 
     >>> answers = pl.DataFrame({"relation_id": ["P1", "P1", "P2"]})
     >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
     Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
     """
-    n = _by_relation(answers.group_by("relation_id").agg(n=pl.len()), "n")
+    there = _by_relation(answers.group_by("relation_id").agg(n=n), "n")
     if n_failed is None:
-        return Counts(n, {})
+        return Counts(there, {})
     failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
-    return Counts(n, _by_relation(failed, "n_failed"))
+    return Counts(there, _by_relation(failed, "n_failed"))
 
 
 def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:

@@ -17,7 +17,7 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ece_rounds,
 )
-from factsweep.operators.metrics.belief.coverage import bootstrap_coverage_maximum, coverage_maximum
+from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_maximum_terms
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
@@ -106,7 +106,8 @@ def test_bootstrap_maximum_round_zero_is_the_value(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
     answers = data.draw(answer_tables)
-    value = bootstrap_coverage_maximum(answers, seed=1, n_rounds=5).overall.value
+    terms = coverage_maximum_terms(answers)
+    value = bootstrap_ratio(terms, seed=1, n_rounds=5).overall.value
     assert value == pytest.approx(coverage_maximum(answers))
 
 
@@ -160,6 +161,6 @@ def test_bootstrap_no_pairs_is_undefined(
     no_answers: pl.DataFrame, no_calibration: pl.DataFrame
 ) -> None:
     assert bootstrap_ratio(pl.DataFrame(schema=TERMS), seed=1) == (UNDEFINED, {})
-    assert bootstrap_coverage_maximum(no_answers, seed=1) == (UNDEFINED, {})
+    assert bootstrap_ratio(coverage_maximum_terms(no_answers), seed=1) == (UNDEFINED, {})
     assert bootstrap_ece(no_calibration, seed=1) == UNDEFINED
     assert bootstrap_auroc(no_calibration, seed=1) == UNDEFINED
