@@ -317,15 +317,18 @@ def showing(
 
     A demonstration shows a name of its pair where that stands in the context, in the same case.
     """
-    names = _names(pairs)
     shots = contexts.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
-    every = pl.concat_list("object", "subject")
+    names, every = _names(pairs), pl.concat_list("object", "subject")
     said = shots.join(names, on="pair_id").select("context_id", "text", name=every).explode("name")
     said = said.filter(pl.col("text").str.contains(pl.col("name"), literal=True))
-    asked = prompts.select("prompt_id", "context_id", "pair_id")
-    asked = asked.join(said, on="context_id", how="semi")  # few, of which names are looked up
-    asked = asked.join(names.select("pair_id", name=part), on="pair_id").explode("name")
-    return asked.join(said, on=["context_id", "name"], how="semi")["prompt_id"].unique()
+    if said.is_empty():
+        return prompts["prompt_id"].clear()
+    own = names.select("pair_id", name=part).explode("name").join(said, on="name", how="semi")
+    # Prompts share contexts and pairs: each two are looked at once.
+    place = ["context_id", "pair_id"]
+    asked = prompts.select(place).unique().join(own, on="pair_id")
+    found = asked.join(said, on=["context_id", "name"], how="semi")
+    return prompts.join(found, on=place, how="semi")["prompt_id"]
 
 
 def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:

@@ -8,6 +8,7 @@ matched.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from factsweep.operators.datasets.facts import Facts
@@ -66,7 +67,6 @@ class Ahead:
         assert isinstance(match, Match)
         assert isinstance(aggregate, Aggregate)
         self._match, self._aggregate = match, aggregate
-        self._facts: Facts | None = None
         self._of_same_text: dict[str, frozenset[str]] = {}
         self._found: dict[str, _Matched] = {}
         self._matching, self._condensing = _Spent(), _Spent()
@@ -116,10 +116,9 @@ class Ahead:
             if self._originals(relation) <= answered:
                 yield relation
 
-    def _known(self) -> Facts:
-        if self._facts is None:
-            self._facts = facts_stage.load(self._branch.facts)
-        return self._facts
+    @cached_property
+    def _facts(self) -> Facts:
+        return facts_stage.load(self._branch.facts)
 
     def _originals(self, relation: str) -> frozenset[str]:
         if relation not in self._of_same_text:
@@ -134,8 +133,8 @@ class Ahead:
             table: shards.rows(content, table, Stored(folder, folder))
             for table, content in written.items()
         }
-        facts = self._known()
-        kept = self._condensing.timed(lambda: self._aggregate.condense(relation, tables, facts))
+        condense = partial(self._aggregate.condense, relation, tables, self._facts)
+        kept = self._condensing.timed(condense)
         return _Matched(made_of, written, kept)
 
     def _shards(self, relation: str) -> Iterator[tuple[str, bytes]]:

@@ -24,6 +24,7 @@ LEAKS = schema(
 )
 PLACES = ("its demonstrations", "what it asks", "nowhere")
 _MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
+_JUDGED = ("prompt_id", "relation_id", "pair_id", "correct")
 _READ = ("prompt_id", "context_id", "pair_id", "query")
 
 
@@ -81,7 +82,7 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     terms: dict[str, list[pl.DataFrame]] = {place: [] for place in PLACES}
     n = Counter[str]()
     for relation in matched.shards(method.measure.answers):  # all of them at once need 2 GiB more
-        rows = branch.matched_answers(relation)
+        rows = matched.read(method.measure.answers, relation, _JUDGED)
         rows = rows.join(first, on="prompt_id", how="left", maintain_order="left")
         rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
         for place in PLACES:

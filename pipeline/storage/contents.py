@@ -58,13 +58,14 @@ class Contents:
         Raises:
             DamagedFileError: there is one, and it is not what was written.
         """
-        self._manifests.clear()
-        name = f"{self.folder}/{manifests.NAME}"
+        name, found = f"{self.folder}/{manifests.NAME}", list[Manifest]()
         try:
             content = self.store.get(name)
+            found.append(manifests.parsed(content, self.folder, self.store.where(name)))
         except FileNotFoundError:
             return False
-        self._manifests.append(manifests.parsed(content, self.folder, self.store.where(name)))
+        finally:
+            self._manifests[:] = found  # at once: another thread may be reading by it
         return True
 
     @property

@@ -1,9 +1,12 @@
 """Shown: prompts whose demonstrations have their answer or subject, against a loop over texts."""
 
+import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts.expansion import Expansion, Shown, expand, shown
+from factsweep.operators.prompts.expansion import Expansion, Shown, expand, showing, shown
 from factsweep.operators.prompts.setting import Setting
 
 
@@ -40,3 +43,50 @@ def _by_hand(expansion: Expansion, pairs: dict[str, dict[str, list[str]]]) -> Sh
 
 def _labels(pair: dict[str, list]) -> list[str]:  # type: ignore[type-arg]
     return [label for each in pair["objects"] for label in each["labels"]]
+
+
+# Names that are in each other, of letters with marks, and some that stand without blanks.
+_NAMES = ["York", "New York", "Yorks", "e\u0301", "東", "東京", ""]
+_NAME = st.lists(st.sampled_from(_NAMES), min_size=1, max_size=3)
+_PAIRS = st.lists(st.tuples(_NAME, _NAME), min_size=1, max_size=4)
+
+
+@given(st.data(), _PAIRS)
+def test_shown_names_are_those_of_a_loop(
+    data: st.DataObject, facts: list[tuple[list[str], list[str]]]
+) -> None:
+    ids = st.integers(0, len(facts) - 1).map(str)
+    contexts = pl.DataFrame(
+        data.draw(
+            st.lists(
+                st.tuples(_NAME.map(" ".join), st.lists(ids, max_size=2)), min_size=1, max_size=3
+            )
+        ),
+        {"text": pl.String, "demonstrations": pl.List(pl.String)},
+        orient="row",
+    ).with_row_index("context_id")
+    pairs = _pairs(facts)
+    places = st.tuples(st.integers(0, contexts.height - 1), ids)
+    asked = data.draw(st.lists(places, max_size=6))
+    prompts = pl.DataFrame(
+        asked, {"context_id": pl.UInt32, "pair_id": pl.String}, orient="row"
+    ).with_row_index("prompt_id")
+    for part in (1, 0):
+        expected = {
+            number
+            for number, (context, pair) in enumerate(asked)
+            if not set(facts[int(pair)][part]).isdisjoint(
+                name
+                for shown in contexts["demonstrations"][context]
+                for names in facts[int(shown)]
+                for name in names
+                if name in contexts["text"][context]
+            )
+        }
+        found = showing(prompts, contexts, pairs, "object" if part else "subject")
+        assert sorted(found) == sorted(expected)
+
+
+def _pairs(facts: list[tuple[list[str], list[str]]]) -> pl.DataFrame:
+    rows = [(str(n), names, [{"labels": labels}]) for n, (names, labels) in enumerate(facts)]
+    return pl.DataFrame(rows, ["pair_id", "subjects", "objects"], orient="row")
