@@ -93,6 +93,10 @@ def _answers(item: Work, n_prompts: int) -> int:
 
 
 def _decode(plan: Plan, items: list[Work], tally: Any) -> None:
+    if plan.run.cluster.address is None:
+        from factsweep.pipeline.execution import one_machine  # loads Ray Data
+
+        one_machine.prepare()
     for artifact in {item.artifact.folder: item.artifact for item in items}.values():
         trial.forget(artifact)
     context = ray.data.DataContext.get_current()
