@@ -10,5 +10,6 @@ def factsweep(verb: str, overrides: Sequence[str]) -> subprocess.CompletedProces
     """What the verb printed, and its exit code."""
     command = [sys.executable, "-m", "factsweep.pipeline.cli", verb, *overrides]
     # Marks of this process's own Ray and vLLM would be taken for the new one's.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
+    own = ("RAY_", "VLLM_", "TORCHDYNAMO_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

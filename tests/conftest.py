@@ -17,6 +17,13 @@ for name, value in {
     "OMP_WAIT_POLICY": "passive",  # threads of a run's engine would spin on cores that others need
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes all cores for itself
     "HF_HUB_OFFLINE": "1",
+    # Each Ray is as one that a driver starts (execution/cluster.py), and tells nobody of its use.
+    "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Else each process of vLLM compiles how it counts the tokens above one, for seconds of CPU: a
+    # whole number in either way, and compiled where the command line is tested (tests/command.py).
+    "TORCHDYNAMO_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine stays in this process
     "VLLM_LOGGING_LEVEL": "ERROR",

@@ -224,19 +224,28 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
 def of_one_machine() -> Iterator[None]:
     """What `ray.init` has no arguments for: a Ray that is started is this machine's alone.
 
-    Nobody reads what its log monitor sends, and no node is ever added. Its agent takes any port:
-    at one that another Ray has, it would try for three seconds, and a raylet whose agent tells no
-    port within fifteen dies (Ray issue 65983).
+    Nobody reads what its log monitor sends, no node is ever added, and what would be its dashboard
+    counts for Ray alone who uses it. Its agent, whose libraries are there (ray[default]), takes any
+    port: at one that another Ray has, it would try for three seconds, and a raylet whose agent
+    tells no port within fifteen dies (Ray issue 65983).
     """
-    from ray._private import parameter
+    from ray._private import parameter, services, utils
 
     known = parameter.RayParams
     small = {"include_log_monitor": False, "no_monitor": True, "dashboard_agent_listen_port": 0}
-    parameter.RayParams = lambda **given: known(**given | small)
+    ours: dict[tuple[Any, str], Any] = {
+        (parameter, "RayParams"): lambda **given: known(**given | small),
+        (services, "start_api_server"): lambda *_, **__: (None, None),
+        (utils, "get_dashboard_dependency_error"): lambda: None,  # would import them
+    }
+    before = {place: getattr(*place) for place in ours}
     try:
+        for place, value in ours.items():
+            setattr(*place, value)
         yield
     finally:
-        parameter.RayParams = known
+        for place, value in before.items():
+            setattr(*place, value)
 
 
 def _own_folder() -> str:

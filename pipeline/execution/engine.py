@@ -17,7 +17,6 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.execution.cluster import check_build, device
 from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
@@ -119,7 +118,9 @@ def prompted(name: str) -> Ask:
     Raises:
         InputError: there is no such model, or (when it is asked) it cannot be loaded or answer.
     """
-    run = settings([f"model={name}", "decoding=greedy"])
+    from factsweep.pipeline.config import settings  # loads Hydra, which no engine of a run needs
+
+    run = settings.load([f"model={name}", "decoding=greedy"])
     seeds = count()
 
     @cache

@@ -70,6 +70,10 @@ def decode_all(
 
 def _decode(plan: Plan, queue: Queue, shards: list[Shard], tally: Any) -> Iterator[str]:
     """Decode all; the folder of each artifact when the last of its shards is done."""
+    if plan.run.cluster.address is None:
+        from factsweep.pipeline.execution import one_machine  # loads Ray Data
+
+        one_machine.prepare()
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False

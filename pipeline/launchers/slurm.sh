@@ -58,6 +58,7 @@ RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 export RAY_ADDRESS="$ip:$port" RAY_USAGE_STATS_ENABLED=0
 export RAY_raylet_start_wait_time_s=120    # a shared file system that is cold is slow
+export RAY_prestart_worker_first_driver=0  # idle workers that know nothing of the sweep's environment
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0  # when Ray is told to stop, the sweep has published what it will
 export SLURM_EXPORT_ENV=ALL                # whatever sbatch was told: the nodes need these, and the user's keys
 if [[ $interface ]]; then export NCCL_SOCKET_IFNAME=$interface GLOO_SOCKET_IFNAME=$interface; fi
@@ -74,7 +75,7 @@ again=3                           # tries of the head; the others try while it i
 asked=
 trap "asked=yes; eval \"\$leave\"; kill -TERM \"\$ray\"" TERM
 while true; do
-    ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 "$@" &
+    ray start --block --temp-dir="$temp/r" --min-worker-port=0 --max-worker-port=0 --include-log-monitor=false "$@" &
     ray=$!
     code=0
     wait "$ray" || code=$?

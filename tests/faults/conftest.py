@@ -54,5 +54,5 @@ def running_ray(_running_ray: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def _running_ray() -> Iterator[str]:
-    with head.running(lambda *_: ["--num-cpus=16"]) as found:
+    with head.running(lambda *_: ["--num-cpus=16", "--no-monitor"]) as found:
         yield f"cluster.address={found.address}"

@@ -58,13 +58,13 @@ def _begun(
     options = [
         *("--head", "--block", f"--port={port}", f"--temp-dir={folder}/ray"),
         *("--min-worker-port=0", "--max-worker-port=0", "--include-dashboard=false"),
+        "--include-log-monitor=false",
         *given(folder, address),
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [Path(sys.executable).with_name("ray"), "start", *options],
-            # As of a Ray that the driver starts.
-            env={**os.environ, "RAY_worker_niceness": "0", "RAY_AUTH_MODE": "disabled"} | variables,
+            env={**os.environ, "RAY_AUTH_MODE": "disabled"} | variables,
             stdout=log,
             stderr=log,
             start_new_session=True,

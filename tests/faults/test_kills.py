@@ -15,19 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.sweep import CHUNK, SMALL, TWO_ENGINES, Sweep, kill
+from tests.faults.sweep import CHUNK, ON_GPUS, Sweep, kill
 from tests.s3_server import bucket, serving
 
-KILLS = int(os.environ.get("FACTSWEEP_KILLS", "2"))  # `make chaos KILLS=500`
+FEW = 2
+KILLS = int(os.environ.get("FACTSWEEP_KILLS", FEW))  # `make chaos KILLS=500`
 HOUR_S = 3600.0
 LIMIT_S = 600.0
 IN_HAND = 2  # engines that die with a driver or a node
-OVERRIDES = (
-    *SMALL,
-    *TWO_ENGINES,
-    "benchmark.relations=[P36,P30,P37]",
-    "cluster.rows_per_shard=100",
-)
+# The sweep of two engines that conftest.py makes; many faults need more of it.
+OVERRIDES = (*ON_GPUS, "cluster.device=cpu")
+MORE = ("benchmark.relations=[P36,P30,P37]",) if KILLS > FEW else ()
 
 
 class Disturbed:
@@ -189,8 +187,11 @@ def stored(where: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    sweep = Sweep(tmp_path_factory.mktemp("calm"), OVERRIDES)
+def calm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    if not MORE:
+        found: Sweep = request.getfixturevalue("calm_on_nodes")
+        return found
+    sweep = Sweep(tmp_path_factory.mktemp("calm"), (*OVERRIDES, *MORE))
     assert sweep.finish().returncode == 0
     return sweep
 
@@ -208,7 +209,7 @@ def test_sweep_disturbed_in_every_phase_gives_the_same_bytes(
         folder = tmp_path / str(number)
         folder.mkdir()
         with monkeypatch.context() as patch, stored(where, folder, patch) as artifacts:
-            sweep = Sweep(folder, OVERRIDES, artifacts, seconds_per_answer=0.2)
+            sweep = Sweep(folder, (*OVERRIDES, *MORE), artifacts, seconds_per_answer=0.2)
             disturb(Disturbed(sweep, dice), faults, calm)
 
 

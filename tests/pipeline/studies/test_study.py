@@ -13,10 +13,12 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing import life
 from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.pipeline import run as runner
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
@@ -26,6 +28,7 @@ from factsweep.pipeline.studies.asking import coarse_first
 from factsweep.pipeline.studies.results import _Facts, _laws, _lives_by_popularity
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
+from tests.pipeline.here import make_here
 
 SLICE = (
     "prompt=zero-shot",
@@ -111,10 +114,12 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
 def test_runs_of_a_budget_have_the_nearest_full_run_as_control(
     small: list[str],
     make_model: Callable[[str], Path],
-    shared_ray: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(runner, "compute", lambda plan, **_: make_here(plan))
+    monkeypatch.setattr(estimating, "compute", lambda plan, _measures: make_here(plan))
     where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     models = ",".join(str(make_model(f"step-{i}")) for i in (1, 2, 10))
     rest = [each for each in small if not each.startswith(("model.id=", "model.name="))]
