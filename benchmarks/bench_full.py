@@ -61,10 +61,12 @@ def main() -> None:
         asked = overrides(folder, url, given.setting)
         seconds, memory = through_run(asked, folder)
         sizes = Store(url).sizes("").values()
+        behind = after_the_last_answer(Store(url), Store(f"{folder}/results/full"))
         prompts, peer_s = in_fresh_process(through_loop, asked, folder)
     print(f"run   {prompts:,} prompts in {seconds:.0f} s, {prompts / seconds:,.0f} prompts/s")
     for each, gib in sorted(memory.items(), key=lambda found: -found[1]):
         print(f"      {gib:5.2f} GiB at most  {each}")
+    print("      after the last answer: numbers {:.1f} s, tables and page {:.1f} s".format(*behind))
     print(f"      {len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB")
     print(f"loop  {prompts:,} prompts in {peer_s:.0f} s: {peer_s / seconds:.2f} × the run's time")
     if given.scale == 1:
@@ -106,6 +108,14 @@ def through_run(asked: list[str], folder: Path) -> tuple[float, dict[str, float]
             time.sleep(LOOK_EVERY_S)
     assert run.returncode == 0, (folder / "log").read_text()
     return time.monotonic() - began, {name: gib for name, gib in peaks.items() if gib > 0.1}
+
+
+def after_the_last_answer(store: Store, results: Store) -> tuple[float, float]:
+    """The seconds until the metrics were complete, and the results."""
+    answers = store.files("generations")
+    last = max(file.written for name, file in answers.items() if "/generations/" in name)
+    (numbers,) = (f.written for n, f in store.files("metrics").items() if "manifest" in n)
+    return numbers - last, results.files("")["run.json"].written - last
 
 
 def held(driver: psutil.Process) -> dict[str, float]:

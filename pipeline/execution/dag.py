@@ -85,12 +85,16 @@ class _Graph:
         return [done]
 
     def measure_ahead(self, answered: list[Any]) -> None:
-        """Measure the settings that lack answers while they are answered: one task for all."""
+        """Measure the settings that lack answers while they are answered: one task for all.
+
+        It goes on as long as engines do, on the node that is not taken away.
+        """
         import ray
 
         asked = [branch for branch in self._plan.branches if _is_asked(branch)]
         if asked:
-            done = ray.remote(num_cpus=0)(ahead.measure).remote(asked, self._leases, answered)
+            beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+            done = beside(ahead.measure).remote(asked, self._leases, answered)
             made = (each.folder for one in asked for each in (one.matched, one.metrics))
             self._futures.update(dict.fromkeys(made, done))
 
