@@ -178,6 +178,7 @@ KIND = EngineKind(
     load=load,
     abilities=frozenset({"generate", "fill", "score", "prefer"}),
     install="it is a part of factsweep",
+    computes=False,  # it stands for a GPU
     hardware="fake engine",
     variables=(WISH,),
     arguments=lambda: None,

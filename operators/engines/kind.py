@@ -65,7 +65,8 @@ class EngineKind:
     get what it lacks where its version is `NOT_INSTALLED`.
 
     `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
-    or none. `hardware` replaces the machine's name where the engine's speed says nothing about the
+    or none. `computes` says whether it takes the machine's cores where it has no GPU: a server's
+    answers are only waited for. `hardware` replaces the machine's name where the engine's speed says nothing about the
     machine.
 
     `variables` are environment variables that it reads and that change no answer. `switches` gives,
@@ -83,6 +84,7 @@ class EngineKind:
     abilities: frozenset[Ability]
     install: str
     gpus: Literal["parallel", "one", "none"] = "parallel"
+    computes: bool = True
     hardware: str | None = None
     variables: tuple[str, ...] = ()
     switches: Callable[[Mapping[str, str]], dict[str, str]] = lambda _: {}

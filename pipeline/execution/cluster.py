@@ -55,13 +55,13 @@ def most_engines(run: Run) -> int:
     An engine computes with every core there, and a second one only waits for those of the first.
     """
     replicas = run.model.replicas
-    alone = computes_on_cores(run) and run.cluster.address is None
-    return replicas.min if alone else replicas.max
+    on_cores = device(run.cluster) == "cpu" and run.engine.gpus != "none"
+    return replicas.min if on_cores and run.cluster.address is None else replicas.max
 
 
 def computes_on_cores(run: Run) -> bool:
     """Whether an engine computes with the cores of its machine, and wants them all."""
-    return device(run.cluster) == "cpu" and run.engine.gpus != "none"
+    return device(run.cluster) == "cpu" and run.engine.computes
 
 
 def sets_of_gpus(run: Run, replicas: int) -> int:

@@ -296,6 +296,7 @@ KIND = EngineKind(
     abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install openai",
     gpus="none",
+    computes=False,
     arguments=lambda: None,
     fields={
         "model": "model.id",
