@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # what is missing is said before anything is installed
 MAKEFLAGS += --no-builtin-rules
-# Where images set it, each of the ten processes of a run would compile all our modules anew.
+# Where images set it, each of the six processes of a run would compile all our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)

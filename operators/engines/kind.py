@@ -66,8 +66,8 @@ class EngineKind:
 
     `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
     or none. `computes` says whether it takes the machine's cores where it has no GPU: a server's
-    answers are only waited for. `hardware` replaces the machine's name where the engine's speed says nothing about the
-    machine.
+    answers are only waited for. `hardware` replaces the machine's name where the engine's speed
+    says nothing about the machine.
 
     `variables` are environment variables that it reads and that change no answer. `switches` gives,
     of an environment, those that may change one: they are part of a recipe where they are set.

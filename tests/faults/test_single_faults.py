@@ -37,7 +37,7 @@ def test_prompt_that_kills_engines_becomes_an_error_row(
     assert (row["n"], row["n_failed"]) == (len(calm.answered()) - 1, 1)
 
 
-@pytest.mark.chaos  # one that ends is looked for above, and one that hangs in test_watchdog.py
+@pytest.mark.chaos  # an engine that dies is above, one that hangs in test_watchdog.py
 def test_engine_that_hangs_is_ended(calm: Sweep, running_ray: str, tmp_path: Path) -> None:
     wishes = ("cluster.stall_s=2", "cluster.max_deaths=1", "decoding.max_failed_share=0.5")
     sweep = Sweep(tmp_path, (*SMALL, running_ray, *wishes), hang=calm.answered()[5])

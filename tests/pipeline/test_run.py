@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import ray
 from polars.testing import assert_frame_equal
+from ray.data._internal.stats import STATS_ACTOR_NAME
 
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline import run as running
@@ -52,13 +53,16 @@ def in_ray(settings: Settings, size: int, replicas: int) -> pl.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.usefixtures("shared_ray", "plain")
 def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     many = in_ray(small_settings, size=16, replicas=2)
     one = in_ray(small_settings, size=1000, replicas=1)
     here = compute_here(small_settings(SETTINGS, "cluster.rows_per_shard=7")).branches
+    # What Ray Data would start for a cluster takes a second of each process.
+    names = {each["name"] for each in ray.util.list_named_actors(all_namespaces=True)}
+    assert not names & {"ActorLocationTracker", "AutoscalingCoordinator", STATS_ACTOR_NAME}
     assert_frame_equal(many, one)
     assert_frame_equal(one, pl.concat([each.metrics.read_all("metrics") for each in here]))
 
@@ -82,7 +86,7 @@ def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) 
         run(settings)
 
 
-@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.usefixtures("shared_ray", "plain")
 def test_run_damaged_chunk_is_set_aside_and_decoded_again(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
     (branch,) = planned(settings).branches

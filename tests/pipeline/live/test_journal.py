@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -143,13 +144,19 @@ def test_journal_failed_run_says_where_things_lie(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shared_ray")
-def test_journal_engines_logs_lie_beside_it(small_settings: Settings) -> None:
+@pytest.mark.usefixtures("shared_ray", "plain")
+def test_journal_engines_logs_lie_beside_it_and_the_pulse_of_the_run_says_that_it_is_done(
+    small_settings: Settings,
+) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
     run(settings)
     names = sorted(path.name for path in folder(settings).iterdir())
     assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
+    found = pulse.read(settings)
+    assert found is not None
+    assert (found.state, found.pid, found.why) == ("done", os.getpid(), None)
+    assert found.counts["all_answers"] == 83
 
 
 @pytest.mark.slow

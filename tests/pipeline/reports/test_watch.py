@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from factsweep.pipeline.live import pulse
 from factsweep.pipeline.machine import meter as meters
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.reports import watch
-from factsweep.pipeline.run import measured, run
+from factsweep.pipeline.run import measured
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -154,15 +153,3 @@ def test_status_watch_interrupted_is_130_without_a_word(
     monkeypatch.setattr(watch, "watch", interrupted)
     places = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     assert main(["status", "--watch", *small, *places]) == 130
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("shared_ray")
-def test_run_writes_its_pulse_until_it_is_done(small_settings: Settings) -> None:
-    settings = small_settings("decoding.samples.n_prompts=0")
-    run(settings)
-    found = pulse.read(settings)
-    assert found is not None
-    assert (found.state, found.pid) == ("done", os.getpid())
-    assert found.counts["all_answers"] == 83
-    assert replace(found, counts={}).why is None
