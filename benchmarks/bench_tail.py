@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from factsweep.operators.seeds import generator
-from factsweep.pipeline.execution.queue import largest_first
+from factsweep.pipeline.execution.queue import in_turn
 from factsweep.pipeline.stages.expand import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
@@ -38,16 +38,18 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |")
     for size in (4096, 16384, 65536):
         ours, of_one_size = cut(relations, size), cut(relations, size, fewest=size)
-        found = waited_s(largest_first(ours, ours), speeds)
-        peer = waited_s(of_one_size, speeds)
-        shards = f"{len(ours)} ({len(of_one_size)})"
+        left = [n for each in ours for n in each]
+        names = [str(i) for i, each in enumerate(ours) for _ in each]
+        found = waited_s([left[i] for i in in_turn(names, left, given.engines)], speeds)
+        peer = waited_s([n for each in of_one_size for n in each], speeds)
+        shards = f"{len(left)} ({sum(map(len, of_one_size))})"
         print(f"| {size:,} | {shards} | {found:.0f} s | {peer:.0f} s | {peer / found:.1f} |")
 
 
-def cut(relations: list[int], size: int, **fewest: int) -> list[int]:
-    """The number of prompts of each shard, one relation after the other."""
+def cut(relations: list[int], size: int, **fewest: int) -> list[list[int]]:
+    """The number of prompts of each shard of each relation."""
     found = [[0, *ends(n, size, **fewest)] for n in relations]
-    return [b - a for each in found for a, b in pairwise(each)]
+    return [[b - a for a, b in pairwise(each)] for each in found]
 
 
 def waited_s(shards: list[int], speeds: np.ndarray) -> float:

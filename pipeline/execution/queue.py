@@ -7,11 +7,15 @@ from typing import Any, TypedDict
 
 import ray
 
+from factsweep.pipeline.execution.cluster import most_engines
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import begin, branch_work, leased
 from factsweep.pipeline.stages.asking import remaining, trial
 from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.lease import Lease
+
+_ROUNDS = 3  # shards that each engine gets of the last relations, were all as large
 
 
 class Shard(TypedDict):
@@ -93,7 +97,9 @@ class Queue:
             for each in branch_work(self._plan.run, branch)
         ]
         left = remaining.left(found)
-        both = zip(largest_first(found, left), sorted(left, reverse=True), strict=True)
+        relations = [relation_of(each.shard) for each in found]
+        order = in_turn(relations, left, most_engines(self._plan.run))
+        both = [(found[i], left[i]) for i in order]
         return [(item, n) for item, n in both if item.chosen is None or n]
 
 
@@ -104,12 +110,24 @@ def _handed(_: object, queue: Queue, shards: Sequence[Shard]) -> Iterator[dict[s
             yield {name: [value] for name, value in shard.items()}
 
 
-def largest_first(items: Sequence[Work], left: Sequence[int]) -> list[Work]:
-    """The work in the order in which it is handed out: so that engines end at much the same time.
+def in_turn(relations: Sequence[str], left: Sequence[int], engines: int) -> list[int]:
+    """In what order shards are handed out, given the relation of each and what it lacks.
 
-    What is as large as another stays in its order.
+    Relation by relation, so that each can be measured while others are answered. Of the last ones,
+    enough for all engines, the largest first: so that engines end at much the same time.
+
+    >>> in_turn(["a", "a", "b", "c", "c"], [1, 2, 9, 5, 3], engines=1)
+    [2, 3, 4, 1, 0]
     """
-    return [items[i] for i in sorted(range(len(items)), key=lambda i: -left[i])]
+    sizes = Counter[str]()
+    for relation, n in zip(relations, left, strict=True):
+        sizes[relation] += n
+    behind, kept = sizes.total(), _ROUNDS * engines * max(left, default=0)
+    place: dict[str, int] = {}
+    for relation, n in sizes.most_common():
+        behind -= n
+        place[relation] = len(place) if behind >= kept else len(sizes)
+    return sorted(range(len(left)), key=lambda i: (place[relations[i]], -left[i]))
 
 
 def block_by_block(items: Sequence[Work]) -> list[Work]:

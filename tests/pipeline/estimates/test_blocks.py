@@ -18,7 +18,7 @@ from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.queue import block_by_block, largest_first
+from factsweep.pipeline.execution.queue import block_by_block
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.live import page, pulse
 from factsweep.pipeline.live.page import LivePage
@@ -77,7 +77,8 @@ def test_blocks_of_a_budget_are_handed_out_one_after_the_other(small_settings: S
             step.run()
     items = work(plan)
     left = remaining.left(items)
-    order = [each.block for each in block_by_block(largest_first(items, left))]
+    largest = sorted(range(len(items)), key=lambda i: -left[i])
+    order = [each.block for each in block_by_block([items[i] for i in largest])]
     assert order == sorted(order, key=lambda block: block or 0)
     assert set(order) == {0, 1, 2, 3}
 

@@ -2,13 +2,12 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.pool import engines
-from factsweep.pipeline.execution.queue import largest_first
+from factsweep.pipeline.execution.queue import in_turn
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time
@@ -26,9 +25,9 @@ def ends(prompts: Sequence[int]) -> list[float]:
     return end
 
 
-def handed_out(prompts: Sequence[int]) -> list[int]:
-    items: list[Any] = list(prompts)
-    return [int(n) for n in largest_first(items, prompts)]  # type: ignore[call-overload]
+def handed_out(prompts: Sequence[int], n_relations: int) -> list[int]:
+    relations = [str(i % n_relations) for i in range(len(prompts))]
+    return [prompts[i] for i in in_turn(relations, prompts, ENGINES)]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +40,9 @@ def handed_out(prompts: Sequence[int]) -> list[int]:
     ],
 )
 def test_engines_end_within_a_minute_of_each_other(prompts: list[int]) -> None:
-    found = ends(handed_out(prompts))
-    assert max(found) - min(found) < 60
+    for n_relations in (1, 41):
+        found = ends(handed_out(prompts, n_relations))
+        assert max(found) - min(found) < 60
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,14 @@ def test_engines_that_the_work_needs_are_asked_for_at_once(
     assert (asked.initial_size, asked.min_size, asked.max_size) == sizes
 
 
-def test_largest_first_keeps_what_is_as_large_in_its_order() -> None:
-    items: list[Any] = ["a", "b", "c", "d"]
-    assert "".join(map(str, largest_first(items, [2, 5, 2, 5]))) == "bdac"
+def test_relations_are_handed_out_in_turn_until_the_last_keep_all_engines_busy() -> None:
+    relations = [name for name in "abcd" for _ in range(4)]
+    left = [9, 7, 5, 3, 8, 8, 8, 8, 2, 4, 6, 1, 1, 1, 1, 1]  # 24, 32, 13 and 4
+    order = "".join(relations[i] for i in in_turn(relations, left, engines=0))
+    assert order == "bbbbaaaaccccdddd"
+    by_one = in_turn(relations, left, engines=1)  # 3 × 9 are kept for the end
+    assert [relations[i] for i in by_one[:4]] == ["b"] * 4
+    assert [left[i] for i in by_one[4:]] == sorted(left[:4] + left[8:], reverse=True)
+    many = [left[i] for i in in_turn(relations, left, engines=64)]
+    assert many == sorted(left, reverse=True)
+    assert in_turn([], [], engines=1) == []
