@@ -84,7 +84,7 @@ class Bench:
         return self.items[0].artifact.published("generations")
 
     def call(self, item: Work) -> "Future[dict[str, Any]]":
-        return self._calls.submit(self.decoder, {"work": [item]})
+        return self._calls.submit(self.decoder, {"work": [item], "of": [2]})
 
     def answered(self, *items: Work) -> None:
         """Wait until the engine was asked all prompts of these shards, and all are kept."""
@@ -116,7 +116,7 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert bench.published() == []
     assert bench.tally.read()[0].get("shards", 0) == 0
     bench.gate.set()
-    told = {"error": [None], "artifact": [one.artifact.folder]}
+    told = {"error": [None], "artifact": [one.artifact.folder], "of": [2]}
     assert [call.result(WITHIN_S) for call in calls] == [told] * 2
     assert bench.published() == sorted(item.shard for item in bench.items)
     assert bench.tally.read()[0]["shards"] == 2
@@ -134,7 +134,7 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
     monkeypatch.setattr(pool.engine, "load", fails)
     late = Decoder(prepared.run, prepared.loaded, Handle(Tally()))
     bench.gate.set()
-    (error,) = late({"work": bench.items[:1]})["error"]  # what became of it is told here
+    (error,) = late({"work": bench.items[:1], "of": [2]})["error"]  # what became of it is told here
     assert isinstance(error, InputError)
 
 
