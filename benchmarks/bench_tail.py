@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from factsweep.operators.seeds import generator
-from factsweep.pipeline.execution.queue import in_turn
+from factsweep.pipeline.execution.queue import order_of_shards
 from factsweep.pipeline.stages.expand import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
@@ -40,7 +40,7 @@ def main() -> None:
         ours, of_one_size = cut(relations, size), cut(relations, size, fewest=size)
         left = [n for each in ours for n in each]
         names = [str(i) for i, each in enumerate(ours) for _ in each]
-        found = waited_s([left[i] for i in in_turn(names, left, given.engines)], speeds)
+        found = waited_s([left[i] for i in order_of_shards(names, left, given.engines)], speeds)
         peer = waited_s([n for each in of_one_size for n in each], speeds)
         shards = f"{len(left)} ({sum(map(len, of_one_size))})"
         print(f"| {size:,} | {shards} | {found:.0f} s | {peer:.0f} s | {peer / found:.1f} |")

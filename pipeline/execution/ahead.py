@@ -28,8 +28,7 @@ from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.sealed import Stored, digest
 from factsweep.pipeline.storage.shard import Place
 
-_LOOK_EVERY_S = 1.0
-_REST = 4  # times as long as a look took, before the next one
+_LOOK_EVERY_S = 3.0  # at a listing of each open artifact
 
 
 @dataclass(frozen=True)
@@ -73,20 +72,26 @@ class Ahead:
         self._is_asked = False  # its prompts are there
         self._has_failed = False
 
-    def look(self) -> None:
-        """Match the relations that are whole by now."""
-        try:
-            written = (self._branch.prompts, self._branch.admitted)
-            self._is_asked = self._is_asked or all(each.is_complete() for each in written)
-            for relation in self._new() if self._is_asked and not self._has_failed else ():
-                self._found[relation] = self._matched(relation)
-        except FactsweepError:
-            # The run is not ended for it while engines answer: the step meets it, and says so.
-            self._has_failed = True
+    def look(self, leases: Mapping[str, Lease]) -> bool:
+        """Match the relations that are whole by now; publish the setting if that is all of them.
 
-    def is_answered(self) -> bool:
-        """Whether all is there that the setting is measured from."""
-        return all(each.is_complete() for each in self._branch.answered())
+        Returns whether it is published.
+        """
+        try:
+            return not self._has_failed and self._is_published(leases)
+        except FactsweepError:
+            # The run is not ended for it while engines answer: it is met again, and told then.
+            self._has_failed = True
+            return False
+
+    def _is_published(self, leases: Mapping[str, Lease]) -> bool:
+        written = (self._branch.prompts, self._branch.admitted)
+        self._is_asked = self._is_asked or all(each.is_complete() for each in written)
+        for relation in self._new() if self._is_asked else ():
+            self._found[relation] = self._matched(relation)
+        if all(each.is_complete() for each in self._branch.answered()):
+            self.publish(leases)
+        return self._branch.metrics.is_complete()
 
     def publish(self, leases: Mapping[str, Lease]) -> None:
         """Make the matched tables and the metrics, of what is kept as far as it goes."""
@@ -145,7 +150,7 @@ class Ahead:
             answers=part(branch.answers, {relation, *self._originals(relation)}),
             further=tuple(part(each, {relation}) for each in branch.further),
         )
-        for table, rows in stage.relation(relation).items():
+        for table, rows in stage.relation(relation, self._facts).items():
             place = Place(table, branch.matched.fingerprint, f"{table}/{relation}")
             yield table, shards.encode(rows, place)
 
@@ -154,7 +159,7 @@ class Ahead:
         branch = self._branch
         of = [(branch.answers, each) for each in sorted({relation, *self._originals(relation)})]
         of += [(each, relation) for each in branch.further]
-        return digest([c for artifact, each in of for c in _contents(artifact, each)])
+        return digest([_contents(artifact, each) for artifact, each in of])
 
 
 class _Published:
@@ -197,17 +202,14 @@ def measure(
 
     settings = [Ahead(branch) for branch in branches]
     while settings:
-        began = time.monotonic()
-        for each in settings:
-            each.look()
-        rest_s = max(_LOOK_EVERY_S, _REST * (time.monotonic() - began))
-        done, _ = ray.wait(list(answered), timeout=rest_s)
+        settings = [each for each in settings if not each.look(leases)]
+        done, _ = ray.wait(list(answered), timeout=_LOOK_EVERY_S)
         ray.get(done)  # why there will be no more answers
-        for each in [one for one in settings if done or one.is_answered()]:
+        for each in settings if done else ():
             each.publish(leases)
-            settings.remove(each)
+        settings = [] if done else settings
 
 
-def _contents(artifact: Artifact, relation: str) -> Iterator[str]:
-    for each in shards_of(artifact, artifact.stage, relation):
-        yield artifact.content(artifact.stage, each)
+def _contents(artifact: Artifact, relation: str) -> list[str]:
+    table = artifact.stage
+    return artifact.contents(table, shards_of(artifact, table, relation))

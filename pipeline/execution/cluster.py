@@ -60,7 +60,10 @@ def most_engines(run: Run) -> int:
 
 
 def computes_on_cores(run: Run) -> bool:
-    """Whether an engine computes with the cores of its machine, and wants them all."""
+    """Whether an engine computes with the cores of its machine, and wants them all.
+
+    A fake one takes a core of Ray's as they do, and computes nothing.
+    """
     return device(run.cluster) == "cpu" and run.engine.computes
 
 
@@ -224,9 +227,9 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
 def of_one_machine() -> Iterator[None]:
     """What `ray.init` has no arguments for: a Ray that is started is this machine's alone.
 
-    Nobody reads what its log monitor sends, no node is ever added, and what would be its dashboard
-    counts for Ray alone who uses it. Its agent, whose libraries are there (ray[default]), takes any
-    port: at one that another Ray has, it would try for three seconds, and a raylet whose agent
+    Nobody reads what its log monitor sends, no node is ever added, and its dashboard would only
+    count for Ray's makers who uses it. Its agent, whose libraries are there (ray[default]), takes
+    any port: at one that another Ray has, it would try for three seconds, and a raylet whose agent
     tells no port within fifteen dies (Ray issue 65983).
     """
     from ray._private import parameter, services, utils

@@ -19,17 +19,20 @@ from factsweep.pipeline.storage.lease import Lease
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
-    """Start all that is missing, under its leases; returns the futures of what ends last."""
+    """Start all that is missing, under its leases; returns the futures of what ends last.
+
+    Each waits for the engines, as does who stops them.
+    """
     graph = _Graph(plan, leases)
     begun = graph.write_in_turn() if _is_streamed(plan) else []
     answered = graph.decode(tally, begun)
-    if answered and not _wants_cores(plan):
+    if answered and not _is_one_after_the_other(plan):
         graph.measure_ahead(answered)
     last = [graph.future(branch.steps[-1]) for branch in plan.branches]
-    return list(dict.fromkeys([*begun, *answered, *last]))
+    return list(dict.fromkeys([*answered, *last]))
 
 
-def _wants_cores(plan: Plan) -> bool:
+def _is_one_after_the_other(plan: Plan) -> bool:
     """Whether nothing is made while engines answer: where they want the cores, or ask a part."""
     return computes_on_cores(plan.run) or any(each.chosen is not None for each in plan.branches)
 
@@ -38,7 +41,7 @@ def _is_streamed(plan: Plan) -> bool:
     """Whether the first settings are answered while others are still written."""
     open_ = [branch for branch in plan.branches if _is_asked(branch)]
     written = all(each.admitted.is_complete() for each in open_)
-    return len(open_) > 1 and not written and not _wants_cores(plan)
+    return len(open_) > 1 and not written and not _is_one_after_the_other(plan)
 
 
 class _Graph:

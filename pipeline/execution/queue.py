@@ -15,6 +15,7 @@ from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.storage.lease import Lease
 
+_LOOK_EVERY_S = 1.0
 _ROUNDS = 3  # shards that each engine gets of the last relations, were all as large
 
 
@@ -35,19 +36,22 @@ class Queue:
         self, plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any]
     ) -> None:
         self._plan, self._tally, self._leases, self._ready = plan, tally, leases, list(ready)
+        self._is_open = [_is_open(branch) for branch in plan.branches]
         self._n_begun = 0
 
     def first(self) -> list[Shard]:
         """The shards of the settings that are ready, of one at least that lacks answers."""
         found: list[Shard] = []
-        while self._n_begun < len(self._plan.branches) and (not found or self._is_ready()):
+        while not self._is_begun() and (not found or self._is_ready()):
             found += self._next()
-        of = {shard_name(shard["work"]): shard for shard in found}
-        return [of[shard_name(item)] for item in block_by_block([each["work"] for each in found])]
+        # The blocks of a budget one after the other, whatever the setting.
+        return sorted(found, key=lambda shard: shard["work"].block or 0)
 
     def expected(self, shards: Sequence[Shard]) -> int:
-        """How many shards there may be in all, by those of the first settings."""
-        return len(shards) * (1 if self._is_begun() else len(self._plan.branches))
+        """How many shards there may be in all: others have as many prompts as those begun."""
+        begun = self._plan.branches[: self._n_begun]
+        most = max(len(branch.prompts.shards("prompts")) for branch in begun)
+        return len(shards) + most * (len(self._plan.branches) - self._n_begun)
 
     def rows(self, shards: list[Shard]) -> ray.data.Dataset:
         """One block per shard, so that whoever is free takes the next one."""
@@ -62,16 +66,19 @@ class Queue:
         return one.map_batches(_handed, batch_size=None, fn_kwargs=told, **how)
 
     def rest(self) -> Iterator[Shard]:
-        """The shards of the other settings, of each when it is ready."""
+        """The shards of the other settings, of each when it is ready; none after a stop."""
         while not self._is_begun():
+            while not self._is_ready(_LOOK_EVERY_S):
+                if ray.get(self._tally.add.remote({})):
+                    return
             yield from self._next()
 
     def _is_begun(self) -> bool:
         return self._n_begun == len(self._plan.branches)
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, within_s: float = 0) -> bool:
         ready = self._ready[self._n_begun : self._n_begun + 1]
-        return not ready or bool(ray.wait(ready, timeout=0)[0])
+        return not ready or bool(ray.wait(ready, timeout=within_s)[0])
 
     def _next(self) -> list[Shard]:
         """Begin the next setting when it is ready, and tell what it lacks."""
@@ -84,7 +91,7 @@ class Queue:
                 begin(branch, leased(artifact, self._leases))
         lacking = self._lacking(branch)
         left = {shard_name(item): n_answers(item, n) for item, n in lacking}
-        self._tally.announce.remote(left, len(self._plan.branches) - self._n_begun)
+        self._tally.announce.remote(left, sum(self._is_open[self._n_begun :]))
         of = Counter(item.artifact.folder for item, _ in lacking)
         for artifact in {item.artifact.folder: item.artifact for item, _ in lacking}.values():
             trial.forget(artifact)
@@ -98,7 +105,7 @@ class Queue:
         ]
         left = remaining.left(found)
         relations = [relation_of(each.shard) for each in found]
-        order = in_turn(relations, left, most_engines(self._plan.run))
+        order = order_of_shards(relations, left, most_engines(self._plan.run))
         both = [(found[i], left[i]) for i in order]
         return [(item, n) for item, n in both if item.chosen is None or n]
 
@@ -110,13 +117,13 @@ def _handed(_: object, queue: Queue, shards: Sequence[Shard]) -> Iterator[dict[s
             yield {name: [value] for name, value in shard.items()}
 
 
-def in_turn(relations: Sequence[str], left: Sequence[int], engines: int) -> list[int]:
+def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int) -> list[int]:
     """In what order shards are handed out, given the relation of each and what it lacks.
 
     Relation by relation, so that each can be measured while others are answered. Of the last ones,
     enough for all engines, the largest first: so that engines end at much the same time.
 
-    >>> in_turn(["a", "a", "b", "c", "c"], [1, 2, 9, 5, 3], engines=1)
+    >>> order_of_shards(["a", "a", "b", "c", "c"], [1, 2, 9, 5, 3], engines=1)
     [2, 3, 4, 1, 0]
     """
     sizes = Counter[str]()
@@ -130,11 +137,6 @@ def in_turn(relations: Sequence[str], left: Sequence[int], engines: int) -> list
     return sorted(range(len(left)), key=lambda i: (place[relations[i]], -left[i]))
 
 
-def block_by_block(items: Sequence[Work]) -> list[Work]:
-    """The work with the blocks of a budget one after the other, and within them in its order."""
-    return sorted(items, key=lambda item: item.block or 0)
-
-
 def shard_name(item: Work) -> str:
     """What messages and counts call a shard, or a block of it."""
     block = "" if item.block is None else f" block {item.block}"
@@ -144,3 +146,7 @@ def shard_name(item: Work) -> str:
 def n_answers(item: Work, n_prompts: int) -> int:
     """How many answers so many prompts get."""
     return n_prompts * item.question.task.answers_per_prompt
+
+
+def _is_open(branch: Branch) -> bool:
+    return any(not artifact.is_complete() for artifact, _ in branch.asked())

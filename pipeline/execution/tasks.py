@@ -1,4 +1,4 @@
-"""Parts of an artifact, shared out to Ray tasks of one core each."""
+"""Parts of an artifact, shared out to as many Ray tasks as the cluster has cores."""
 
 import heapq
 import time
@@ -15,6 +15,9 @@ _ONE_THREAD = {"POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 
 class Tasks:
     """Shares parts out to Ray tasks, one per core; where there is little to do, to none.
+
+    Each asks for `num_cpus` cores. Those that ask for none would all be put on one node, so all are
+    spread.
 
     `check` is called on the machine of each task before it makes anything. A task whose machine is
     lost is started again by Ray; `work` finds what the first one published.

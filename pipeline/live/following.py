@@ -159,7 +159,7 @@ def _stop(pending: list[Any], tally: Any) -> None:
     """Let every engine publish what it has finished; where Ray is gone, they have ended."""
     try:
         ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
-        ray.wait(pending, timeout=_STOP_WITHIN_S)
+        ray.wait(pending, num_returns=len(pending), timeout=_STOP_WITHIN_S)
     except ray.exceptions.RayError as error:
         why = reason(error)
         LOG.warning("Ray ended before its engines did (%s); what they published is kept.", why)

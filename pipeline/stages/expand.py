@@ -6,8 +6,9 @@ content_free/<relation>       the prompts that name no subject, where the method
 contexts/<any of these>       the contexts that the shards of that name use
 candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
 
-Engines take the largest shards first. When there are none left to take, one may still be at its
-last shard while the others wait for it; the smaller the last ones are, the shorter they wait.
+Of a setting's last relations engines take the largest shards first. When there are none left to
+take, one may still be at its last shard while the others wait for it; the smaller the last ones
+are, the shorter they wait.
 """
 
 from collections import Counter

@@ -66,18 +66,17 @@ class Match(Shared):
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
 
     def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
-        match = self._of_facts(relations)
+        match = self._of_facts(facts_stage.load(self.facts), relations)
         for relation_id in relations:
             for table, rows in self._tables(match, originals, relation_id).items():
                 artifact.write(table, relation_id, rows)
 
-    def relation(self, relation_id: str) -> Tables:
-        """The matched tables of one relation."""
+    def relation(self, relation_id: str, facts: Facts) -> Tables:
+        """The matched tables of one relation; `facts` may have others, too."""
         originals = _originals(self.prompts, self.answers)
-        return self._tables(self._of_facts([relation_id]), originals, relation_id)
+        return self._tables(self._of_facts(facts, [relation_id]), originals, relation_id)
 
-    def _of_facts(self, relations: Sequence[str]) -> Matcher:
-        facts = facts_stage.load(self.facts)
+    def _of_facts(self, facts: Facts, relations: Sequence[str]) -> Matcher:
         mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
         return self.matcher(replace(facts, pairs=mine))
 
@@ -125,7 +124,7 @@ def _answers(
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
     without = repeated.join(own, on="prompt_id", how="anti")
-    texts = pl.concat([own.rename({"prompt_id": "same_as"}), originals])
+    texts = pl.concat([own.rename({"prompt_id": "same_as"}), originals]).unique("same_as")
     again = without.join(texts, on="same_as").select(own.columns)
     rows = asked.drop("same_as").with_columns(relation_id=pl.lit(relation_id))
     return rows.join(pl.concat([own, again]), on="prompt_id", maintain_order="left")

@@ -10,7 +10,6 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.queue import block_by_block
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
@@ -34,7 +33,8 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
             step.stage.make(step.artifact)
             continue
         begin(next(each for each in plan.branches if step in each.steps), step.artifact)
-        for item in block_by_block([e for e in work(plan) if e.artifact == step.artifact]):
+        items = [each for each in work(plan) if each.artifact == step.artifact]
+        for item in sorted(items, key=lambda each: each.block or 0):
             decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
 

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -18,14 +19,12 @@ from factsweep.pipeline.estimates import written
 from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.queue import block_by_block
-from factsweep.pipeline.execution.work import work
+from factsweep.pipeline.execution.queue import Queue
 from factsweep.pipeline.live import page, pulse
 from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine import meter as meters
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.reports import watch
-from factsweep.pipeline.stages.asking import remaining
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -75,10 +74,8 @@ def test_blocks_of_a_budget_are_handed_out_one_after_the_other(small_settings: S
     for step in plan.branches[0].steps:
         if step.stage is not None:
             step.run()
-    items = work(plan)
-    left = remaining.left(items)
-    largest = sorted(range(len(items)), key=lambda i: -left[i])
-    order = [each.block for each in block_by_block([items[i] for i in largest])]
+    tally = SimpleNamespace(announce=SimpleNamespace(remote=lambda *_: None))
+    order = [shard["work"].block for shard in Queue(plan, tally, {}, []).first()]
     assert order == sorted(order, key=lambda block: block or 0)
     assert set(order) == {0, 1, 2, 3}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.execution import ahead as module
 from factsweep.pipeline.execution.ahead import Ahead
 from factsweep.pipeline.execution.plan import Plan, planned
@@ -75,15 +75,12 @@ def test_relation_is_matched_when_it_is_whole_and_published_when_all_are(
     answering: Answering, matched: list[str]
 ) -> None:
     ahead = Ahead(answering.branch)
-    ahead.look()
-    ahead.look()
+    assert not ahead.look({})
+    assert not ahead.look({})
     assert matched == ["P30"]  # P36 lacks a shard
     assert answering.branch.matched.shards("answers") == []
-    assert not ahead.is_answered()
     answering.ends()
-    assert ahead.is_answered()
-    ahead.look()
-    ahead.publish({})
+    assert ahead.look({})
     assert matched == ["P30", "P36"]
     assert answering.made() == answering.before
     for artifact in (answering.branch.matched, answering.branch.metrics):
@@ -94,7 +91,7 @@ def test_relation_waits_for_those_that_have_the_same_prompts(
     answering: Answering, matched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "of_same_text", lambda *_: frozenset({"P36"}))
-    Ahead(answering.branch).look()
+    Ahead(answering.branch).look({})
     assert matched == []
 
 
@@ -102,7 +99,7 @@ def test_nothing_is_looked_at_before_the_prompts_are_there(
     answering: Answering, matched: list[str]
 ) -> None:
     set_all_aside(answering.branch.admitted)
-    Ahead(answering.branch).look()
+    Ahead(answering.branch).look({})
     assert matched == []
 
 
@@ -110,7 +107,7 @@ def test_relation_that_was_not_looked_at_is_matched_in_the_end(
     answering: Answering, matched: list[str]
 ) -> None:
     ahead = Ahead(answering.branch)
-    ahead.look()
+    ahead.look({})
     answering.ends()
     ahead.publish({})
     assert matched == ["P30", "P36"]
@@ -125,7 +122,7 @@ def test_answers_that_came_out_otherwise_are_matched_anew(
     rows = answers.read("generations", shard)
     overwrite(answers, "generations", shard, rows.with_columns(text=pl.lit("Paris")))
     ahead = Ahead(answering.branch)
-    ahead.look()
+    ahead.look({})
     overwrite(answers, "generations", shard, rows)
     answering.ends()
     ahead.publish({})
@@ -140,7 +137,21 @@ def test_damaged_shard_ends_no_run_before_the_step_meets_it(answering: Answering
     path = Path(answers.store.root) / answers.folder / f"generations/{shard}.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     ahead = Ahead(answering.branch)
-    ahead.look()
-    ahead.look()
+    assert not ahead.look({})
+    assert not ahead.look({})
     with pytest.raises(DamagedFileError, match=naming(str(path))):
         answering.ends()
+
+
+def test_setting_that_cannot_be_published_ends_no_run_before_the_last_answer(
+    answering: Answering,
+) -> None:
+    matched = answering.branch.matched
+    ahead = Ahead(answering.branch)
+    ahead.look({})
+    answering.ends()
+    (Path(matched.store.root) / matched.folder / "answers").write_text("a file, and no folder")
+    assert not ahead.look({})
+    assert not ahead.look({})
+    with pytest.raises((DamagedFileError, InputError), match=naming(matched.folder)):
+        ahead.publish({})

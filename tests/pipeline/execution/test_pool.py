@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.pool import engines
-from factsweep.pipeline.execution.queue import in_turn
+from factsweep.pipeline.execution.queue import order_of_shards
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time
@@ -27,7 +27,7 @@ def ends(prompts: Sequence[int]) -> list[float]:
 
 def handed_out(prompts: Sequence[int], n_relations: int) -> list[int]:
     relations = [str(i % n_relations) for i in range(len(prompts))]
-    return [prompts[i] for i in in_turn(relations, prompts, ENGINES)]
+    return [prompts[i] for i in order_of_shards(relations, prompts, ENGINES)]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_engines_that_the_work_needs_are_asked_for_at_once(
 def test_relations_are_handed_out_in_turn_until_the_last_keep_all_engines_busy() -> None:
     relations = [name for name in "abcd" for _ in range(4)]
     left = [9, 7, 5, 3, 8, 8, 8, 8, 2, 4, 6, 1, 1, 1, 1, 1]  # 24, 32, 13 and 4
-    order = "".join(relations[i] for i in in_turn(relations, left, engines=0))
+    order = "".join(relations[i] for i in order_of_shards(relations, left, engines=0))
     assert order == "bbbbaaaaccccdddd"
-    by_one = in_turn(relations, left, engines=1)  # 3 × 9 are kept for the end
+    by_one = order_of_shards(relations, left, engines=1)  # 3 × 9 are kept for the end
     assert [relations[i] for i in by_one[:4]] == ["b"] * 4
     assert [left[i] for i in by_one[4:]] == sorted(left[:4] + left[8:], reverse=True)
-    many = [left[i] for i in in_turn(relations, left, engines=64)]
+    many = [left[i] for i in order_of_shards(relations, left, engines=64)]
     assert many == sorted(left, reverse=True)
-    assert in_turn([], [], engines=1) == []
+    assert order_of_shards([], [], engines=1) == []

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.integrity import set_aside
 from tests.pipeline.here import make_here
@@ -60,6 +62,19 @@ def test_match_identical_prompts_share_the_answer_not_the_verdict(done: Plan) ->
     assert joined.height == twice.height > 0
     assert (joined["key"] == joined["key_right"]).all()
     assert (joined["pair_id"] != joined["pair_id_right"]).all()
+
+
+def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = {"prompt_id": ["P1.x", "P1.y"], "same_as": [None, "P1.x"]}
+    monkeypatch.setattr(match, "prompts_of", lambda *_: pl.DataFrame(asked))
+    monkeypatch.setattr(match, "shards_of", lambda *_: ["P1.0000"])
+    answer = pl.DataFrame({"prompt_id": ["P1.x"], "text": ["Oslo"]})
+    given = SimpleNamespace(stage="generations", read=lambda *_: answer)
+    wanted_elsewhere = answer.rename({"prompt_id": "same_as"})
+    rows = match._answers(None, given, wanted_elsewhere, "P1")  # type: ignore[arg-type]
+    assert rows.select("prompt_id", "text").rows() == [("P1.x", "Oslo"), ("P1.y", "Oslo")]
 
 
 def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
