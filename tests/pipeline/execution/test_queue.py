@@ -11,12 +11,19 @@ import ray
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.execution import one_machine
 from factsweep.pipeline.execution.faults import cause
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.queue import Queue, Shard
 from factsweep.pipeline.execution.tally import tally_actor
 
 SETTINGS = "sweep.prompts=[zero-shot,4-template]"
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_run() -> None:
+    """This process asks for no more actors than that of a run does: others look for them."""
+    one_machine.prepare()
 
 
 @pytest.fixture
