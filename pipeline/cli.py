@@ -51,13 +51,15 @@ def _interrupted(_signal: int, frame: FrameType | None) -> None:
 
     There it may be raised in a callback, which only prints it (pydantic compiles patterns in one),
     or be taken for another error: OmegaConf restores the flags of half a configuration and fails.
+    Nor is it raised in `__del__`, where the interpreter only prints it.
     """
-    rooms = []
+    rooms, is_lost = [], False
     while frame is not None:
         rooms.append(str(frame.f_globals.get("__name__")))
+        is_lost = is_lost or frame.f_code.co_name == "__del__"
         frame = frame.f_back
     called_back = rooms and rooms[0].startswith(_CALLED_BACK) and next(_patience, False)
-    if called_back or any(room.startswith(_LATER) for room in rooms):
+    if is_lost or called_back or any(room.startswith(_LATER) for room in rooms):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         return
     raise KeyboardInterrupt

@@ -1,5 +1,6 @@
 """The command line: what is printed, where, and the exit code."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -277,6 +278,23 @@ cli.command()
         [sys.executable, "-c", interrupted], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "whole\n", "")
+
+
+def test_command_interrupted_where_an_object_is_deleted_ends_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is raised in `__del__` is printed, and lost."""
+    again: list[float] = []
+    monkeypatch.setattr(module.signal, "setitimer", lambda _, seconds: again.append(seconds))
+
+    class Deleted:
+        def __del__(self) -> None:
+            module._interrupted(signal.SIGINT, sys._getframe())
+
+    Deleted()
+    assert len(again) == 1
+    with pytest.raises(KeyboardInterrupt):
+        module._interrupted(signal.SIGINT, None)
 
 
 def test_command_interrupted_where_polars_calls_python_ends_after_it() -> None:
