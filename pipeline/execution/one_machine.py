@@ -19,7 +19,8 @@ from ray.data._internal.execution.operators import actor_pool_map_operator as po
 def prepare() -> None:
     """Have this process ask none of the three."""
     stats.get_or_create_stats_actor = _Nobody
-    stats.StatsManager.gen_dataset_id_from_stats_actor = staticmethod(lambda: uuid4().hex)
+    manager = stats._StatsManager
+    manager.gen_dataset_id_from_stats_actor = staticmethod(lambda: uuid4().hex)
     streaming_executor.create_cluster_autoscaler = lambda *_, **__: _NoMore()
     pools.get_or_create_actor_location_tracker = _Nobody
     pools.get_actor_locations = _all_here
