@@ -48,10 +48,9 @@ class Queue:
         return sorted(found, key=lambda shard: shard["work"].block or 0)
 
     def expected(self, shards: Sequence[Shard]) -> int:
-        """How many shards there may be in all: others have as many prompts as those begun."""
-        begun = self._plan.branches[: self._n_begun]
-        most = max(len(branch.prompts.shards("prompts")) for branch in begun)
-        return len(shards) + most * (len(self._plan.branches) - self._n_begun)
+        """How many shards there may be in all: others have as many as those begun had."""
+        n = max(map(_n_shards, self._plan.branches[: self._n_begun]))
+        return len(shards) + n * sum(self._is_open[self._n_begun :])
 
     def rows(self, shards: list[Shard]) -> ray.data.Dataset:
         """One block per shard, so that whoever is free takes the next one."""
@@ -146,6 +145,11 @@ def shard_name(item: Work) -> str:
 def n_answers(item: Work, n_prompts: int) -> int:
     """How many answers so many prompts get."""
     return n_prompts * item.question.task.answers_per_prompt
+
+
+def _n_shards(branch: Branch) -> int:
+    """How many shards of answers a setting has, whoever has answered them."""
+    return sum(len(branch.prompts.shards(question.source)) for _, question in branch.asked())
 
 
 def _is_open(branch: Branch) -> bool:
