@@ -89,9 +89,10 @@ class Ahead:
         self._is_asked = self._is_asked or all(each.is_complete() for each in written)
         for relation in self._new() if self._is_asked else ():
             self._found[relation] = self._matched(relation)
-        if all(each.is_complete() for each in self._branch.answered()):
-            self.publish(leases)
-        return self._branch.metrics.is_complete()
+        if not all(each.is_complete() for each in self._branch.answered()):
+            return False
+        self.publish(leases)
+        return True
 
     def publish(self, leases: Mapping[str, Lease]) -> None:
         """Make the matched tables and the metrics, of what is kept as far as it goes."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from factsweep.pipeline.execution import ahead
 from factsweep.pipeline.execution.cluster import beside_driver, computes_on_cores
-from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import decode_all
 from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.execution.tasks import Tasks
@@ -39,7 +39,7 @@ def _is_one_after_the_other(plan: Plan) -> bool:
 
 def _is_streamed(plan: Plan) -> bool:
     """Whether the first settings are answered while others are still written."""
-    open_ = [branch for branch in plan.branches if _is_asked(branch)]
+    open_ = [branch for branch in plan.branches if branch.lacks_answers()]
     written = all(each.admitted.is_complete() for each in open_)
     return len(open_) > 1 and not written and not _is_one_after_the_other(plan)
 
@@ -94,16 +94,12 @@ class _Graph:
         """
         import ray
 
-        asked = [branch for branch in self._plan.branches if _is_asked(branch)]
+        asked = [branch for branch in self._plan.branches if branch.lacks_answers()]
         if asked:
             beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
             done = beside(ahead.measure).remote(asked, self._leases, answered)
             made = (each.folder for one in asked for each in (one.matched, one.metrics))
             self._futures.update(dict.fromkeys(made, done))
-
-
-def _is_asked(branch: Branch) -> bool:
-    return any(not artifact.is_complete() for artifact, _ in branch.asked())
 
 
 def _run(step: Step, lease: Lease | None, num_cpus: int, *_after: None) -> None:

@@ -84,6 +84,10 @@ class Branch:
             if step.question is not None:
                 yield step.artifact, step.question
 
+    def lacks_answers(self) -> bool:
+        """Whether an engine has something left to write."""
+        return any(not artifact.is_complete() for artifact, _ in self.asked())
+
     def questions(self) -> list[Question]:
         """What is asked for each table: all blocks of samples are asked alike."""
         return list({question.table: question for _, question in self.asked()}.values())

@@ -36,7 +36,7 @@ class Queue:
         self, plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any]
     ) -> None:
         self._plan, self._tally, self._leases, self._ready = plan, tally, leases, list(ready)
-        self._is_open = [_is_open(branch) for branch in plan.branches]
+        self._is_open = [branch.lacks_answers() for branch in plan.branches]
         self._n_begun = 0
 
     def first(self) -> list[Shard]:
@@ -150,7 +150,3 @@ def n_answers(item: Work, n_prompts: int) -> int:
 def _n_shards(branch: Branch) -> int:
     """How many shards of answers a setting has, whoever has answered them."""
     return sum(len(branch.prompts.shards(question.source)) for _, question in branch.asked())
-
-
-def _is_open(branch: Branch) -> bool:
-    return any(not artifact.is_complete() for artifact, _ in branch.asked())
