@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.cluster import hardware
@@ -16,10 +15,9 @@ from factsweep.pipeline.storage.integrity import ANEW
 from factsweep.pipeline.storage.lease import Lease
 
 
-def work(plan: Plan, leases: Mapping[str, Lease] = MappingProxyType({})) -> list[Work]:
-    """The shards that no engine has answered yet, under their leases; prompts must be there."""
-    items = (item for branch in plan.branches for item in branch_work(plan.run, branch))
-    return [replace(each, artifact=leased(each.artifact, leases)) for each in items]
+def work(plan: Plan) -> list[Work]:
+    """The shards that no engine has answered yet; prompts must be there."""
+    return [item for branch in plan.branches for item in branch_work(plan.run, branch)]
 
 
 def paid(plan: Plan) -> float:
