@@ -19,10 +19,13 @@ only borrows the project's (benchmarks/README.md), and without one its line says
 
 With `--host-bound` the model is one of two random layers of 64, with the tokenizer of smollm2-135m:
 it stands for a GPU so fast that only the host counts. The pipeline, which tokenises, is then held
-against bare vLLM that is handed token ids, and against bare vLLM that is handed texts.
+against bare vLLM that is handed token ids, as it is and in the environment that the pipeline gives
+its engines (on a CPU: memory that is kept), and against bare vLLM that is handed texts: zero-shot,
+4-template, and 25 samples of each prompt. On all sides the model computes on --cores cores: with
+one, the host keeps one of two, as it keeps its own beside a GPU.
 
     python benchmarks/bench_decode.py [--rounds 2] [--lm-eval /tmp/lm-eval/bin/python]
-    python benchmarks/bench_decode.py --host-bound [--rounds 3]
+    python benchmarks/bench_decode.py --host-bound [--rounds 3] [--cores 1]
 """
 
 import argparse
@@ -34,6 +37,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import polars as pl
 from _fresh_process import in_fresh_process
@@ -60,8 +64,14 @@ GIVEN = (
 )
 FRESH = ("prompt.scope=prompt", "benchmark.pairs_per_relation=40")  # slow: fewer are enough
 RELATION, OF_PLACES, N_PAIRS = "P30", ("P30", "P36", "P37", "P17"), 120
+N_SAMPLED = f"decoding.samples.n_prompts={N_PAIRS}"
 N_BATCHED, N_SINGLE = 256, 96
 FLOAT32 = ("model.dtype=float32",)
+HOST_BOUND = {
+    "zero-shot": ("prompt=zero-shot",),
+    "4-template": ("prompt=4-template",),
+    "25 samples": ("decoding=default", "decoding.samples.n_answers=25", N_SAMPLED),
+}
 AT_LEAST = {"vLLM, bare": 0.95, "pipeline, fresh": 3.0, "vLLM, ids": 0.97, "vLLM, texts": 1.2}
 TASK = """\
 task: facts
@@ -90,6 +100,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="turns of the pipeline and bare vLLM")
     parser.add_argument("--lm-eval", default="/tmp/lm-eval/bin/python", help="a Python that has it")
     parser.add_argument("--host-bound", action="store_true", help="a model that costs nothing")
+    parser.add_argument("--cores", type=int, default=1, help="that such a model computes on")
     given = parser.parse_args()
     rates: dict[str, list[Rate]] = {}
 
@@ -105,13 +116,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
         if given.host_bound:
             tiny = (f"model={_tiny(Path(folder) / 'tiny')}", "model.replicas.max=1")
-            host = FLOAT32 if processor.device("auto") == "cpu" else ()
-            for turn in range(given.rounds):
-                job = _job(f"{folder}/{turn}", *tiny, *host)
-                measure("pipeline", through_pipeline, job)
-                measure("vLLM, ids", through_vllm, job)
-                measure("vLLM, texts", through_vllm, job, False)
-            _print_table(rates, against="vLLM, ids")
+            is_cpu = processor.device("auto") == "cpu"
+            on = (f"cluster.num_cpus={given.cores}", *FLOAT32) if is_cpu else ()
+            for name, asked in HOST_BOUND.items():
+                rates.clear()
+                print(f"\n{name}", flush=True)
+                for turn in range(given.rounds):
+                    job = _job(f"{folder}/{name}/{turn}", *tiny, *on, *asked)
+                    measure("pipeline", through_pipeline, job)
+                    measure("vLLM, ids", through_vllm, job)
+                    measure("vLLM, texts", through_vllm, job, False)
+                    with patch.dict(os.environ, cluster.environment(job)):
+                        measure("vLLM, ids, env", through_vllm, job)
+                _print_table(rates, against="vLLM, ids")
             return
         jobs = [_job(f"{folder}/{turn}") for turn in range(given.rounds)]
         for job in jobs:
@@ -178,10 +195,17 @@ def _per_s(found: Sequence[Rate]) -> float:
 
 
 def through_pipeline(job: Run) -> Rate:
-    """The run from facts to tables; the time is that of decoding, from the shards' footers."""
+    """The run from facts to tables; the time is that of decoding, from the shards' footers.
+
+    Of samples, where there are any, else of greedy answers.
+    """
     run.run(job)
-    greedy = planned(job).branches[0].answers
-    counts = greedy.counts(greedy.stage).values()
+    (branch,) = planned(job).branches
+    counts = [
+        each
+        for artifact in (branch.further or (branch.answers,))
+        for each in artifact.counts(artifact.stage).values()
+    ]
     return Rate(
         prompts=sum(int(each["prompts"]) for each in counts),
         seconds=sum(float(each["seconds"]) for each in counts),
@@ -194,11 +218,15 @@ def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     from vllm import LLM, SamplingParams
 
     llm = LLM(**_engine_options(job))
-    texts = _texts(job)
+    n, texts = job.decoding.samples.n_prompts, _texts(job)
+    drawn = {"n": job.decoding.samples.block_size, "seed": 0, "temperature": 1.0}
+    texts = texts[:: len(texts) // n][:n] if n else texts
     ids = encode(models.tokenizer(planned(job).weights), texts)
     given = [{"prompt_token_ids": each} for each in ids] if as_ids else texts
     sampling = SamplingParams(
-        temperature=0.0, max_tokens=job.decoding.max_tokens, stop=list(job.decoding.stop)
+        **(drawn if n else {"temperature": 0.0}),
+        max_tokens=job.decoding.max_tokens,
+        stop=list(job.decoding.stop),
     )
     started = time.perf_counter()
     llm.generate(given, sampling, use_tqdm=False)
@@ -218,7 +246,7 @@ def _engine_options(job: Run) -> dict[str, Any]:
     }
     if cluster.device(job.cluster) == "cpu":
         del options["gpu_memory_utilization"]
-        options |= {"enforce_eager": True, "block_size": 32}
+        options |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     return options
 
 

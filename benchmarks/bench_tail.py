@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--prompts-per-s", type=float, default=50.0, help="of one engine")
     given = parser.parse_args()
     rng = generator("bench_tail")
-    speeds = given.prompts_per_s * rng.normal(1, SPREAD, given.engines)
+    speeds = engine_speeds(given.engines, given.prompts_per_s, rng)
     shares = rng.dirichlet(np.full(RELATIONS, 8.0))
     relations = [int(each) for each in shares * PROMPTS]
     print(
@@ -52,16 +52,31 @@ def cut(relations: list[int], size: int, **fewest: int) -> list[list[int]]:
     return [[b - a for a, b in pairwise(each)] for each in found]
 
 
+def engine_speeds(engines: int, prompts_per_s: float, rng: np.random.Generator) -> np.ndarray:
+    """Prompts per second of each engine."""
+    return prompts_per_s * rng.normal(1, SPREAD, engines)
+
+
 def waited_s(shards: list[int], speeds: np.ndarray) -> float:
     """Between the end of the first engine that finds nothing more to do and that of the last."""
-    free_at = [0.0] * len(speeds)
+    last = dict(handed_out([(0.0, n) for n in shards], speeds, BETWEEN_S))
+    return max(last.values()) - min(last.values())
+
+
+def handed_out(
+    shards: list[tuple[float, int]], speeds: np.ndarray, between_s: float = 0.0
+) -> list[tuple[int, float]]:
+    """The engine of each shard and when it is answered, given when it is there and its prompts."""
+    free_at, found = [0.0] * len(speeds), []
     handed = [(0.0, engine) for engine in range(len(speeds)) for _ in range(IN_HAND)]
     heapq.heapify(handed)
-    for n in shards:
+    for ready, n in shards:
         now, engine = heapq.heappop(handed)  # when it has fewer than two in hand
-        free_at[engine] = max(now, free_at[engine]) + n / float(speeds[engine]) + BETWEEN_S
+        began = max(now, ready, free_at[engine])
+        free_at[engine] = began + n / float(speeds[engine]) + between_s
         heapq.heappush(handed, (free_at[engine], engine))
-    return max(free_at) - min(free_at)
+        found.append((engine, free_at[engine]))
+    return found
 
 
 if __name__ == "__main__":

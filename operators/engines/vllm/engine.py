@@ -2,7 +2,9 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +15,7 @@ from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
     Request,
+    Sampling,
     Scored,
     ScoreRequest,
     Thought,
@@ -92,7 +95,7 @@ class VllmEngine:
         thinks = _of_request(
             request,
             max_tokens=thinking.max_tokens,
-            stop=[marks.end],  # those of the answer may well stand in a thought
+            stop=(marks.end,),  # those of the answer may well stand in a thought
             include_stop_str_in_output=True,
             skip_special_tokens=False,
             logprobs=None,
@@ -195,7 +198,7 @@ class VllmEngine:
                     break
                 # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
                 running[str(number := next(self._ids))] = job
-                prompt = {"prompt_token_ids": job.token_ids}
+                prompt = {"type": "token", "prompt_token_ids": job.token_ids}
                 engine.add_request(str(number), prompt, job.parameters, lora_request=self._lora)
                 load += job.load
             for output in engine.step() if running else ():
@@ -221,17 +224,26 @@ def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Jo
 
 def _of_request(request: Request, **other: Any) -> "SamplingParams":
     """As a request says; `other` takes the place of what it says."""
-    sampling = request.sampling
+    parameters = _of_sampling(request.sampling, **other)
+    if request.seed is not None:
+        parameters = copy(parameters)
+        parameters.seed = request.seed
+    return parameters
+
+
+@cache
+def _of_sampling(sampling: Sampling, **other: Any) -> "SamplingParams":
+    """The same for all requests that sample so, but for their seeds."""
     asked: dict[str, Any] = {
         "n": sampling.n,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "seed": request.seed,
         "max_tokens": sampling.max_tokens,
-        "stop": list(sampling.stop),
+        "stop": sampling.stop,
         "logprobs": 0 if sampling.logprobs else None,
     }
-    return _whole(**(asked | other))
+    asked |= other
+    return _whole(**{**asked, "stop": list(asked["stop"])})
 
 
 def _of_probabilities(**named: Any) -> "SamplingParams":
@@ -243,7 +255,8 @@ def _whole(**asked: Any) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **asked)
+    # vLLM need not copy the lists in it for each request: it changes none of them.
+    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True, **asked)
 
 
 def _answer(request: Request, output: "RequestOutput") -> Answer:

@@ -212,6 +212,16 @@ def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
+def test_environment_engine_on_cores_keeps_the_memory_of_its_logits() -> None:
+    on_cores, on_gpus = (
+        cluster.environment(load([f"cluster.device={device}"])) for device in ("cpu", "cuda")
+    )
+    logits = 256 * 151_936 * 4  # bytes, of Qwen's vocabulary
+    kept, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
+    assert logits < kept < trimmed
+    assert not any(name.startswith("MALLOC_") for name in on_gpus)
+
+
 @pytest.mark.parametrize("overrides", [[], ["benchmark=probelm-mini", "decoding.scorer=vllm"]])
 def test_started_without_vllm_says_what_to_install(
     overrides: list[str], monkeypatch: pytest.MonkeyPatch
