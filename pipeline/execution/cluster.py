@@ -117,7 +117,8 @@ def _cpu_engine(run: Run) -> dict[str, str]:
         # imported; the CPU kernels want every core.
         "OMP_NUM_THREADS": str(max(1, cores // parts)),
         # glibc would hand what is larger than 32 MiB back to the kernel, and fetch it again, at
-        # every step: the logits of 256 prompts are.
+        # every step: the logits of 256 prompts are. What threads have of their own ends at 64 MiB.
+        "MALLOC_ARENA_MAX": "1",
         "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
         "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
     }

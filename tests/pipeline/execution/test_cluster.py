@@ -219,6 +219,7 @@ def test_environment_engine_on_cores_keeps_the_memory_of_its_logits() -> None:
     logits = 256 * 151_936 * 4  # bytes, of Qwen's vocabulary
     kept, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
     assert logits < kept < trimmed
+    assert on_cores["MALLOC_ARENA_MAX"] == "1"  # a thread's own arena has no room for them
     assert not any(name.startswith("MALLOC_") for name in on_gpus)
 
 
