@@ -17,6 +17,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,14 +30,13 @@ from bench_tail import engine_speeds, handed_out
 from factsweep.operators.seeds import generator
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.ahead import Ahead
+from factsweep.pipeline.execution.ahead import _LOOK_EVERY_S, Ahead
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.execution.queue import order_of_shards
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages.expand import relation_of
 
 AT_MOST = 1.05
-LOOK_EVERY_S = 3.0  # that of the process that measures: a relation waits half of it
 BETWEEN_S = 0.1  # two shards of an engine: a hundredth of a shard's time
 LOADING_S = 30.0  # of vLLM with a small model on a GPU, at least
 
@@ -88,13 +88,14 @@ def measured(run: Run) -> Parts:
     written = _seconds(branch.step(branch.prompts).run) + _seconds(branch.step(branch.admitted).run)
     publish(run)
     ahead = Ahead(branch)
-    seconds = {}
-    for relation in branch.prompts.shards("ranked"):
-        began = time.perf_counter()
+
+    def measure(relation: str) -> None:
         ahead._found[relation] = ahead._matched(relation)
-        seconds[relation] = time.perf_counter() - began
-    combined = _seconds(lambda: ahead.publish({}))
-    shown = _seconds(lambda: report.write(plan, {"total": 0.0}))
+
+    relations = branch.prompts.shards("ranked")
+    seconds = {each: _seconds(partial(measure, each)) for each in relations}
+    combined = _seconds(partial(ahead.publish, {}))
+    shown = _seconds(partial(report.write, plan, {"total": 0.0}))
     counts = branch.prompts.counts("prompts")
     shards = [(relation_of(name), int(of["distinct"])) for name, of in counts.items()]
     return Parts(written, seconds, combined, shown, shards)
@@ -119,7 +120,7 @@ def simulated(parts: Parts, n_settings: int, speeds: np.ndarray) -> tuple[float,
         for j, end in zip(order, ends[i * len(order) :], strict=False):
             answered[relations[j]] = max(end, answered.get(relations[j], 0.0))
         for relation in sorted(answered, key=lambda name: answered[name]):
-            looked = answered[relation] + LOOK_EVERY_S / 2
+            looked = answered[relation] + _LOOK_EVERY_S / 2  # half of it on average
             free = max(free, looked) + parts.measured[relation]
         free += parts.combined
     return max(ends), free
