@@ -250,11 +250,13 @@ class Decoder:
         sys.stderr.write(hidden_traceback())
         sys.stderr.flush()
         log = cause.own_log()
-        if (hopeless := self._died(cause.of_error(error, log), log)) is None:
+        # Kept for the other shard: to end here would take the process from under what is told.
+        self._hopeless = self._hopeless or self._died(cause.of_error(error, log), log)
+        if self._hopeless is None:
             # A dead engine must not go on taking shards: its process ends, and Ray starts
             # another, while whoever is free does the shard.
             self._end(1)
-        return hopeless
+        return self._hopeless
 
     def _stopped(self, error: StoppedError) -> StoppedError | None:
         """What comes of a shard that was not decoded to its end, as somebody wished."""

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.operators.errors import ArtifactHeldError, DecodingError, InputError
 from factsweep.pipeline.execution import pool
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import Decoder
@@ -136,6 +136,24 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
     bench.gate.set()
     (error,) = late({"work": bench.items[:1], "of": [2]})["error"]  # what became of it is told here
     assert isinstance(error, InputError)
+
+
+def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
+    bench: Bench, prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(pool.engine, "load", fails)
+    tally = Tally(one_machine=True)
+    tally.born("engine", "node", "first.log", [])
+    tally.lives("died", "engine", "RuntimeError: no kernel image")
+    second = Decoder(prepared.run, prepared.loaded, Handle(tally))
+    for item in bench.items:
+        (error,) = second({"work": [item], "of": [2]})["error"]
+        assert isinstance(error, DecodingError)
+        assert "2 engines in a row died" in str(error)
+    assert bench.ended == []
 
 
 def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> None:
