@@ -58,7 +58,7 @@ class Normaliser:
         if self.pipeline.startswith(f"{BLANK}-"):
             texts = texts.str.normalize("NFKC")
         lowered = texts.str.to_lowercase().to_frame("text")
-        distinct, known = lowered.drop_nulls().unique(), self._memory
+        distinct, known = lowered.drop_nulls().unique(), _remembered(self.pipeline, get_ident())
         new = [text for text in distinct["text"] if text not in known]
         known.update(zip(new, self._joined_lemmas(new), strict=True))
         joined = pl.Series([known[text] for text in distinct["text"]], dtype=pl.String)
@@ -77,11 +77,6 @@ class Normaliser:
             "text", key=key(pl.col("lemmas")), n_lemmas=pl.col("lemmas").list.len().cast(pl.UInt16)
         )
         return rows.join(keys, on="text", how="left", nulls_equal=True, maintain_order="left")
-
-    @cached_property
-    def _memory(self) -> dict[str, str | None]:
-        """The lemmas of the last texts, in a string each: Polars is slow to take many lists."""
-        return {}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -193,6 +188,15 @@ def _spacy() -> Any:
     finally:
         for name in unused:
             del sys.modules[name]
+
+
+@lru_cache(maxsize=4)
+def _remembered(_pipeline: str, _thread: int) -> dict[str, str | None]:
+    """The lemmas of the last texts, in a string each: Polars is slow to take many lists.
+
+    Those of one relation are often those of the next, whoever matches it.
+    """
+    return {}
 
 
 @lru_cache(maxsize=4)

@@ -22,6 +22,7 @@ PLACE = ("template_id", "pair_id", "subject_index")  # of a prompt in its relati
 # A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
 # has a chance of 1e-25.
 _TEXT = ("hash", "other_hash")
+_WORD, _BETWEEN = r"([\p{L}\p{M}\p{N}]+)", r"[^\p{L}\p{M}\p{N}]+"
 # Scripts without blanks between words: a name is found wherever it stands.
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
@@ -344,17 +345,20 @@ def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     names = _names(pairs.join(prompts, on="pair_id", how="semi"))
     names = names.select("pair_id", name="object").explode("name")
     is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)
-    names = names.with_columns(words=_words("name"), is_apart=is_apart)
-    asked = prompts.select("prompt_id", "pair_id", "query", text=_words("query"))
-    whole = pl.when("is_apart").then(pl.col("text").str.contains(pl.col("words"), literal=True))
+    first = pl.col("name").str.extract(_WORD).fill_null("")
+    names = names.with_columns(first=first, words=_words("name"), is_apart=is_apart)
+    # Few have so much as the first word of a name: only these are parted into words.
+    asked = prompts.lazy().select("prompt_id", "pair_id", "query").join(names.lazy(), on="pair_id")
+    near = asked.filter(pl.col("query").str.contains(pl.col("first"), literal=True)).collect()
+    whole = pl.when("is_apart").then(_words("query").str.contains(pl.col("words"), literal=True))
     as_it_is = pl.col("query").str.contains(pl.col("name"), literal=True)
-    return asked.join(names, on="pair_id").filter(whole.otherwise(as_it_is))["prompt_id"].unique()
+    return near.filter(whole.otherwise(as_it_is))["prompt_id"].unique()
 
 
 def _words(column: str) -> pl.Expr:
     """The words of a text with one blank on each side, and no marks between them."""
     text = pl.col(column)
-    return pl.format(" {} ", text.str.replace_all(r"[^\p{L}\p{M}\p{N}]+", " ").str.strip_chars())
+    return pl.format(" {} ", text.str.replace_all(_BETWEEN, " ").str.strip_chars())
 
 
 def _names(pairs: pl.DataFrame) -> pl.DataFrame:

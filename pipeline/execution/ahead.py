@@ -21,14 +21,14 @@ from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.expand import shards_of
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.part import of_same_text, part, whole
-from factsweep.pipeline.stages.stage import Alone, Sharing
+from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.sealed import Stored, digest
 from factsweep.pipeline.storage.shard import Place
 
-_LOOK_EVERY_S = 3.0  # at a listing of each open artifact
+_LOOK_EVERY_S = 2.0  # at a listing of each open artifact
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,11 @@ class Ahead:
         matched, metrics = branch.step(branch.matched), branch.step(branch.metrics)
         lease = leases.get(matched.artifact.folder)
         found = {r: each for r, each in self._found.items() if each.made_of == self._made_of(r)}
-        written = {relation: each.shards for relation, each in found.items()}
+        if not matched.artifact.is_complete():
+            _put(found, matched.opened(lease))
         rest = Tasks(matched.check)
         rest.seconds, rest.core_seconds = self._matching.seconds, self._matching.core_seconds
-        matched.run(lease, _Published(replace(matched.artifact, lease=lease), written, rest))
+        matched.run(lease, rest)
         kept = {relation: each.kept for relation, each in found.items()}
         condensing = Alone(self._condensing.seconds, self._condensing.core_seconds)
         measure = replace(metrics, stage=replace(self._aggregate, kept=kept))
@@ -163,33 +164,14 @@ class Ahead:
         return digest([_contents(artifact, each) for artifact, each in of])
 
 
-class _Published:
-    """Publishes parts that are made already; the rest is shared out."""
-
-    def __init__(
-        self, artifact: Artifact, made: Mapping[str, Mapping[str, bytes]], rest: Sharing
-    ) -> None:
-        self._artifact, self._made, self._rest = artifact, made, rest
-
-    @property
-    def seconds(self) -> float:
-        """Those in which parts were made before."""
-        return self._rest.seconds
-
-    @property
-    def core_seconds(self) -> float:
-        """What that and other processes took."""
-        return self._rest.core_seconds
-
-    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
-        """Publish the parts that are made, and have `work` make the others."""
-        made = [
-            (f"{table}/{relation}.parquet", content)
-            for relation in parts
-            for table, content in self._made.get(relation, {}).items()
-        ]
-        self._artifact.store.each(lambda each: self._artifact.put_new(*each), made)
-        self._rest(work, {part: n for part, n in parts.items() if part not in self._made})
+def _put(found: Mapping[str, _Matched], artifact: Artifact) -> None:
+    """Publish the shards of relations that are matched already."""
+    made = [
+        (f"{table}/{relation}.parquet", content)
+        for relation, each in found.items()
+        for table, content in each.shards.items()
+    ]
+    artifact.store.each(lambda each: artifact.put_new(*each), made)
 
 
 def measure(

@@ -41,14 +41,23 @@ class Step:
         assert self.stage is not None, "engines are asked"
         if self.artifact.is_complete():
             return
-        artifact, sharing = replace(self.artifact, lease=lease), sharing or Alone()
-        self.check()
-        check_inputs(artifact, [each.artifact for each in self.after])
+        artifact, sharing = self.opened(lease), sharing or Alone()
         with timed(artifact, sharing):
             if isinstance(self.stage, Shared):
                 self.stage.make_shared(artifact, sharing)
             else:
                 self.stage.make(artifact)
+
+    def opened(self, lease: Lease | None = None) -> Artifact:
+        """The artifact as its holder publishes it, without shards that were made of other inputs.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
+        """
+        self.check()
+        artifact = replace(self.artifact, lease=lease)
+        check_inputs(artifact, [each.artifact for each in self.after])
+        return artifact
 
     def check(self) -> None:
         """Refuse to make the artifact of something else than was planned."""

@@ -16,6 +16,7 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages.expand import prompts_of, shards_of
 from factsweep.pipeline.storage.artifact import Artifact
 
 TITLE = "Acc@1 by where a right answer stands in the prompt"
@@ -95,10 +96,12 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
 
 
 def _placed(prompts: Artifact, pairs: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Prompts with a right answer in them, shard by shard: prompt_id, place."""
-    for shard in prompts.shards("prompts"):
-        rows = prompts.read("prompts", shard, _READ)
-        shown = showing(rows, prompts.read("contexts", shard), pairs, "object")
+    """Prompts with a right answer in them, relation by relation: prompt_id, place."""
+    for relation in prompts.shards("ranked"):
+        rows = prompts_of(prompts, relation, _READ)
+        shards = shards_of(prompts, "contexts", relation)
+        contexts = pl.concat([prompts.read("contexts", each) for each in shards])
+        shown = showing(rows, contexts.unique("context_id"), pairs, "object")
         for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False):
             yield pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(
                 place=pl.lit(place)

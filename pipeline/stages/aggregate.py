@@ -24,7 +24,6 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
-_ENDS = ("prompt_id", "finish_reason")
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -146,9 +145,13 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
 
 def _ends(answers: Artifact) -> pl.DataFrame:
     """relation_id, finish_reason: how each answer ended."""
-    relation = pl.col("prompt_id").str.split(".").list.first()
-    read = answers.each(answers.stage, _ENDS)
-    return pl.concat([each.select("finish_reason", relation_id=relation) for each in read])
+    found = [
+        answers.read(answers.stage, shard, ["finish_reason"]).with_columns(
+            relation_id=pl.lit(relation_of(shard))
+        )
+        for shard in answers.shards(answers.stage)
+    ]
+    return pl.concat(found)
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:

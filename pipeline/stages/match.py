@@ -1,6 +1,6 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 4
+_SAME = ("prompt_id", "same_as")
 _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
@@ -60,7 +61,8 @@ class Match(Shared):
         missing = [each for each in relations if each not in there]
         if missing:
             sizes = n_prompts(self.prompts)
-            work = partial(self._match, artifact, _originals(self.prompts, self.answers))
+            same = (prompts_of(self.prompts, each, _SAME) for each in relations)
+            work = partial(self._match, artifact, _originals(same, self.answers))
             sharing(work, {each: sizes[each] for each in missing})
         made_of = (self.facts, self.prompts, self.answers, *self.further)
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
@@ -68,20 +70,24 @@ class Match(Shared):
     def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
         match = self._of_facts(facts_stage.load(self.facts), relations)
         for relation_id in relations:
-            for table, rows in self._tables(match, originals, relation_id).items():
+            asked = prompts_of(self.prompts, relation_id, _ASKED)
+            for table, rows in self._tables(match, originals, asked, relation_id).items():
                 artifact.write(table, relation_id, rows)
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
-        originals = _originals(self.prompts, self.answers)
-        return self._tables(self._of_facts(facts, [relation_id]), originals, relation_id)
+        asked = prompts_of(self.prompts, relation_id, _ASKED)
+        originals = _originals([asked], self.answers)
+        return self._tables(self._of_facts(facts, [relation_id]), originals, asked, relation_id)
 
     def _of_facts(self, facts: Facts, relations: Sequence[str]) -> Matcher:
         mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
         return self.matcher(replace(facts, pairs=mine))
 
-    def _tables(self, match: Matcher, originals: pl.DataFrame, relation_id: str) -> Tables:
-        answers = _answers(self.prompts, self.answers, originals, relation_id)
+    def _tables(
+        self, match: Matcher, originals: pl.DataFrame, asked: pl.DataFrame, relation_id: str
+    ) -> Tables:
+        answers = _answers(asked, self.answers, originals, relation_id)
         return match(answers, beside(self.method, self.further, relation_id))
 
     def matcher(self, facts: Facts) -> Matcher:
@@ -98,28 +104,25 @@ def beside(
     return {table: _rows(table, further, relation_id) for table in tables}
 
 
-def _originals(prompts: Artifact, given: Artifact) -> pl.DataFrame:
+def _originals(asked: Iterable[pl.DataFrame], given: Artifact) -> pl.DataFrame:
     """The answers that stand for prompts of other relations: same_as, and the answer."""
-    ids = [_elsewhere(prompts, relation_id) for relation_id in prompts.shards("ranked")]
-    wanted = pl.concat(ids).unique()
+    wanted = pl.concat(map(_elsewhere, asked)).unique()
     answers = given.each(given.stage) if wanted.height else ()
     found = [each.join(wanted, on="prompt_id", how="semi") for each in answers]
     return pl.concat([empty(given.stage), *found]).rename({"prompt_id": "same_as"})
 
 
-def _elsewhere(prompts: Artifact, relation_id: str) -> pl.DataFrame:
+def _elsewhere(asked: pl.DataFrame) -> pl.DataFrame:
     """The prompts of other relations with the text of some of this one's: prompt_id."""
-    rows = prompts_of(prompts, relation_id, ("prompt_id", "same_as"))
-    wanted = rows.select(prompt_id="same_as").drop_nulls().unique()
-    return wanted.join(rows, on="prompt_id", how="anti")
+    wanted = asked.select(prompt_id="same_as").drop_nulls().unique()
+    return wanted.join(asked, on="prompt_id", how="anti")
 
 
 def _answers(
-    prompts: Artifact, given: Artifact, originals: pl.DataFrame, relation_id: str
+    asked: pl.DataFrame, given: Artifact, originals: pl.DataFrame, relation_id: str
 ) -> pl.DataFrame:
-    """The relation's prompts that have an answer, with it."""
-    asked = prompts_of(prompts, relation_id, _ASKED)
-    shards = shards_of(prompts, "prompts", relation_id)
+    """The relation's prompts that have an answer, with it; `asked` are all of them."""
+    shards = shards_of(given, given.stage, relation_id)
     own = pl.concat([given.read(given.stage, shard) for shard in shards])
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")

@@ -1,5 +1,7 @@
 """Normalising texts to lemmas."""
 
+from collections.abc import Iterable, Iterator
+
 import polars as pl
 import pytest
 
@@ -38,6 +40,21 @@ def test_normalise_nothing_to_read_keeps_length(normaliser: Normaliser, texts: p
 def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> None:
     texts = pl.Series(["b", "a", "b", None, "a"])
     assert normaliser.normalise(texts).to_list() == [["b"], ["a"], ["b"], None, ["a"]]
+
+
+def test_normalise_text_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    joined = Normaliser._joined_lemmas
+
+    def noted(self: Normaliser, texts: Iterable[str]) -> Iterator[str | None]:
+        read.extend(texts := list(texts))
+        return joined(self, texts)
+
+    monkeypatch.setattr(Normaliser, "_joined_lemmas", noted)
+    for pipeline in ("blank", "blank", "blank-de"):  # whose lemmas are others
+        texts = pl.Series(["Zwei Gitarren, once"])
+        assert Normaliser(pipeline).normalise(texts).to_list()[0][-1] == "once"
+    assert read == ["zwei gitarren, once"] * 2
 
 
 def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser) -> None:

@@ -1,12 +1,14 @@
 """Shown: prompts whose demonstrations have their answer or subject, against a loop over texts."""
 
+import unicodedata
+
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts.expansion import Expansion, Shown, expand, showing, shown
+from factsweep.operators.prompts.expansion import Expansion, Shown, expand, showing, shown, telling
 from factsweep.operators.prompts.setting import Setting
 
 
@@ -85,6 +87,29 @@ def test_shown_names_are_those_of_a_loop(
         }
         found = showing(prompts, contexts, pairs, "object" if part else "subject")
         assert sorted(found) == sorted(expected)
+
+
+@given(_PAIRS, st.lists(st.tuples(st.integers(0, 3), st.text("Yorks N-.e\u0301東京", max_size=9))))
+def test_telling_prompts_are_those_of_a_loop(
+    facts: list[tuple[list[str], list[str]]], asked: list[tuple[int, str]]
+) -> None:
+    rows = [(n, str(pair % len(facts)), query) for n, (pair, query) in enumerate(asked)]
+    schema = {"prompt_id": pl.UInt32, "pair_id": pl.String, "query": pl.String}
+    found = telling(pl.DataFrame(rows, schema, orient="row"), _pairs(facts))
+    expected = [
+        n for n, pair, query in rows if any(_tells(query, it) for it in facts[int(pair)][1])
+    ]
+    assert sorted(found) == expected
+
+
+def _tells(query: str, name: str) -> bool:
+    return name in query if name[:1] == "東" else f" {_words(name)} " in f" {_words(query)} "
+
+
+def _words(text: str) -> str:
+    return " ".join(
+        "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text).split()
+    )
 
 
 def _pairs(facts: list[tuple[list[str], list[str]]]) -> pl.DataFrame:

@@ -1,7 +1,8 @@
 """What is made of a setting while it is answered: relations once they are whole, bytes as ever."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -61,11 +62,9 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     tables = Match._tables
 
-    def noted(
-        self: Match, match: Callable[..., object], originals: pl.DataFrame, of: str
-    ) -> object:
-        found.append(of)
-        return tables(self, match, originals, of)  # type: ignore[arg-type]
+    def noted(self: Match, *given: Any) -> object:
+        found.append(given[-1])
+        return tables(self, *given)
 
     monkeypatch.setattr(Match, "_tables", noted)
     return found
