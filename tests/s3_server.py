@@ -3,6 +3,7 @@
 vLLM, which other tests load, cannot stand moto's imports beside it.
 """
 
+import math
 import re
 import socket
 import subprocess
@@ -60,13 +61,13 @@ def bucket(url: str, patch: pytest.MonkeyPatch) -> str:
 class Line:
     """A port of this machine that leads to a server, until it is cut, and again when mended.
 
-    What is sent to the server takes `delay_s` longer than it does on one machine.
+    A request takes `delay_s` longer than it does on one machine.
     """
 
     def __init__(self, url: str, delay_s: float = 0.0) -> None:
         self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
         self._delay_s = delay_s
-        self._ends: list[socket.socket] = []
+        self._ends = set[socket.socket]()
         self._joining = Lock()
         self._port = 0
         self.mend()
@@ -100,15 +101,28 @@ class Line:
                         client.close()
                         return
                     server = socket.create_connection(self._server)
-                    self._ends += [client, server]
-                for way in ((client, server, self._delay_s), (server, client, 0.0)):
-                    Thread(target=_pass_on, args=way, daemon=True).start()
+                    self._ends |= {client, server}
+                Thread(target=self._join, args=(client, server), daemon=True).start()
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        """Pass on what both say until both have ended; each request has a connection of its own."""
+        back = Thread(target=_pass_on, args=(server, client, 0.0), daemon=True)
+        back.start()
+        _pass_on(client, server, self._delay_s)
+        back.join()
+        with self._joining:
+            self._ends -= {client, server}
+            client.close()
+            server.close()
 
 
 def _pass_on(source: socket.socket, target: socket.socket, delay_s: float) -> None:
+    passed = -math.inf
     with suppress(OSError):
         while content := source.recv(2**16):
-            time.sleep(delay_s)
+            if time.monotonic() - passed > delay_s:  # else it is more of the same request
+                time.sleep(delay_s)
             target.sendall(content)
+            passed = time.monotonic()
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
