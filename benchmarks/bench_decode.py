@@ -47,7 +47,8 @@ from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline import run
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import environment
+from factsweep.pipeline.execution.hardware import device
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine import processor
@@ -126,7 +127,7 @@ def main() -> None:
                     measure("pipeline", through_pipeline, job)
                     measure("vLLM, ids", through_vllm, job)
                     measure("vLLM, texts", through_vllm, job, False)
-                    with patch.dict(os.environ, cluster.environment(job)):
+                    with patch.dict(os.environ, environment.variables(job)):
                         measure("vLLM, ids, env", through_vllm, job)
                 _print_table(rates, against="vLLM, ids")
             return
@@ -214,7 +215,7 @@ def through_pipeline(job: Run) -> Rate:
 
 def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     """All prompts of the run in their order, in one call: as token ids, or as texts."""
-    os.environ.update(cluster.environment(job))
+    os.environ.update(environment.variables(job))
     from vllm import LLM, SamplingParams
 
     llm = LLM(**_engine_options(job))
@@ -244,7 +245,7 @@ def _engine_options(job: Run) -> dict[str, Any]:
         "disable_log_stats": True,
         "gpu_memory_utilization": job.model.gpu_memory_utilization,
     }
-    if cluster.device(job.cluster) == "cpu":
+    if device(job.cluster) == "cpu":
         del options["gpu_memory_utilization"]
         options |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     return options
@@ -275,11 +276,11 @@ def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     options = _engine_options(job)
     options["pretrained"] = options.pop("model")
     (folder / "options.json").write_text(json.dumps(options))
-    environment = {**os.environ, **cluster.environment(job), "HF_HOME": str(folder / "hf")}
+    variables = {**os.environ, **environment.variables(job), "HF_HOME": str(folder / "hf")}
     script = Path(__file__).with_name("_lm_eval.py")
     done = subprocess.run(
         [python, str(script), str(folder)],
-        env=environment,
+        env=variables,
         stdout=subprocess.PIPE,
         check=True,
         text=True,

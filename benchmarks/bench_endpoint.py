@@ -28,7 +28,7 @@ from _fresh_process import in_fresh_process
 from factsweep.pipeline import run
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import environment
 from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import models
 
@@ -123,7 +123,7 @@ def server(here: Run) -> Iterator[str]:
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
     ]
     with tempfile.TemporaryFile() as log:
-        variables = {**os.environ, **cluster.environment(here)}
+        variables = {**os.environ, **environment.variables(here)}
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=variables, start_new_session=True
         )

@@ -27,7 +27,7 @@ from factsweep.operators.engines.score_requests import score_requests
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import environment
 from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
 
@@ -90,7 +90,7 @@ def _per_s(found: Sequence[Rate]) -> float:
 
 def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
-    os.environ.update(cluster.environment(settings.load(MODEL)))
+    os.environ.update(environment.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
     from factsweep.operators.engines.vllm.engine import VllmEngine
 

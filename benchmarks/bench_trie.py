@@ -30,7 +30,7 @@ from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import environment
 from factsweep.pipeline.inputs import catalog, models
 
 MODEL = ["model=smollm2-135m", "model.dtype=float32"]
@@ -215,7 +215,7 @@ def _model() -> Any:
 
 
 def _vllm() -> Any:
-    os.environ.update(cluster.environment(settings.load(MODEL)))
+    os.environ.update(environment.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
     from factsweep.operators.engines.vllm.engine import VllmEngine
 

@@ -53,7 +53,7 @@ def _launch(asked: argparse.Namespace) -> int:
 
 def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
     """Submit a verb to the cluster of a run; returns what to do next, or else the job itself."""
-    from factsweep.pipeline.execution.cluster import check_build
+    from factsweep.pipeline.execution.hardware import check_build
     from factsweep.pipeline.launchers import LAUNCHERS, order
     from factsweep.pipeline.machine import secrets
 

@@ -84,7 +84,7 @@ def _study(asked: argparse.Namespace) -> int:
 def _one_job(found: "Study", asked: argparse.Namespace) -> int:
     """Submit all runs of a study as one job."""
     from factsweep.pipeline.commands.launch import handed_over
-    from factsweep.pipeline.execution.cluster import gpus_per_engine
+    from factsweep.pipeline.execution.hardware import gpus_per_engine
     from factsweep.pipeline.launchers import order
     from factsweep.pipeline.studies import ranking
 

@@ -20,6 +20,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
+from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.asking.question import Task, room
@@ -121,7 +122,7 @@ def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) ->
 
 def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
     """A row of what was spent (`operators.cost.SPENT`) on answers of a job, by what they count."""
-    held = cluster.hardware(plan.run)
+    held = hardware(plan.run)
     return {
         "fingerprint": uuid4().hex[:16],
         "stage": job.stage,

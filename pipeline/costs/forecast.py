@@ -15,7 +15,7 @@ from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.execution.asked import asked, n_unanswered
-from factsweep.pipeline.execution.cluster import check_weights
+from factsweep.pipeline.execution.hardware import check_weights
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.inputs import catalog, models

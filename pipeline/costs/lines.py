@@ -12,9 +12,8 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import Forecast, work_left
-from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.asked import budget_lines
-from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines
+from factsweep.pipeline.execution.hardware import gpus_per_engine, most_engines, prices
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
 from factsweep.pipeline.execution.work import paid
@@ -104,12 +103,12 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     run, model = plan.run, plan.run.model
     if run.engine.name != "endpoint":
         return
-    prices = cluster.prices(model)
-    if prices is None:
+    known = prices(model)
+    if known is None:
         yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
         return
     prompt, output = _tokens_left(plan, forecasts)
-    cost = [prices.of(prompt, 0), prices.of(0, output)]
+    cost = [known.of(prompt, 0), known.of(0, output)]
     yield (
         f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
         f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"

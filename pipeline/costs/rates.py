@@ -22,7 +22,7 @@ from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.asked import check
-from factsweep.pipeline.execution.cluster import gpus_per_engine, hardware
+from factsweep.pipeline.execution.hardware import gpus_per_engine, hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.execution.step import took
 from factsweep.pipeline.machine import processor

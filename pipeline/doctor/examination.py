@@ -12,6 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.uses import absolute
@@ -95,7 +96,7 @@ def _nodes(run: Run) -> Iterator[Finding]:
                 found = task.remote(run, bool(node["Resources"].get("GPU")), seen)
                 name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
                 asked.append((name, found, _NODE_S))
-            wanted = cluster.gpus_per_engine(run)
+            wanted = gpus_per_engine(run)
             if wanted and not any(node["Resources"].get("GPU") for node in nodes):
                 task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(of_node)
                 found = task.remote(run, True, seen)

@@ -11,7 +11,7 @@ from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution.cluster import check_build, check_weights
+from factsweep.pipeline.execution.hardware import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.storage.stores.store import Store
 

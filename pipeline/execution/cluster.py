@@ -1,6 +1,5 @@
-"""Ray: started here or found at an address, and what the workers' environment must hold."""
+"""Ray: started here or found at an address, its room for engines, and where each goes."""
 
-import itertools
 import logging
 import os
 import signal
@@ -9,132 +8,22 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import InputError, reason
-from factsweep.operators.prices import Prices
-from factsweep.pipeline.config import quantised
-from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.machine import processor
-from factsweep.pipeline.stages.asking.work import Hardware
+from factsweep.pipeline.execution import environment
+from factsweep.pipeline.execution.hardware import (
+    check_build,
+    check_weights,
+    device,
+    gpus_per_engine,
+    sets_of_gpus,
+)
 
 _TRIES = 4  # of a Ray whose processes a busy machine starts too late
-# A worker inherits these; none of them is a secret.
-_QUIET = {
-    "VLLM_LOGGING_LEVEL": "INFO",  # into the engine's own log, where one looks for what hangs
-    "VLLM_NO_USAGE_STATS": "1",
-    "TOKENIZERS_PARALLELISM": "true",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "RAY_TQDM": "0",
-}
-
-
-def device(cluster: Cluster) -> str:
-    """`cuda` where the vLLM that is installed is the CUDA build, else `cpu`."""
-    return processor.device(cluster.device)
-
-
-def gpus_per_engine(run: Run) -> int:
-    """The GPUs that one replica of the model holds."""
-    if device(run.cluster) == "cpu" or run.engine.gpus == "none":
-        return 0
-    if run.engine.gpus == "one":
-        return 1
-    return run.model.tensor_parallel * run.model.pipeline_parallel
-
-
-def most_engines(run: Run) -> int:
-    """How many engines may answer at once: of one machine's CPUs, no more than there must be.
-
-    An engine computes with every core there, and a second one only waits for those of the first.
-    """
-    replicas = run.model.replicas
-    on_cores = device(run.cluster) == "cpu" and run.engine.gpus != "none"
-    return replicas.min if on_cores and run.cluster.address is None else replicas.max
-
-
-def computes_on_cores(run: Run) -> bool:
-    """Whether an engine computes with the cores of its machine, and wants them all.
-
-    A fake one takes a core of Ray's as they do, and computes nothing.
-    """
-    return device(run.cluster) == "cpu" and run.engine.computes
-
-
-def sets_of_gpus(run: Run, replicas: int) -> int:
-    """How many times the GPUs of an engine that many replicas need, some of which may share."""
-    return ceil(replicas / run.model.replicas.per_gpu)
-
-
-def hardware(run: Run) -> Hardware:
-    """What one replica of the model is paid for: its GPUs, or else the cores; a server's, none."""
-    if run.model.endpoint is not None and run.engine.name == "endpoint":
-        name = f"endpoint {urlsplit(run.model.endpoint).netloc}"
-        return Hardware(0, 0, 1, name, prices=prices(run.model))
-    gpus = gpus_per_engine(run)
-    cores = 0 if gpus else _cores(run.cluster)
-    shared = run.model.replicas.per_gpu if gpus else 1
-    return Hardware(gpus, cores, run.model.tensor_parallel, run.engine.hardware, shared)
-
-
-def prices(model: Model) -> Prices | None:
-    """What a server charges for its tokens, if that is known."""
-    if model.price_in is None or model.price_out is None:
-        return None
-    return Prices(model.price_in, model.price_out)
-
-
-def _cores(cluster: Cluster) -> int:
-    return cluster.num_cpus or os.cpu_count() or 1
-
-
-def environment(run: Run, *, offline: bool = False) -> dict[str, str]:
-    """The environment variables of the workers; `offline`: they must not ask the hub."""
-    variables = run.engine.switches(os.environ) | _QUIET
-    if device(run.cluster) == "cpu":
-        variables |= _cpu_engine(run)
-    variables["VLLM_BATCH_INVARIANT"] = str(int(run.decoding.determinism == "batch_invariant"))
-    asked = (name for name in run.engine.variables if name in os.environ)
-    variables |= {name: os.environ[name] for name in asked}
-    if offline or _is_offline(run.model):
-        variables["HF_HUB_OFFLINE"] = "1"
-    return variables
-
-
-def _cpu_engine(run: Run) -> dict[str, str]:
-    cores, parts = _cores(run.cluster), run.model.tensor_parallel
-    variables = {
-        # In one process: a second one would share the two cores and slow both down.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_KVCACHE_SPACE": str(run.cluster.cpu_kvcache_gib),
-        # Ray would set it to the actor's CPUs, which is 1, and OpenMP reads it when torch is
-        # imported; the CPU kernels want every core.
-        "OMP_NUM_THREADS": str(max(1, cores // parts)),
-        # glibc would hand what is larger than 32 MiB back to the kernel, and fetch it again, at
-        # every step: the logits of 256 prompts are. What threads have of their own ends at 64 MiB.
-        "MALLOC_ARENA_MAX": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
-        "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
-    }
-    if parts > 1:
-        # Each of vLLM's workers has cores of its own.
-        bounds = [cores * part // parts for part in range(parts + 1)]
-        spans = [f"{low}-{high - 1}" for low, high in itertools.pairwise(bounds)]
-        variables["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(spans)
-    return variables
-
-
-def _is_offline(model: Model) -> bool:
-    """A model on this machine needs no hub, and must not wait for one."""
-    if model.source == "endpoint" and model.tokenizer is not None:
-        return Path(model.tokenizer).is_dir() or os.environ.get("HF_HUB_OFFLINE") == "1"
-    return model.source != "hub" or os.environ.get("HF_HUB_OFFLINE") == "1"
 
 
 @contextmanager
@@ -146,7 +35,7 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
     """
     _check_engine(run)
     _check_determinism(run)
-    with _running(run, environment(run, offline=offline)):
+    with _running(run, environment.variables(run, offline=offline)):
         _check_room(run, gpus_by_node())
         yield
 
@@ -284,22 +173,6 @@ def _check_engine(run: Run) -> None:
         )
     check_build(run)
     check_weights(run, run.model)
-
-
-def check_weights(run: Run, model: Model) -> None:
-    """Refuse weights that the engine cannot load or compute with here; `model` has its type."""
-    quantised.check(model, device(run.cluster), run.engine.name)
-    if run.engine.name == "vllm":
-        quantised.check_wrapper(model)
-
-
-def check_build(run: Run) -> None:
-    """Refuse to do on CPUs what was meant for GPUs, and is paid as such."""
-    if device(run.cluster) == "cuda" and (built := run.engine.cpu_build()) is not None:
-        raise InputError(
-            f"cluster.device=cuda, and {built} is installed here, which computes on CPUs alone; "
-            "install the CUDA build (make setup DEVICE=cuda), or give cluster.device=cpu."
-        )
 
 
 def _check_determinism(run: Run) -> None:

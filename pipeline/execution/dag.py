@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from factsweep.pipeline.execution import ahead
-from factsweep.pipeline.execution.cluster import beside_driver, computes_on_cores
+from factsweep.pipeline.execution.cluster import beside_driver
+from factsweep.pipeline.execution.hardware import computes_on_cores
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.pool import decode_all
 from factsweep.pipeline.execution.step import Step

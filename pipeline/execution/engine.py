@@ -17,7 +17,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import check_build, device
+from factsweep.pipeline.execution.hardware import check_build, device
 from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
 

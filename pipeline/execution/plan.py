@@ -17,7 +17,7 @@ from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, lan
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import device
+from factsweep.pipeline.execution.hardware import device
 from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights

@@ -25,9 +25,10 @@ from factsweep.operators.errors import DecodingError, FactsweepError, StoppedErr
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import engine
-from factsweep.pipeline.execution.cluster import gpus_per_engine, most_engines, placement
+from factsweep.pipeline.execution.cluster import placement
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
+from factsweep.pipeline.execution.hardware import gpus_per_engine, most_engines
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.queue import Queue, Shard, n_answers, shard_name
 from factsweep.pipeline.execution.step import check_planned

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import ray
 
-from factsweep.pipeline.execution.cluster import most_engines
+from factsweep.pipeline.execution.hardware import most_engines
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.work import begin, branch_work, leased
 from factsweep.pipeline.stages.asking import remaining, trial

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import hardware
+from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.stages.asking import remaining, trial

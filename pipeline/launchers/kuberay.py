@@ -10,8 +10,8 @@ import yaml
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.cluster import KubeRay, Pod
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.execution.faults import leaving
+from factsweep.pipeline.execution.hardware import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.launchers import order
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)

@@ -11,7 +11,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import gpus_per_engine, sets_of_gpus
+from factsweep.pipeline.execution.hardware import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine.logs import LOG
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.launchers import order
 
 _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends

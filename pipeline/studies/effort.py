@@ -13,7 +13,7 @@ import polars as pl
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.costs.forecast import forecast, work_left
-from factsweep.pipeline.execution.cluster import gpus_per_engine
+from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.work import branch_work
 from factsweep.pipeline.stages.asking import remaining

@@ -23,6 +23,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import cluster, share
 from factsweep.pipeline.execution.faults import head
+from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.execution.share import Share
 from factsweep.pipeline.live import pulse
 from factsweep.pipeline.machine import logs
@@ -46,7 +47,7 @@ class Piece:
 
 def can_share(run: Run) -> bool:
     """Whether a run's engines hold GPUs that are there before they are asked for."""
-    return cluster.gpus_per_engine(run) > 0 and not run.cluster.autoscales
+    return gpus_per_engine(run) > 0 and not run.cluster.autoscales
 
 
 def measured(pieces: Sequence[Piece]) -> Errors | None:

@@ -5,7 +5,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.cluster import hardware
+from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import models
 

@@ -7,7 +7,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
-from factsweep.pipeline.execution.cluster import hardware
+from factsweep.pipeline.execution.hardware import hardware
 
 Settings = Callable[..., Run]
 

@@ -14,8 +14,15 @@ from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution import cluster
+from factsweep.pipeline.execution import cluster, environment
 from factsweep.pipeline.execution import engine as engine_of_run
+from factsweep.pipeline.execution.hardware import (
+    check_build,
+    device,
+    gpus_per_engine,
+    hardware,
+    sets_of_gpus,
+)
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from tests.messages import naming
@@ -24,35 +31,35 @@ Settings = Callable[..., Run]
 
 
 def test_device_asked_for_is_taken() -> None:
-    assert cluster.device(load(["cluster.device=cuda"]).cluster) == "cuda"
+    assert device(load(["cluster.device=cuda"]).cluster) == "cuda"
 
 
 def test_gpus_per_engine_tensor_parallel_model_holds_as_many() -> None:
     run = load(["model=llama3-70b", "cluster.device=cuda"])
-    assert cluster.gpus_per_engine(run) == 4
+    assert gpus_per_engine(run) == 4
 
 
 def test_gpus_per_engine_without_gpu_is_none() -> None:
     run = load(["model=llama3-70b", "cluster.device=cpu"])
-    assert cluster.gpus_per_engine(run) == 0
+    assert gpus_per_engine(run) == 0
 
 
 def test_environment_cpu_engine_has_one_process_and_its_cache() -> None:
     run = load(["cluster.device=cpu", "cluster.cpu_kvcache_gib=3"])
-    environment = cluster.environment(run)
-    assert environment["VLLM_CPU_KVCACHE_SPACE"] == "3"
-    assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    variables = environment.variables(run)
+    assert variables["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    assert variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
 def test_environment_hands_no_secret_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_notforanyone")
-    assert "hf_notforanyone" not in cluster.environment(load([])).values()
+    assert "hf_notforanyone" not in environment.variables(load([])).values()
 
 
 def test_environment_model_of_the_hub_may_use_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    assert "HF_HUB_OFFLINE" not in cluster.environment(load(["model=llama3-8b"]))
-    assert cluster.environment(load([]))["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in environment.variables(load(["model=llama3-8b"]))
+    assert environment.variables(load([]))["HF_HUB_OFFLINE"] == "1"
 
 
 def test_environment_where_the_hub_did_not_answer_is_offline(
@@ -60,7 +67,7 @@ def test_environment_where_the_hub_did_not_answer_is_offline(
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     run = load(["model=llama3-8b"])
-    assert cluster.environment(run, offline=True)["HF_HUB_OFFLINE"] == "1"
+    assert environment.variables(run, offline=True)["HF_HUB_OFFLINE"] == "1"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "transformers"])
@@ -79,7 +86,7 @@ def test_started_build_for_cpus_is_not_taken_for_gpus(
         pytest.fail("Ray was started")
     with pytest.raises(InputError, match=naming("CUDA")):
         engine_of_run.load(run, Weights(run.model, "x"))
-    cluster.check_build(load([*comparing, "cluster.device=cpu"]))
+    check_build(load([*comparing, "cluster.device=cpu"]))
 
 
 def test_load_weights_that_change_meanwhile_are_refused(
@@ -175,7 +182,7 @@ def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Se
     growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.device=cuda")
     for given in (("cluster=kuberay",), growing):
         run = small_settings(*given, "model.tensor_parallel=4")
-        assert cluster.gpus_per_engine(run) == 4
+        assert gpus_per_engine(run) == 4
         cluster._check_room(run, [0])
     with pytest.raises(InputError, match=naming("has 0")):
         cluster._check_room(small_settings("cluster=ray", "cluster.device=cuda"), [0])
@@ -189,38 +196,37 @@ def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
 
 def test_environment_batch_invariant_sets_vllms_switch() -> None:
     run = load(["decoding.determinism=batch_invariant", "cluster.device=cuda"])
-    assert cluster.environment(run)["VLLM_BATCH_INVARIANT"] == "1"
+    assert environment.variables(run)["VLLM_BATCH_INVARIANT"] == "1"
 
 
 def test_environment_of_the_driver_changes_no_determinism(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    assert cluster.environment(load([]))["VLLM_BATCH_INVARIANT"] == "0"
+    assert environment.variables(load([]))["VLLM_BATCH_INVARIANT"] == "0"
 
 
 def test_environment_switch_of_vllm_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
     monkeypatch.setenv("VLLM_API_KEY", "notforanyone")
-    environment = cluster.environment(load([]))
-    assert environment["VLLM_MLA_DISABLE"] == "1"
-    assert "VLLM_API_KEY" not in environment
+    variables = environment.variables(load([]))
+    assert variables["VLLM_MLA_DISABLE"] == "1"
+    assert "VLLM_API_KEY" not in variables
 
 
 def test_environment_tensor_parallel_workers_have_cores_of_their_own() -> None:
     run = load(["model.tensor_parallel=2", "cluster.device=cpu", "cluster.num_cpus=4"])
-    environment = cluster.environment(run)
-    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
-    assert environment["OMP_NUM_THREADS"] == "2"
+    variables = environment.variables(run)
+    assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
+    assert variables["OMP_NUM_THREADS"] == "2"
 
 
 def test_environment_engine_on_cores_keeps_the_memory_of_its_logits() -> None:
-    on_cores, on_gpus = (
-        cluster.environment(load([f"cluster.device={device}"])) for device in ("cpu", "cuda")
-    )
+    asked = (["cluster.device=cpu"], ["cluster.device=cuda"], ["decoding.engine=fake"])
+    on_cores, on_gpus, of_a_fake_one = (environment.variables(load(each)) for each in asked)
     logits = 256 * 151_936 * 4  # bytes, of Qwen's vocabulary
     kept, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
     assert logits < kept < trimmed
     assert on_cores["MALLOC_ARENA_MAX"] == "1"  # a thread's own arena has no room for them
-    assert not any(name.startswith("MALLOC_") for name in on_gpus)
+    assert not any(name.startswith("MALLOC_") for name in (*on_gpus, *of_a_fake_one))
 
 
 @pytest.mark.parametrize("overrides", [[], ["benchmark=probelm-mini", "decoding.scorer=vllm"]])
@@ -241,8 +247,8 @@ def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
     replicas = ["model.replicas.min=8", "model.replicas.max=8"]
     run = load([*given, *replicas])
     assert cluster.placement(run)["num_gpus"] == 0.25
-    assert cluster.sets_of_gpus(run, 8) == 2
-    assert (cluster.hardware(run).gpus, cluster.hardware(run).per_gpu) == (1, 4)
+    assert sets_of_gpus(run, 8) == 2
+    assert (hardware(run).gpus, hardware(run).per_gpu) == (1, 4)
 
 
 def test_task_of_a_pipeline_parallel_engine_gets_what_ray_takes_of_a_task(
