@@ -9,7 +9,8 @@ Makes a set of MyriadLAMA's size (bench_expand.py), then asks a fake engine all 
 The loop has less to do: it finds no duplicates, can't resume, normalises nothing and has one
 number. Beside the seconds: the most memory that the processes of a name held at one time (a page
 that several share is divided among them), and what is stored. With --delay it is stored on an S3
-server on this machine, each request to which takes so many seconds longer.
+server on this machine, each request to which takes so many seconds longer; a fake engine answers
+as many real ones together, and so as many answers more are kept at a time.
 
     python benchmarks/bench_full.py [--scale 0.05] [--setting 4-template] [--delay 0.03]
 """
@@ -45,6 +46,7 @@ from tests.s3_server import Line, bucket, serving
 TARGET_S, TARGET_GIB = 600.0, 4.0
 ALL = "all processes at one time"
 LOOK_EVERY_S = 0.5
+FAR_CHUNK = 8192  # answers: those of 16 engines, each of which keeps 512 at a time
 BATCH = 4096  # prompts that the loop tokenises at once
 
 
@@ -59,6 +61,8 @@ def main() -> None:
         folder = Path(name)
         in_fresh_process(make_rows, folder / "rows", given.scale)
         asked = overrides(folder, url, given.setting)
+        if given.delay is not None:
+            asked.append(f"cluster.rows_per_chunk={FAR_CHUNK}")
         seconds, memory = through_run(asked, folder)
         sizes = Store(url).sizes("").values()
         behind = after_the_last_answer(Store(url), Store(f"{folder}/results/full"))
