@@ -100,7 +100,7 @@ def _placed(prompts: Artifact, pairs: pl.DataFrame) -> Iterator[pl.DataFrame]:
     for relation in prompts.shards("ranked"):
         rows = prompts_of(prompts, relation, _READ)
         shards = shards_of(prompts, "contexts", relation)
-        contexts = pl.concat([prompts.read("contexts", each) for each in shards])
+        contexts = pl.concat(prompts.some("contexts", shards))
         shown = showing(rows, contexts.unique("context_id"), pairs, "object")
         for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False):
             yield pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(

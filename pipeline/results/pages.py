@@ -206,15 +206,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
         return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
-    answered = [
-        prompts.read("prompts", shard)
-        .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
-        .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .pipe(joined, _contexts(prompts, shard), ["context_id"])
-        .pipe(joined, thoughts(said, [shard]), ["prompt_id"])
-        .select(*_PROMPT, "thought", answer=ability.column, prompt="query")
-        for shard in shards
-    ]
+    answered = prompts.store.each(partial(_answered, branch), shards)
     rows = pl.concat([_sampled(branch, relation), *answered], how="diagonal")
     found = _with_right(
         branch, relation, rows.unique("prompt_id", keep="first", maintain_order=True), matched
@@ -226,6 +218,19 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     if prompts.recipe.fields["setting"].get("as") == "turns":
         shown = shown.with_columns(turns.shown(pl.col("context", "prompt")))
     return shown.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
+
+
+def _answered(branch: PastBranch, shard: str) -> pl.DataFrame:
+    """The prompts of a shard in full, with their answers."""
+    prompts, said = branch.artifacts["prompts"], branch.answers
+    return (
+        prompts.read("prompts", shard)
+        .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
+        .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
+        .pipe(joined, _contexts(prompts, shard), ["context_id"])
+        .pipe(joined, thoughts(said, [shard]), ["prompt_id"])
+        .select(*_PROMPT, "thought", answer=branch.how.ask.ability.column, prompt="query")
+    )
 
 
 def _contexts(prompts: Artifact, shard: str) -> pl.DataFrame:

@@ -24,6 +24,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
+_ENDED = ("finish_reason",)
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -145,13 +146,8 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
 
 def _ends(answers: Artifact) -> pl.DataFrame:
     """relation_id, finish_reason: how each answer ended."""
-    found = [
-        answers.read(answers.stage, shard, ["finish_reason"]).with_columns(
-            relation_id=pl.lit(relation_of(shard))
-        )
-        for shard in answers.shards(answers.stage)
-    ]
-    return pl.concat(found)
+    ended = zip(answers.shards(answers.stage), answers.each(answers.stage, _ENDED), strict=True)
+    return pl.concat(rows.with_columns(relation_id=pl.lit(relation_of(s))) for s, rows in ended)
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:

@@ -144,7 +144,7 @@ def shards_of(artifact: Artifact, table: str, relation_id: str) -> list[str]:
 def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> pl.DataFrame:
     """Columns of all prompts of a relation."""
     shards = shards_of(prompts, "prompts", relation_id)
-    return pl.concat([prompts.read("prompts", shard, columns) for shard in shards])
+    return pl.concat(prompts.some("prompts", shards, columns))
 
 
 def n_prompts(prompts: Artifact) -> Counter[str]:

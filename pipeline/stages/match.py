@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import polars as pl
 
@@ -123,7 +124,7 @@ def _answers(
 ) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it; `asked` are all of them."""
     shards = shards_of(given, given.stage, relation_id)
-    own = pl.concat([given.read(given.stage, shard) for shard in shards])
+    own = pl.concat(given.some(given.stage, shards))
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
     without = repeated.join(own, on="prompt_id", how="anti")
@@ -136,9 +137,8 @@ def _answers(
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
     """What artifacts say of a relation; of sampled answers one row each (prompt_id, text)."""
     mine = [each for each in artifacts if each.stage == table]
-    names = [(each, name) for each in mine for name in shards_of(each, table, relation_id)]
-    found = [each.read(table, name) for each, name in names]
-    rows = pl.concat([empty(table), *found])
+    found = [each.some(table, shards_of(each, table, relation_id)) for each in mine]
+    rows = pl.concat([empty(table), *chain.from_iterable(found)])
     if "block" not in rows.columns:
         return rows
     return rows.select("prompt_id", text="texts").explode("text").drop_nulls("text")

@@ -5,7 +5,7 @@ footer; JSON against its own.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -217,7 +217,15 @@ class Contents:
 
     def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
         """The shards of a table, one after the other."""
-        return (self.read(table, shard, columns) for shard in self.shards(table))
+        return self.store.in_turn(
+            lambda shard: self.read(table, shard, columns), self.shards(table)
+        )
+
+    def some(
+        self, table: str, shards: Collection[str], columns: Sequence[str] | None = None
+    ) -> list[pl.DataFrame]:
+        """Some shards of a table, in their order; an object store is asked many at once."""
+        return self.store.each(lambda shard: self.read(table, shard, columns), shards)
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.

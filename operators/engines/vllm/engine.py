@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
 
 
+_FIRST = 32  # its first step has a sixteenth of what vLLM can take, the second an eighth, …
+
+
 class _Job(NamedTuple):
     """What vLLM is given, what for, and how much of the capacity it takes.
 
@@ -188,10 +191,12 @@ class VllmEngine:
         self, waiting: Iterator[_Job], running: dict[str, _Job], capacity: int
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
         engine = self._llm.llm_engine
-        load, exhausted = 0, False
+        load, room, exhausted = 0, max(1, capacity // _FIRST), False
         behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
         while running or behind or not exhausted:
-            while load < capacity and (behind or not exhausted):
+            # Twice as much each time at first: it steps before all that it can take is tokenised.
+            room = min(capacity, 2 * room)
+            while load < room and (behind or not exhausted):
                 job = behind.popleft() if behind else next(waiting, None)
                 if job is None:
                     exhausted = True

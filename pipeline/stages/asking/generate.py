@@ -70,7 +70,8 @@ def questions(run: Run, setting: Asked) -> Questions:
     return Questions(answers, twice if n_canary else None, tuple(map(sampled, range(n_blocks))))
 
 
-_READ_AT_ONCE = 256  # prompts whose texts are tokenised together
+# Prompts whose texts are tokenised together: few at first, which an engine waits for.
+_READ_FIRST, _READ_AT_ONCE = 32, 256
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Generate:
         """Slices of the rows with their token ids, each read while the one before is answered."""
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             before = None
-            for part in rows.iter_slices(_READ_AT_ONCE):
+            for part in _slices(rows):
                 now = part, reader.submit(self.token_ids, tokenizer, part["text"].to_list())
                 if before is not None:
                     yield before[0], before[1].result()
@@ -170,6 +171,18 @@ class Generate:
             "n_tokens": [each.n_tokens for each in thoughts],
             "ended": [each.ended for each in thoughts],
         }
+
+
+def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """All rows in their order, twice as many at a time as before, up to a limit.
+
+    >>> [each.height for each in _slices(pl.DataFrame({"a": range(600)}))]
+    [32, 32, 64, 128, 256, 88]
+    """
+    start, n = 0, _READ_FIRST
+    while start < rows.height:
+        yield rows.slice(start, n)
+        start, n = start + n, min(_READ_AT_ONCE, start + n)
 
 
 def refused(request: Refused) -> Answered:

@@ -1,6 +1,6 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,6 +105,12 @@ class Store:
             return list(map(ask, items))
         with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
             return list(pool.map(ask, items))
+
+    def in_turn(self, ask: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """As `each`, of more than can be held at once: an object store is asked some at a time."""
+        n = 1 if self._files.is_near else _AT_ONCE
+        for start in range(0, len(items), n):
+            yield from self.each(ask, items[start : start + n])
 
     def at_once(self, *asks: Callable[[], Any]) -> list[Any]:
         """What functions that ask the store say, in their order; an object store hears all at once.

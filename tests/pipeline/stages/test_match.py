@@ -70,7 +70,7 @@ def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer(
     asked = pl.DataFrame({"prompt_id": ["P1.x", "P1.y"], "same_as": [None, "P1.x"]})
     monkeypatch.setattr(match, "shards_of", lambda *_: ["P1.0000"])
     answer = pl.DataFrame({"prompt_id": ["P1.x"], "text": ["Oslo"]})
-    given = SimpleNamespace(stage="generations", read=lambda *_: answer)
+    given = SimpleNamespace(stage="generations", some=lambda *_: [answer])
     wanted_elsewhere = answer.rename({"prompt_id": "same_as"})
     rows = match._answers(asked, given, wanted_elsewhere, "P1")  # type: ignore[arg-type]
     assert rows.select("prompt_id", "text").rows() == [("P1.x", "Oslo"), ("P1.y", "Oslo")]

@@ -259,6 +259,18 @@ def test_get_what_is_no_file_is_refused(
         Store(str(tmp_path)).get("one.json")
 
 
+@pytest.mark.parametrize(("is_near", "at_once"), [(True, 1), (False, 16)])
+def test_in_turn_no_more_is_asked_than_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_near: bool, at_once: int
+) -> None:
+    store, asked = Store(str(tmp_path)), list[int]()
+    monkeypatch.setattr(type(store._files), "is_near", is_near)
+    found = store.in_turn(lambda n: asked.append(n) or n, range(40))
+    assert next(found) == 0
+    assert len(asked) == at_once
+    assert list(found) == [*range(1, 40)]
+
+
 def test_get_link_within_the_store_is_read(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").symlink_to("one")
