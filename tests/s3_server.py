@@ -105,7 +105,7 @@ class Line:
                 Thread(target=self._join, args=(client, server), daemon=True).start()
 
     def _join(self, client: socket.socket, server: socket.socket) -> None:
-        """Pass on what both say until both have ended; each request has a connection of its own."""
+        """Pass on what both say until both end; moto does so behind each answer."""
         back = Thread(target=_pass_on, args=(server, client, 0.0), daemon=True)
         back.start()
         _pass_on(client, server, self._delay_s)

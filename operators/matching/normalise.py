@@ -194,7 +194,8 @@ def _spacy() -> Any:
 def _remembered(_pipeline: str, _thread: int) -> dict[str, str | None]:
     """The lemmas of the last texts, in a string each: Polars is slow to take many lists.
 
-    Those of one relation are often those of the next, whoever matches it.
+    Those of one relation are often those of the next, whoever matches it. Each thread has its own:
+    one that forgets takes nothing from another.
     """
     return {}
 

@@ -23,6 +23,7 @@ PLACE = ("template_id", "pair_id", "subject_index")  # of a prompt in its relati
 # has a chance of 1e-25.
 _TEXT = ("hash", "other_hash")
 _WORD, _BETWEEN = r"([\p{L}\p{M}\p{N}]+)", r"[^\p{L}\p{M}\p{N}]+"
+_CONTEXTS = 2**14  # whose names are held at once
 # Scripts without blanks between words: a name is found wherever it stands.
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
@@ -318,10 +319,10 @@ def showing(
 
     A demonstration shows a name of its pair where that stands in the context, in the same case.
     """
-    shots = contexts.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
-    names, every = _names(pairs), pl.concat_list("object", "subject")
-    said = shots.join(names, on="pair_id").select("context_id", "text", name=every).explode("name")
-    said = said.filter(pl.col("text").str.contains(pl.col("name"), literal=True))
+    names = _names(pairs)
+    # A relation may have a context for each prompt, and each names many: some at a time.
+    parts = (contexts.clear(), *contexts.iter_slices(_CONTEXTS))
+    said = pl.concat([_said(each, names) for each in parts])
     if said.is_empty():
         return prompts["prompt_id"].clear()
     own = names.select("pair_id", name=part).explode("name").join(said, on="name", how="semi")
@@ -330,6 +331,15 @@ def showing(
     asked = prompts.select(place).unique().join(own, on="pair_id")
     found = asked.join(said, on=["context_id", "name"], how="semi")
     return prompts.join(found, on=place, how="semi")["prompt_id"]
+
+
+def _said(contexts: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The names of demonstrated pairs that stand in the contexts: context_id, name."""
+    shots = contexts.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
+    every = pl.concat_list("object", "subject")
+    said = shots.join(names, on="pair_id").select("context_id", "text", name=every).explode("name")
+    said = said.filter(pl.col("text").str.contains(pl.col("name"), literal=True))
+    return said.select("context_id", "name")
 
 
 def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:

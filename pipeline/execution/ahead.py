@@ -101,7 +101,9 @@ class Ahead:
         lease = leases.get(matched.artifact.folder)
         found = {r: each for r, each in self._found.items() if each.made_of == self._made_of(r)}
         if not matched.artifact.is_complete():
-            _put(found, matched.opened(lease))
+            artifact = matched.opened(lease)
+            artifact.begin()  # what nobody has named would be kept by nobody
+            self._matching.timed(lambda: _put(found, artifact))
         rest = Tasks(matched.check)
         rest.seconds, rest.core_seconds = self._matching.seconds, self._matching.core_seconds
         matched.run(lease, rest)

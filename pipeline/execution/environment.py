@@ -18,7 +18,7 @@ _QUIET = {
 }
 # glibc would hand what is larger than 32 MiB back to the kernel, and fetch it again, at every step:
 # the logits of 256 prompts are. What threads have of their own ends at 64 MiB.
-_KEPT = {
+_MEMORY = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
@@ -31,7 +31,7 @@ def variables(run: Run, *, offline: bool = False) -> dict[str, str]:
     if device(run.cluster) == "cpu":
         found |= _cpu_engine(run)
     if computes_on_cores(run):
-        found |= _KEPT
+        found |= _MEMORY
     found["VLLM_BATCH_INVARIANT"] = str(int(run.decoding.determinism == "batch_invariant"))
     asked = (name for name in run.engine.variables if name in os.environ)
     found |= {name: os.environ[name] for name in asked}

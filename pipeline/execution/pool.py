@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -162,6 +163,7 @@ class Decoder:
         self._answering = ThreadPoolExecutor(1, "engine")
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
+        self._telling = Lock()
         self._purse = None if run.max_cost is None else TallyPurse(tally)
         born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
         if lost := ray.get(tally.born.remote(*born)):
@@ -251,13 +253,16 @@ class Decoder:
         sys.stderr.write(hidden_traceback())
         sys.stderr.flush()
         log = cause.own_log()
-        # Kept for the other shard: to end here would take the process from under what is told.
-        self._hopeless = self._hopeless or self._died(cause.of_error(error, log), log)
-        if self._hopeless is None:
+        with self._telling:
+            # The other shard says so, too: were this process ended for it, what the first one says
+            # would be lost on its way to Ray.
+            hopeless = self._hopeless or self._died(cause.of_error(error, log), log)
+            self._hopeless = hopeless
+        if hopeless is None:
             # A dead engine must not go on taking shards: its process ends, and Ray starts
             # another, while whoever is free does the shard.
             self._end(1)
-        return self._hopeless
+        return hopeless
 
     def _stopped(self, error: StoppedError) -> StoppedError | None:
         """What comes of a shard that was not decoded to its end, as somebody wished."""

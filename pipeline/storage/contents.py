@@ -216,7 +216,7 @@ class Contents:
         return pl.concat([empty(table), *self.each(table)])
 
     def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The shards of a table, one after the other."""
+        """The shards of a table, in their order; of an object store some are read at once."""
         return self.store.in_turn(
             lambda shard: self.read(table, shard, columns), self.shards(table)
         )

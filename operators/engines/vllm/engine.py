@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
 
 
-_FIRST = 32  # its first step has a sixteenth of what vLLM can take, the second an eighth, …
+_FIRST = 16  # the part of what vLLM can take that its first step has; the second has twice that
 
 
 class _Job(NamedTuple):
@@ -78,7 +78,8 @@ class VllmEngine:
         """One answer for each request, in the order they are finished."""
         found: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
         jobs = (self._job(each) for each in requests)
-        for asked, output in self._outputs(jobs, self._max_answers):
+        n = self._max_answers
+        for asked, output in self._outputs(jobs, n, n // _FIRST):
             if isinstance(asked, Request):
                 yield _answer(asked, output)
                 continue
@@ -177,25 +178,27 @@ class VllmEngine:
         )
 
     def _outputs(
-        self, jobs: Iterable[_Job], capacity: int
+        self, jobs: Iterable[_Job], capacity: int, first: int | None = None
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
-        """Each request with vLLM's output, in the order they are finished."""
+        """Each request with vLLM's output, in the order they are finished.
+
+        Of requests that come while others are answered, its first step has `first`, the second
+        twice as many: they are tokenised meanwhile. Null: as many as it can take.
+        """
         running: dict[str, _Job] = {}
         try:
-            yield from self._fed(iter(jobs), running, capacity)
+            yield from self._fed(iter(jobs), running, capacity, first or capacity)
         finally:
             # If the caller stops early, they would otherwise be answered in the next call.
             self._llm.llm_engine.abort_request(list(running))
 
     def _fed(
-        self, waiting: Iterator[_Job], running: dict[str, _Job], capacity: int
+        self, waiting: Iterator[_Job], running: dict[str, _Job], capacity: int, room: int
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
         engine = self._llm.llm_engine
-        load, room, exhausted = 0, max(1, capacity // _FIRST), False
+        load, exhausted = 0, False
         behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
         while running or behind or not exhausted:
-            # Twice as much each time at first: it steps before all that it can take is tokenised.
-            room = min(capacity, 2 * room)
             while load < room and (behind or not exhausted):
                 job = behind.popleft() if behind else next(waiting, None)
                 if job is None:
@@ -206,6 +209,7 @@ class VllmEngine:
                 prompt = {"type": "token", "prompt_token_ids": job.token_ids}
                 engine.add_request(str(number), prompt, job.parameters, lora_request=self._lora)
                 load += job.load
+            room = min(capacity, 2 * room)
             for output in engine.step() if running else ():
                 if output.finished:
                     job = running.pop(output.request_id)

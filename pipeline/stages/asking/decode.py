@@ -136,16 +136,14 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
     Returns how many rows it lacks. The trial goes last: a shard that has one is not settled.
     """
     folders = (work.chunks, work.refusals, work.thoughts)
-    answers, *chunks = work.artifact.store.at_once(
-        partial(work.artifact.read, work.table, work.shard),
-        *(partial(work.artifact.published, folder) for folder in folders),
-    )
+    answers = work.artifact.read(work.table, work.shard)
     asked = rows.select("prompt_id")
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
         work.artifact.write("errors", work.shard, _errors(work, unanswered))
-    of_folders = zip(folders, chunks, strict=True)
-    names = [f"{folder}/{chunk}.parquet" for folder, each in of_folders for chunk in each]
+    chunks = work.artifact.store.each(work.artifact.published, folders)
+    found = zip(folders, chunks, strict=True)
+    names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]
     work.artifact.drop_all(names)
     trial.drop(work.artifact, work.open_name)
     return unanswered.height

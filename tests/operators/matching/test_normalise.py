@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching import normalise
 from factsweep.operators.matching.normalise import Normaliser
 from tests.messages import naming
 
@@ -43,6 +44,7 @@ def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> N
 
 
 def test_normalise_text_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    normalise._remembered.cache_clear()
     read: list[str] = []
     joined = Normaliser._joined_lemmas
 
