@@ -102,7 +102,7 @@ class Ahead:
         found = {r: each for r, each in self._found.items() if each.made_of == self._made_of(r)}
         if not matched.artifact.is_complete():
             artifact = matched.opened(lease)
-            artifact.begin()  # what nobody has named would be kept by nobody
+            artifact.begin()  # its recipe first: shards without one cannot be explained
             self._matching.timed(lambda: _put(found, artifact))
         rest = Tasks(matched.check)
         rest.seconds, rest.core_seconds = self._matching.seconds, self._matching.core_seconds

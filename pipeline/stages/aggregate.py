@@ -24,7 +24,6 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
-_ENDED = ("finish_reason",)
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -146,8 +145,9 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
 
 def _ends(answers: Artifact) -> pl.DataFrame:
     """relation_id, finish_reason: how each answer ended."""
-    ended = zip(answers.shards(answers.stage), answers.each(answers.stage, _ENDED), strict=True)
-    return pl.concat(rows.with_columns(relation_id=pl.lit(relation_of(s))) for s, rows in ended)
+    shards = answers.shards(answers.stage)
+    read = zip(shards, answers.each(answers.stage, ["finish_reason"]), strict=True)
+    return pl.concat(rows.with_columns(relation_id=pl.lit(relation_of(of))) for of, rows in read)
 
 
 def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:

@@ -135,12 +135,12 @@ def _settle(work: Work, rows: pl.DataFrame) -> int:
 
     Returns how many rows it lacks. The trial goes last: a shard that has one is not settled.
     """
-    folders = (work.chunks, work.refusals, work.thoughts)
-    answers = work.artifact.read(work.table, work.shard)
     asked = rows.select("prompt_id")
+    answers = work.artifact.read(work.table, work.shard)
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
         work.artifact.write("errors", work.shard, _errors(work, unanswered))
+    folders = (work.chunks, work.refusals, work.thoughts)
     chunks = work.artifact.store.each(work.artifact.published, folders)
     found = zip(folders, chunks, strict=True)
     names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]
