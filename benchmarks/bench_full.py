@@ -63,14 +63,16 @@ def main() -> None:
         asked = overrides(folder, url, given.setting)
         if given.delay is not None:
             asked.append(f"cluster.rows_per_chunk={FAR_CHUNK}")
+        began = time.time()
         seconds, memory = through_run(asked, folder)
         sizes = Store(url).sizes("").values()
-        behind = after_the_last_answer(Store(url), Store(f"{folder}/results/full"))
+        parts = seconds_of_parts(began, Store(url), Store(f"{folder}/results/full"))
         prompts, peer_s = in_fresh_process(through_loop, asked, folder)
     print(f"run   {prompts:,} prompts in {seconds:.0f} s, {prompts / seconds:,.0f} prompts/s")
     for each, gib in sorted(memory.items(), key=lambda found: -found[1]):
         print(f"      {gib:5.2f} GiB at most  {each}")
-    print("      after the last answer: numbers {:.1f} s, tables and page {:.1f} s".format(*behind))
+    print("      first shard answered after {:.1f} s, the last {:.1f} s later;".format(*parts[:2]))
+    print("      after that: numbers {:.1f} s, tables and page {:.1f} s".format(*parts[2:]))
     print(f"      {len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB")
     print(f"loop  {prompts:,} prompts in {peer_s:.0f} s: {peer_s / seconds:.2f} × the run's time")
     if given.scale == 1:
@@ -114,12 +116,18 @@ def through_run(asked: list[str], folder: Path) -> tuple[float, dict[str, float]
     return time.monotonic() - began, {name: gib for name, gib in peaks.items() if gib > 0.1}
 
 
-def after_the_last_answer(store: Store, results: Store) -> tuple[float, float]:
-    """The seconds until the metrics were complete, and the results."""
+def seconds_of_parts(
+    began: float, store: Store, results: Store
+) -> tuple[float, float, float, float]:
+    """The seconds to the first shard of answers, to the last, to the metrics, to the results.
+
+    The last two are counted from the last shard.
+    """
     answers = store.files("generations")
-    last = max(file.written for name, file in answers.items() if "/generations/" in name)
+    shards = [file.written for name, file in answers.items() if "/generations/" in name]
     (numbers,) = (f.written for n, f in store.files("metrics").items() if "manifest" in n)
-    return numbers - last, results.files("")["run.json"].written - last
+    first, last, ended = min(shards), max(shards), results.files("")["run.json"].written
+    return first - began, last - first, numbers - last, ended - last
 
 
 def held(driver: psutil.Process) -> dict[str, float]:

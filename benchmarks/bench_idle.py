@@ -17,9 +17,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import polars as pl
@@ -34,7 +35,8 @@ from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking import decode
 from factsweep.pipeline.stages.asking.idle import Clocked
-from factsweep.pipeline.stages.asking.remaining import n_left, todo
+from factsweep.pipeline.stages.asking.open_shard import OpenShard
+from factsweep.pipeline.stages.asking.remaining import left, todo
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -98,7 +100,7 @@ def measured(
     """The seconds in which the engine had nothing to do, as it counts them and as is noted; all."""
     with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder:
         items, reader = prepared(Path(folder), n_shards, n_prompts)
-        assert sum(map(n_left, items)) == n_shards * n_prompts
+        assert sum(left(items)) == n_shards * n_prompts
         slow_down(delay)
         engines: list[Background] = []
 
@@ -176,25 +178,45 @@ def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
 
 
 def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
-    """Two shards at a time: one is answered, one waits or is published (execution/pool.py)."""
-    answering, publishing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    """Two shards at a time: one is answered, one follows or is published (execution/decoder.py)."""
+    opened, waiting = Queue[Future[OpenShard]](), iter(items)
+    reading, publishing = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
 
-    def one(item: Work) -> None:
-        rows = todo(item)
-        publishing.submit(answering.submit(answer, item, rows).result()).result()
+    def open_next() -> None:
+        if (item := next(waiting, None)) is not None:
+            opened.put(reading.submit(read, item))
 
-    def answer(item: Work, rows: pl.DataFrame) -> Callable[[], None]:
-        return decode.answer(item, rows, loaded(), reader, _goes_on)
+    def begun(one: "Future[OpenShard]") -> OpenShard:
+        one.result().begin(loaded(), _goes_on)
+        return one.result()
 
-    with ThreadPoolExecutor(2) as calls:
-        list(calls.map(one, items))
+    def follow() -> OpenShard | None:
+        return None if opened.empty() or not opened.queue[0].done() else begun(opened.get())
+
+    def answer() -> None:
+        n_answered = 0
+        while n_answered < len(items):
+            for shard in decode.answer(begun(opened.get()), loaded(), reader, follow):
+                n_answered += 1
+                publishing.submit(decode.publish, shard).add_done_callback(lambda _: open_next())
+
+    open_next()
+    open_next()
+    ThreadPoolExecutor(1).submit(answer).result()
+    publishing.shutdown()
+
+
+def read(item: Work) -> OpenShard:
+    """Open a shard."""
+    return OpenShard(item, todo(item))
 
 
 def between(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
     """One shard after the other."""
-    for item in items:
-        rows = todo(item)
-        decode.answer(item, rows, loaded(), reader, _goes_on)()
+    for shard in map(read, items):
+        shard.begin(loaded(), _goes_on)
+        for each in decode.answer(shard, loaded(), reader):
+            decode.publish(each)
 
 
 def _goes_on(_: dict[str, float]) -> bool:

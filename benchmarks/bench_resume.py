@@ -89,7 +89,7 @@ def _answers(branch: Branch, shard: str) -> pl.DataFrame:
 
 def resume(run: Run) -> int:
     """What a driver asks before it starts an engine; returns the number of answers left."""
-    return sum(remaining.n_left(item) for item in work(planned(run)))
+    return sum(remaining.left(work(planned(run))))
 
 
 def status(run: Run) -> int:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -111,9 +110,8 @@ def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) ->
     """What was answered in the time, as a row of what was spent."""
     sums = Counter[str]()
     began = time.monotonic()
-    # As a run does it, a shard at a time: an engine is never handed more at once than there.
-    each = (job.task.answered(rows, engine, tokenizer) for rows in job.parts if rows.height)
-    for answered in chain.from_iterable(each):
+    parts = (rows for rows in job.parts if rows.height)  # one after the other, as shards are
+    for answered in job.task.answered(parts, engine, tokenizer):
         sums.update(answered.counts)
         if time.monotonic() - began > limit_s:
             break

@@ -157,7 +157,7 @@ def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
     began, first_s = time.monotonic(), 0.0
     found, counts, clocked = {}, Counter[str](), Clocked(engine)
-    for answered in task.answered(rows, clocked, tokenizer):
+    for answered in task.answered([rows], clocked, tokenizer):
         first_s = first_s or time.monotonic() - began
         counts.update(answered.counts)
         if answered.error is None:

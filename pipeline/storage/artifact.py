@@ -52,8 +52,10 @@ class Artifact(Contents):
 
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
-    ) -> None:
-        """Publish a shard, or read the one that is published; `counts` are kept in its footer.
+    ) -> pl.DataFrame:
+        """Publish a shard, unless one is published; returns the rows that are.
+
+        `counts` are kept in its footer.
 
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
@@ -62,8 +64,9 @@ class Artifact(Contents):
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content = None if self.has(table, shard) else shards.encode(frame, place, counts)
         if content is None or not self.put_new(f"{place.shard}.parquet", content):
-            self.read(table, shard)
+            frame = self.read(table, shard)
         self._written[table].add(shard)
+        return frame
 
     def put(self, name: str, content: bytes) -> None:
         """Publish a file of the artifact, or replace it, if it is ours to write.

@@ -14,8 +14,9 @@ from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.stages.asking.decode import Report, answer
+from factsweep.pipeline.stages.asking.decode import answer, publish
 from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.open_shard import OpenShard, Report
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
@@ -39,11 +40,26 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
         complete(plan, step.artifact)
 
 
+def opened(work: Work) -> OpenShard:
+    """A shard as it is opened for an engine."""
+    return OpenShard(work, remaining.todo(work))
+
+
+def answered_here(
+    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None, again: int = 0
+) -> OpenShard:
+    """Answer the prompts of a shard that have no answer yet; it is not published."""
+    shard, clocked = opened(work), Clocked(engine)
+    shard.begin(clocked, report, again)
+    (answered,) = answer(shard, clocked, reads, purse=purse)
+    return answered
+
+
 def decode_here(
-    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None
+    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None, again: int = 0
 ) -> None:
     """Answer the prompts of a shard that have no answer yet, and publish it."""
-    answer(work, remaining.todo(work), Clocked(engine), reads, report, purse)()
+    publish(answered_here(work, engine, reads, report, purse, again))
 
 
 def complete(plan: Plan, artifact: Artifact) -> None:

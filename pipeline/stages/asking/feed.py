@@ -9,8 +9,6 @@ from factsweep.operators.prices import Prices, Purse
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.work import Work
 
-_PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
-
 
 class Feed:
     """Hands an engine its requests until it is closed.
@@ -37,10 +35,6 @@ class Feed:
     def drains(self) -> bool:
         """Whether answers are still to be taken."""
         return self._is_paid or not self.closed
-
-    def chunk(self, rows: int) -> int:
-        """How many answers are kept together, of the number that was asked for."""
-        return min(rows, _PAID_CHUNK) if self._is_paid else rows
 
     def is_broke(self) -> bool:
         """Whether there was no money for a single request more."""

@@ -36,7 +36,9 @@ class Fill(Whole):
         """The prompts as the model reads them."""
         return encode(tokenizer, texts)
 
-    def answered(self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any) -> Iterator[Answered]:
+    def answered_of(
+        self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any
+    ) -> Iterator[Answered]:
         """A prediction for each row, in the order in which they are made."""
         lengths: dict[str, int] = {}
         for found in engine.predictions(self._requests(rows, tokenizer, lengths)):

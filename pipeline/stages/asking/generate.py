@@ -1,8 +1,9 @@
 """generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -114,16 +115,18 @@ class Generate:
             prefill=self.prefill,
         )
 
-    def answered(self, rows: pl.DataFrame, engine: Engine, tokenizer: Any) -> Iterator[Answered]:
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
+    ) -> Iterator[Answered]:
         """An answer for each row, in the order in which they are finished."""
-        for answer in engine.answers(self._requests(rows, tokenizer)):
+        for answer in engine.answers(self._requests(groups, tokenizer)):
             if isinstance(answer, Refused):
                 yield refused(answer)
             else:
                 yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
 
-    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[Request]:
-        for part, ids in self._read(rows, tokenizer):
+    def _requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
+        for part, ids in self._read(groups, tokenizer):
             prompts = zip(part["prompt_id"], part["text"], ids, strict=True)
             for name, text, token_ids in prompts:
                 seed = None
@@ -134,12 +137,12 @@ class Generate:
                 yield Request(name, token_ids, self.sampling, seed, text, chat, self.thinking)
 
     def _read(
-        self, rows: pl.DataFrame, tokenizer: Any
+        self, groups: Iterable[pl.DataFrame], tokenizer: Any
     ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
         """Slices of the rows with their token ids, each read while the one before is answered."""
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             before = None
-            for part in _slices(rows):
+            for part in chain.from_iterable(map(_slices, groups)):
                 now = part, reader.submit(self.token_ids, tokenizer, part["text"].to_list())
                 if before is not None:
                     yield before[0], before[1].result()

@@ -1,6 +1,6 @@
 """likelihood: what a model is asked about given texts: how likely it finds them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +35,12 @@ class Score(Whole):
 
     backwards: bool = False
 
-    def answered(self, rows: pl.DataFrame, engine: Scorer, tokenizer: Any) -> Iterator[Answered]:
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
+    ) -> Iterator[Answered]:
         """The scores of each row, in the order in which they are made."""
-        for scored in engine.scores(self._requests(rows, tokenizer)):
+        requests = (each for rows in groups for each in self._requests(rows, tokenizer))
+        for scored in engine.scores(requests):
             if isinstance(scored, Refused):
                 yield refused(scored)
             else:

@@ -46,7 +46,9 @@ class Chance(Whole):
     seed: int
     limit: int
 
-    def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
+    def answered_of(
+        self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
+    ) -> Iterator[Answered]:
         """The chances of each pair, in the order in which they are complete."""
         asked = dict(self._asked(rows, tokenizer))
         found: dict[str, dict[str, Preferred]] = {name: {} for name in asked}
@@ -143,7 +145,9 @@ class Prefer(Whole):
     ending: Ending
     backwards: bool = False  # candidates last to first, which must change nothing
 
-    def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
+    def answered_of(
+        self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
+    ) -> Iterator[Answered]:
         """The preferences behind each cloze, in the order in which they are made."""
         for found in engine.preferences(self._requests(rows, tokenizer)):
             right = {name: getattr(found.answer, name) for name in (*_SAID, "open_logprob")}
@@ -189,7 +193,9 @@ class Continue(Whole):
 
     shares_answers = True
 
-    def answered(self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any) -> Iterator[Answered]:
+    def answered_of(
+        self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
+    ) -> Iterator[Answered]:
         """The continuations of each cloze, in the order in which they are made."""
         ids = self.token_ids(tokenizer, rows["text"].to_list())
         size = self.width, self.max_tokens, self.top_tokens

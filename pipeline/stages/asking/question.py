@@ -3,7 +3,7 @@
 Deciding what to decode, planning it, measuring its rate and checking it all ask here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -48,8 +48,13 @@ class Task(Protocol):
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
 
-    def answered(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
-        """An answer for each row (a prompt with its text), in whatever order they are finished."""
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
+    ) -> Iterator[Answered]:
+        """An answer for each row (a prompt with its text), in whatever order they are finished.
+
+        A group is taken when the last rows of the one before it are about to be handed out.
+        """
 
 
 class Whole:
@@ -61,6 +66,17 @@ class Whole:
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The texts as the model reads them."""
         return encode(tokenizer, texts)
+
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
+    ) -> Iterator[Answered]:
+        """An answer for each row, one group after the other."""
+        for rows in groups:
+            yield from self.answered_of(rows, engine, tokenizer)
+
+    def answered_of(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
+        """An answer for each row of a group, in the order in which they are made."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -43,24 +43,6 @@ def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
     return others.slice((n - 1) // max(1, len(suspects)), 1) if n else others.head(0)
 
 
-def n_left(work: Work) -> int:
-    """How many prompts of the shard have no answer yet, from listings where it has many."""
-    if is_published(work):
-        return 0
-    if work.chosen is not None:
-        return _n_chosen_left(work, _unanswered(work))
-    parts = map(work.artifact.published, (work.chunks, work.refusals))
-    return _n_left(work, n_asked(work), *parts)
-
-
-def _n_chosen_left(work: Work, unanswered: pl.DataFrame) -> int:
-    """How many prompts of a block have no answer yet, of those of its shard that have none.
-
-    One more, where all of the shard are answered: it is to be published.
-    """
-    return of_budget(work, unanswered).height if unanswered.height else 1
-
-
 def _unanswered(work: Work) -> pl.DataFrame:
     """The prompts of an open shard that have no answer yet; which have one stands in the chunks."""
     rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
@@ -92,7 +74,9 @@ def left(items: Sequence[Work]) -> list[int]:
         if work.shard in published.get(work.table, ()):
             return 0
         if work.chosen is not None:
-            return _n_chosen_left(work, lacking[_shard(work)])
+            unanswered = lacking[_shard(work)]
+            # One more, where all of the shard are answered: it is to be published.
+            return of_budget(work, unanswered).height if unanswered.height else 1
         parts = (published.get(folder, ()) for folder in (work.chunks, work.refusals))
         return _n_left(work, asked[_kind(work)], *parts)
 

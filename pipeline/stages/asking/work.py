@@ -42,7 +42,6 @@ class Work:
     hardware: Hardware
     chosen: Artifact | None = None  # the prompts that a budget asks; it stays open then
     block: int | None = None  # of these, those in it
-    again: int = 0  # answers that were lost with an engine
     adapter: str | None = None  # of the engine's, by which it is answered
 
     @property

@@ -25,7 +25,7 @@ from factsweep.pipeline.run import measured
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage.integrity import listed
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import make_here, opened
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -95,7 +95,7 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
             step.stage.make(step.artifact)
     items = work(more)
     n_asked = sum(engine.asked.values())
-    assert remaining.left(items) == [remaining.n_left(each) for each in items]
+    assert remaining.left(items) == [opened(each).n_left for each in items]
     estimate(small_settings(*GREEDY, "budget=60%"))
     assert sum(remaining.left(items)) == 0
     assert sum(engine.asked.values()) > n_asked

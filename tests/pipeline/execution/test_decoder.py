@@ -5,8 +5,9 @@ Ray is stood in for by plain calls; the engine is fake, and the shards are publi
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +15,21 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.errors import ArtifactHeldError, DecodingError, InputError
-from factsweep.pipeline.execution import pool
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.errors import (
+    ArtifactHeldError,
+    DamagedFileError,
+    DecodingError,
+    InputError,
+)
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.execution import decoder
+from factsweep.pipeline.execution.decoder import Decoder
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.pool import Decoder
+from factsweep.pipeline.execution.queue import shard_name
 from factsweep.pipeline.execution.tally import Tally
 from factsweep.pipeline.execution.work import work
-from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.stages.asking import remaining, trial
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -54,12 +63,12 @@ class Bench:
             witness=lambda it: self.asked.append((it, threading.current_thread().name))
         )
         context = SimpleNamespace(get_actor_id=lambda: "engine", get_node_id=lambda: "node")
-        patch.setattr(pool.ray, "get_runtime_context", lambda: context)
-        patch.setattr(pool.ray, "get", lambda found: found)
-        patch.setattr(pool.signal, "signal", lambda *_: None)
-        patch.setattr(pool.os, "_exit", self._end)
+        patch.setattr(decoder.ray, "get_runtime_context", lambda: context)
+        patch.setattr(decoder.ray, "get", lambda found: found)
+        patch.setattr(decoder.signal, "signal", lambda *_: None)
+        patch.setattr(decoder.os, "_exit", self._end)
         self.loads: list[str] = []  # the threads that loaded
-        patch.setattr(pool.engine, "load", lambda *_: self._load(engine))
+        patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
         patch.setattr(Artifact, "write", self._gated(Artifact.write))
         self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
         self._calls = ThreadPoolExecutor(2)
@@ -68,11 +77,11 @@ class Bench:
         self.loads.append(threading.current_thread().name)
         return engine
 
-    def _gated(self, write: Callable[..., None]) -> Callable[..., None]:
-        def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> None:
+    def _gated(self, write: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
+        def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> pl.DataFrame:
             if shard == self.items[0].shard:
                 assert self.gate.wait(WITHIN_S)
-            write(artifact, table, shard, *rest)
+            return write(artifact, table, shard, *rest)
 
         return gated
 
@@ -85,6 +94,20 @@ class Bench:
 
     def call(self, item: Work) -> "Future[dict[str, Any]]":
         return self._calls.submit(self.decoder, {"work": [item], "of": [2]})
+
+    def call_both(self, one: Work, other: Work) -> "list[dict[str, Any]]":
+        """Have both wait for the engine, in this order; what came of them."""
+        idle = threading.Event()
+        self.decoder._answering.submit(idle.wait, WITHIN_S)
+        calls, end = list[Future[dict[str, Any]]](), time.monotonic() + WITHIN_S
+        for item in (one, other):
+            calls.append(self.call(item))
+            while len(self.decoder._turns) < len(calls):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        idle.set()
+        self.gate.set()
+        return [call.result(WITHIN_S) for call in calls]
 
     def answered(self, *items: Work) -> None:
         """Wait until the engine was asked all prompts of these shards, and all are kept."""
@@ -123,6 +146,88 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it
 
 
+def innocent(one: Work, other: Work) -> Work:
+    return other
+
+
+def of_another_artifact(one: Work, other: Work) -> Work:
+    return replace(other, artifact=replace(other.artifact, name="0" * 16))
+
+
+def that_killed(one: Work, other: Work) -> Work:
+    trial.write(other.artifact, other.open_name, trial.Trial(begun=1))
+    return other
+
+
+def behind_one_that_killed(one: Work, other: Work) -> Work:
+    that_killed(other, one)
+    return other
+
+
+def all_answered(one: Work, other: Work) -> Work:
+    other.artifact.write("generations", other.shard, empty("generations"))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("what", "n_calls"),
+    [
+        (innocent, 1),
+        (of_another_artifact, 2),
+        (that_killed, 2),
+        (behind_one_that_killed, 2),
+        (all_answered, 1),
+    ],
+)
+def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    what: Callable[[Work, Work], Work],
+    n_calls: int,
+) -> None:
+    one, other = bench.items[0], what(*bench.items)
+    answers, asked = FakeEngine.answers, list[int]()
+
+    def noted(engine: FakeEngine, requests: Iterable[Request]) -> Iterator[Answer]:
+        asked.append(len(bench.asked))
+        yield from answers(engine, requests)
+
+    monkeypatch.setattr(FakeEngine, "answers", noted)
+    for said in bench.call_both(one, other):
+        assert said["error"] == [None]
+    assert len(asked) == n_calls
+    assert bench.tally.read()[0]["shards"] == 2
+
+
+def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, told = bench.tally.lives, list[tuple[str, int]]()
+
+    def noted(event: str, *details: str) -> Any:
+        if event == "asked":
+            told.append((details[1], len(bench.asked)))
+        return lives(event, *details)
+
+    monkeypatch.setattr(bench.tally, "lives", noted)
+    bench.call_both(*bench.items)
+    names = [shard_name(item) for item in bench.items]
+    assert told == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
+
+
+def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
+    one, other = bench.items
+    other.artifact.put(f"trials/{other.open_name}.json", b"half")
+    bench.call(one)
+    bench.answered(one)
+    failing = bench.call(other)
+    with pytest.raises(TimeoutError):
+        failing.result(0.3)
+    bench.gate.set()
+    (error,) = failing.result(WITHIN_S)["error"]
+    assert isinstance(error, DamagedFileError)
+
+
 def test_engine_is_loaded_before_it_is_handed_a_shard(
     bench: Bench, prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +236,7 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
     def fails(*_: object) -> None:
         raise InputError("model.id=none: there is no such folder; correct it.")
 
-    monkeypatch.setattr(pool.engine, "load", fails)
+    monkeypatch.setattr(decoder.engine, "load", fails)
     late = Decoder(prepared.run, prepared.loaded, Handle(Tally()))
     bench.gate.set()
     (error,) = late({"work": bench.items[:1], "of": [2]})["error"]  # what became of it is told here
@@ -144,7 +249,7 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
     def fails(*_: object) -> None:
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(pool.engine, "load", fails)
+    monkeypatch.setattr(decoder.engine, "load", fails)
     tally = Tally(one_machine=True)
     tally.born("engine", "node", "first.log", [])
     tally.lives("died", "engine", "RuntimeError: no kernel image")

@@ -24,7 +24,7 @@ from factsweep.pipeline.execution.work import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.storage import lease
-from tests.pipeline.here import decode_here
+from tests.pipeline.here import decode_here, opened
 from tests.s3_server import bucket, serving
 
 pytestmark = pytest.mark.slow
@@ -121,7 +121,7 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
     left = remaining.left(items)
     assert len(requests.new()) < FEW
     assert len(items) >= N_SHARDS // 2
-    assert left[::20] == [remaining.n_left(each) for each in items[::20]]
+    assert left[::20] == [opened(each).n_left for each in items[::20]]
     assert sum(left) > 6 * len(RELATIONS) * len(SETTINGS) // 2
     requests.new()
     forecast(run)

@@ -6,6 +6,7 @@ The engine is fake: these tests are about scheduling, and need no model.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -19,14 +20,15 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking import decode, remaining, trial
+from factsweep.pipeline.stages.asking import decode, open_shard, remaining, trial
 from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.open_shard import OpenShard, Report
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer, me
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
-from tests.pipeline.here import decode_here, make_here
+from tests.pipeline.here import answered_here, decode_here, make_here, opened
 from tests.pipeline.stages.parts import without
 
 Settings = Callable[..., Run]
@@ -98,7 +100,7 @@ def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
     prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter(range(10**6))  # every look at the clock is a second later
-    monkeypatch.setattr(decode.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(open_shard.time, "monotonic", lambda: float(next(now)))
     item = replace(first(prepared), rows_per_chunk=1000, seconds_per_chunk=12)
     dying = Recording(dies_at=13)
     with pytest.raises(RuntimeError):
@@ -109,8 +111,8 @@ def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
 
 
 def test_decode_answers_that_are_given_twice_are_in_the_shards_costs(prepared: Plan) -> None:
-    item = replace(first(prepared), rows_per_chunk=3, again=7)
-    answer(prepared, item, FakeEngine())
+    item, reads = replace(first(prepared), rows_per_chunk=3), tokenizer(prepared.weights)
+    decode_here(item, FakeEngine(), reads, lambda _: False, again=7)
     counts = item.artifact.footer(item.table, item.shard).counts
     assert counts["answers_given_twice"] == 7
     assert counts["answers"] == item.artifact.footer(item.table, item.shard).rows
@@ -121,7 +123,7 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=8))
     asked = remaining.left([item])
-    assert asked == [remaining.n_left(item)]
+    assert asked == [opened(item).n_left]
     assert 0 < asked[0] < remaining.todo(item).height
     folder = f"{item.artifact.folder}/{item.chunks}"
     Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
@@ -175,13 +177,10 @@ def test_decode_thoughts_of_a_shard_that_another_has_published_stay_as_they_are(
     prepared: Plan,
 ) -> None:
     item = thinks(first(prepared))
-    rows = remaining.todo(item)
-    late = decode.answer(
-        item, rows, Clocked(FakeEngine()), tokenizer(prepared.weights), lambda _: False
-    )
+    late = answered(prepared, item, lambda _: False)
     answer(prepared, item, FakeEngine())  # another: it publishes, and clears the chunks away
     expected = item.artifact.read("thoughts", item.shard)
-    late()
+    decode.publish(late)
     assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
     assert expected["texts"].null_count() == 0
 
@@ -205,11 +204,11 @@ def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prep
     one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
     one.beat()
     mine = leased(free, one)
-    publish = answered(prepared, mine, lambda counts: bool(told.append(counts)))
+    late = answered(prepared, mine, lambda counts: bool(told.append(counts)))
     one.end()  # as if it had been paused for long
     theirs, idle = leased(free, other), Recording()
     with pytest.raises(ArtifactHeldError):
-        publish()
+        decode.publish(late)
     assert free.artifact.shards("generations") == []
     assert not any(counts.get("shards") for counts in told)
     answer(prepared, theirs, idle)
@@ -217,10 +216,9 @@ def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prep
     assert free.artifact.shards("generations") == [free.shard]
 
 
-def answered(plan: Plan, item: Work, report: decode.Report) -> Callable[[], None]:
-    """Answer a shard and publish nothing; returns what does."""
-    engine = Clocked(FakeEngine())
-    return decode.answer(item, remaining.todo(item), engine, tokenizer(plan.weights), report)
+def answered(plan: Plan, item: Work, report: Report) -> OpenShard:
+    """Answer a shard and publish nothing."""
+    return answered_here(item, FakeEngine(), tokenizer(plan.weights), report)
 
 
 def leased(item: Work, writer: Writer) -> Work:
@@ -261,14 +259,14 @@ def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
     writer.beat()
     one, other = [each for each in work(prepared) if each.table == "generations"][:2]
     mine = leased(one, writer)
-    items = [mine, replace(other, artifact=mine.artifact)]
-    rows = [remaining.todo(item) for item in items]
+    shards = [opened(item) for item in (mine, replace(other, artifact=mine.artifact))]
     far, asked = Far(monkeypatch), list[int]()
     engine = Clocked(FakeEngine(witness=lambda _: asked.append(far.ticks)))
-    for item, each in zip(items, rows, strict=True):
-        decode.answer(item, each, engine, tokenizer(prepared.weights), lambda _: False)
-    n_of_one = rows[0].height
-    assert len(asked) == n_of_one + rows[1].height
+    for shard in shards:
+        shard.begin(engine, lambda _: False)
+        list(decode.answer(shard, engine, tokenizer(prepared.weights)))
+    n_of_one = shards[0].rows.height
+    assert len(asked) == n_of_one + shards[1].rows.height
     ticks = asked[n_of_one] - asked[n_of_one - 1]
     # A call takes 0.03 s; a shard has 16,384 prompts, of which 900 are answered a second.
     assert 0 < ticks * 0.03 < 0.01 * 16_384 / 900
@@ -288,7 +286,7 @@ def test_decode_published_shard_is_asked_of_no_engine(prepared: Plan) -> None:
     answer(prepared, item, FakeEngine())
     answer(prepared, item, idle)
     assert idle.ids() == []
-    assert remaining.n_left(item) == 0
+    assert opened(item).n_left == 0
 
 
 def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: Plan) -> None:
@@ -308,6 +306,22 @@ def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: 
     assert item.artifact.shards(item.chunks) == []
 
 
+def test_shard_whose_chunks_another_engine_clears_away_meanwhile_is_published(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item, there = first(prepared), Artifact.published
+
+    def late(artifact: Artifact, table: str) -> list[str]:
+        if table == item.chunks:
+            monkeypatch.undo()
+            answer(prepared, item, FakeEngine())  # another: it publishes, and clears them away
+            return ["5-gone"]
+        return there(artifact, table)
+
+    monkeypatch.setattr(Artifact, "published", late)
+    assert opened(item).is_published
+
+
 class Cut(BaseException):
     """The process ends here."""
 
@@ -320,8 +334,8 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     left, open_shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
     trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
     with monkeypatch.context() as patch:
-        for name in ("write", "drop", "drop_all"):
-            patch.setattr(Artifact, name, dying_at(f"{table}", getattr(Artifact, name)))
+        for name in ("put_new", "drop"):
+            patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
         with pytest.raises(Cut):
             answer(prepared, item, FakeEngine())
     assert open_shard in [each.open_name for each in work(prepared)]
@@ -345,12 +359,11 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
     assert trial.read(opened.artifact, opened.open_name) == trial.Trial()
 
 
-def dying_at(table: str, publish: Callable[..., None]) -> Callable[..., None]:
-    def dying(artifact: Artifact, name: str | list[str], *rest: object) -> None:
-        names = [name] if isinstance(name, str) else name
-        if any(each.startswith(table) for each in names):
+def dying_at(folder: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def dying(store: Store, name: str, *rest: object) -> Any:
+        if folder in name:
             raise Cut
-        publish(artifact, name, *rest)
+        return call(store, name, *rest)
 
     return dying
 

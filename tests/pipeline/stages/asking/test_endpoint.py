@@ -31,7 +31,7 @@ from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import with_text
 from tests.chat_server import ChatServer, Said, serving
 from tests.messages import naming
-from tests.pipeline.here import decode_here, make_here
+from tests.pipeline.here import decode_here, make_here, opened
 from tests.pipeline.stages.parts import without
 
 SERVED = "prompts answered by some-model"
@@ -182,7 +182,7 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     told = len(says.told)
     n = remaining.todo(item).height
     assert 0 < told < n
-    assert remaining.n_left(item) == n - told
+    assert opened(item).n_left == n - told
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
     assert len(says.told) == n
     assert max(says.told.values()) == 1
