@@ -6,6 +6,7 @@ They are found here, where a sentence says so, and not on the GPU.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -73,17 +74,21 @@ class Admit(Shared):
         artifact.finish(["errors"], of={"errors": shards}, made_of=[self.prompts])
 
     def _admit(self, artifact: Artifact, shards: Sequence[str]) -> None:
-        tokenizer = models.tokenizer(self.weights)
-        for shard in shards:
+        tokenizer, reading = models.tokenizer(self.weights), Lock()
+
+        def admit(shard: str) -> None:
             rows = with_text(self.prompts, "prompts", shard)
-            found = too_long(
-                tokenizer,
-                self._texts(rows, shard).to_list(),
-                limit=self.limit,
-                token_ids=self.task.token_ids,
-                adds_text=self.weights.model.chat_template,
-            )
+            with reading:
+                found = too_long(
+                    tokenizer,
+                    self._texts(rows, shard).to_list(),
+                    limit=self.limit,
+                    token_ids=self.task.token_ids,
+                    adds_text=self.weights.model.chat_template,
+                )
             artifact.write("errors", shard, self._errors(rows, found))
+
+        artifact.store.each(admit, shards)
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
         """The longest that the model reads: a cloze with the longest label of its candidates."""

@@ -157,7 +157,8 @@ def n_prompts(prompts: Artifact) -> Counter[str]:
 
 def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     """The prompts of a shard with their full text: context, then query."""
-    return expansion.with_text(artifact.read(table, shard), artifact.read("contexts", shard))
+    both = [partial(artifact.read, each, shard) for each in (table, "contexts")]
+    return expansion.with_text(*artifact.store.at_once(*both))
 
 
 def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:

@@ -45,6 +45,7 @@ class Artifact(Contents):
     _written: dict[str, set[str]] = field(
         default_factory=lambda: defaultdict(set), init=False, compare=False, repr=False
     )
+    _there: dict[str, set[str]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type["Artifact"], tuple[Any, ...]]:
         """What travels to another process: nothing that was read."""
@@ -55,18 +56,28 @@ class Artifact(Contents):
     ) -> pl.DataFrame:
         """Publish a shard, unless one is published; returns the rows that are.
 
-        `counts` are kept in its footer.
+        `counts` are kept in its footer. What is there is looked for once for each table.
 
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
             DamagedFileError: what is published is not whole.
         """
-        place = Place(table, self.fingerprint, f"{table}/{shard}")
-        content = None if self.has(table, shard) else shards.encode(frame, place, counts)
-        if content is None or not self.put_new(f"{place.shard}.parquet", content):
-            frame = self.read(table, shard)
+        if table not in self._there:
+            self._there[table] = set(self.published(table))
+        if shard not in self._there[table]:
+            return self.publish(table, shard, frame, counts)
         self._written[table].add(shard)
-        return frame
+        return self.read(table, shard)
+
+    def publish(
+        self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
+    ) -> pl.DataFrame:
+        """As `write`, of a shard that is hardly there: it is made before the store is asked."""
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content = shards.encode(frame, place, counts)
+        is_ours = self.put_new(f"{place.shard}.parquet", content)
+        self._written[table].add(shard)
+        return frame if is_ours else self.read(table, shard)
 
     def put(self, name: str, content: bytes) -> None:
         """Publish a file of the artifact, or replace it, if it is ours to write.
@@ -132,6 +143,7 @@ class Artifact(Contents):
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
         self.put_note("recipe.json", json.loads(self.recipe.to_json()))
         self._written.clear()
+        self._there.clear()
 
     def settled(self, name: str, value: T) -> T:
         """The value that was settled when the artifact was begun: `value`, if it is begun now.

@@ -75,7 +75,7 @@ def overwrite(
 ) -> None:
     """Publish a shard in place of the one that is published."""
     set_aside(artifact, f"{artifact.folder}/{table}/{shard}.parquet")
-    artifact.write(table, shard, frame, counts)
+    artifact.publish(table, shard, frame, counts)
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

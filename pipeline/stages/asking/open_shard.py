@@ -199,7 +199,7 @@ class OpenShard:
             ids, found = answered.select("prompt_id"), self._all_thoughts()
             thoughts = ids.join(found, on="prompt_id", how="left", maintain_order="left")
             work.artifact.write("thoughts", work.shard, thoughts)
-        return work.artifact.write(work.table, work.shard, answered, self._counts())
+        return work.artifact.publish(work.table, work.shard, answered, self._counts())
 
     def _all_thoughts(self) -> pl.DataFrame:
         """What was thought before all answers so far, by whichever engine."""

@@ -69,7 +69,7 @@ class Bench:
         patch.setattr(decoder.os, "_exit", self._end)
         self.loads: list[str] = []  # the threads that loaded
         patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
-        patch.setattr(Artifact, "write", self._gated(Artifact.write))
+        patch.setattr(Artifact, "publish", self._gated(Artifact.publish))
         self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
         self._calls = ThreadPoolExecutor(2)
 
@@ -282,7 +282,7 @@ def test_shard_that_cannot_be_published_is_told_by_its_own_call(
     def taken(artifact: Artifact, *_: object) -> None:
         raise ArtifactHeldError("was taken over")
 
-    monkeypatch.setattr(Artifact, "write", taken)
+    monkeypatch.setattr(Artifact, "publish", taken)
     (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
     assert isinstance(error, ArtifactHeldError)
     assert bench.tally.read()[0].get("shards", 0) == 0
