@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import ArtifactHeldError
-from factsweep.pipeline.storage.lease import Holder
+from factsweep.pipeline.storage.holder import Holder
 from factsweep.pipeline.storage.stores.store import Store
 
 

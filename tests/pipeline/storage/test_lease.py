@@ -14,8 +14,9 @@ import pytest
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.holder import Holder, me
 from factsweep.pipeline.storage.integrity import set_aside
-from factsweep.pipeline.storage.lease import Holder, Writer
+from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
@@ -156,7 +157,7 @@ def test_take_with_the_same_host_name_and_process_number_is_refused(
 
 
 def of_this_machine(pid: int, started: str | None) -> dict[str, object]:
-    return {"pid": pid, "machine": lease.me().machine, "started": started}
+    return {"pid": pid, "machine": me().machine, "started": started}
 
 
 def test_take_of_a_dead_process_of_this_machine_is_at_once(store: Store) -> None:
@@ -184,7 +185,7 @@ def test_take_of_another_containers_dead_process_waits(store: Store) -> None:
 
 
 def test_holder_of_this_process_is_not_gone() -> None:
-    assert not lease.me().is_gone()
+    assert not me().is_gone()
 
 
 BAD = ["", '{"id": "aaaa', "[]", '{"id": "../../../etc", "host": "h", "pid": -1, "since": "x"}']

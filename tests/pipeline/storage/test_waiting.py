@@ -6,6 +6,7 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage import lease, manifest
+from factsweep.pipeline.storage.holder import me
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -20,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def other(store: Store) -> Writer:
     """Another run that lives, and holds both for as long as it does."""
-    other = Writer(store, lease.me())
+    other = Writer(store, me())
     other.beat()
     for folder in (SHARED, OWN):
         other.take(folder, wait=False)

@@ -25,7 +25,8 @@ from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.open_shard import OpenShard, Report
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lease import Writer, me
+from factsweep.pipeline.storage.holder import me
+from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.stores.store import Store
 from tests.messages import naming
 from tests.pipeline.here import answered_here, decode_here, make_here, opened
