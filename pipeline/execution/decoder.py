@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -36,6 +36,7 @@ from factsweep.pipeline.stages.asking.answer import software
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.open_shard import OpenShard
 from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.stores import s3_client
 
 _COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
@@ -118,6 +119,7 @@ class Decoder:
         signal.signal(signal.SIGTERM, self._stop)
         self._watchdog = Watchdog()
         self._turns = deque[_Turn]()
+        self._artifacts: dict[str, Artifact] = {}
         self._answering = ThreadPoolExecutor(1, "engine")
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
@@ -152,7 +154,7 @@ class Decoder:
 
     def _decode(self, item: Work) -> FactsweepError | None:
         """Answer a shard when the engine is free, and wait until it is published."""
-        turn = _Turn(item)
+        turn = _Turn(self._sharing(item))
         try:
             turn.read()  # while the engine is at the shard before this one
             self._turns.append(turn)
@@ -160,6 +162,12 @@ class Decoder:
             return turn.closed.result().result()
         except Exception as error:
             return self._told(error)
+
+    def _sharing(self, item: Work) -> Work:
+        """The shard, of artifacts whose manifests are read once for all shards."""
+        both = (item.prompts, item.admitted)
+        prompts, admitted = (self._artifacts.setdefault(each.folder, each) for each in both)
+        return replace(item, prompts=prompts, admitted=admitted)
 
     def _take_turn(self) -> None:
         """Answer the shard whose turn it is, unless it has followed the one before it."""

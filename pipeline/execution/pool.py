@@ -53,6 +53,7 @@ def _decode(plan: Plan, queue: Queue, shards: list[Shard], tally: Any) -> Iterat
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    context.memory_usage_poll_interval_s = None  # a thread for each shard, which nobody reads
     # Ray counts shards by the calls that may go on at once; its own limits are for one at a time.
     scaling = context.autoscaling_config
     run = plan.run

@@ -13,10 +13,10 @@ damaged is set aside in `integrity.py`; here is how one is published.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import polars as pl
@@ -30,6 +30,7 @@ from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Counts, Place
 
 T = TypeVar("T", int, str)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,7 @@ class Artifact(Contents):
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        self.check_lease()
-        self.store.put(f"{self.folder}/{name}", content)
+        self._ours(partial(self.store.put, f"{self.folder}/{name}", content))
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Publish a file of the artifact unless it is there; whether it now is `content`.
@@ -94,8 +94,15 @@ class Artifact(Contents):
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        self.check_lease()
-        return self.store.put_new(f"{self.folder}/{name}", content)
+        return self._ours(partial(self.store.put_new, f"{self.folder}/{name}", content))
+
+    def _ours(self, change: Callable[[], R]) -> R:
+        """What a change of the store says, of an artifact that is ours to write.
+
+        An object store is asked for both at once: who has lost the lease changes one thing more at
+        most, as does one who is paused between the two.
+        """
+        return cast(R, self.store.at_once(self.check_lease, change)[1])
 
     def put_note(self, file: str, content: Mapping[str, Any]) -> None:
         """Publish a JSON file of the artifact, which `note` reads, or replace it."""
@@ -107,8 +114,7 @@ class Artifact(Contents):
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        self.check_lease()
-        self.store.drop(f"{self.folder}/{name}")
+        self._ours(partial(self.store.drop, f"{self.folder}/{name}"))
 
     def drop_all(self, names: Collection[str]) -> None:
         """Remove files of the artifact that are no longer needed.
@@ -117,8 +123,7 @@ class Artifact(Contents):
             ArtifactHeldError: another driver has taken the artifact over.
         """
         if names and self.store.drops_at_once:
-            self.check_lease()
-            self.store.drop_all([f"{self.folder}/{name}" for name in names])
+            self._ours(partial(self.store.drop_all, [f"{self.folder}/{name}" for name in names]))
             return
         for name in names:
             self.drop(name)

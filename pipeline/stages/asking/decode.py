@@ -12,7 +12,13 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.errors import DecodingError, FactsweepError, InputError, StoppedError
+from factsweep.operators.errors import (
+    ArtifactHeldError,
+    DecodingError,
+    FactsweepError,
+    InputError,
+    StoppedError,
+)
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
@@ -65,6 +71,8 @@ def answer(
                 if not feed.drains:
                     break
             _check_goes_on(feed)
+        except ArtifactHeldError:
+            raise  # nothing of it is ours to write any more
         except FactsweepError:
             with ExitStack() as all_of_them:
                 for shard in at:
@@ -158,7 +166,8 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
         work.artifact.write("errors", work.shard, _errors(work, unanswered))
-    folders = (work.chunks, work.refusals, work.thoughts)
+    thoughts = [work.thoughts] if work.question.further else []
+    folders = (work.chunks, work.refusals, *thoughts)
     chunks = work.artifact.store.each(work.artifact.published, folders)
     found = zip(folders, chunks, strict=True)
     names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]

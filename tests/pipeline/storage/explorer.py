@@ -117,6 +117,11 @@ class Memory(Store):
         self.__dict__["now"] += seconds
 
 
+def backwards(store: Store, *asks: Callable[[], Any]) -> list[Any]:
+    """As `Store.at_once` of an object store that answers the last of them first."""
+    return [ask() for ask in reversed(asks)][::-1]
+
+
 class Thread:
     """A writer's program, which goes by a step at a time."""
 

@@ -16,9 +16,10 @@ import pytest
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.storage import explorer
 from tests.pipeline.storage.all_orders import Explorer, Memory, Witness, over, short_waits
-from tests.pipeline.storage.explorer import named
+from tests.pipeline.storage.explorer import backwards, named
 
 RECIPE = Recipe("relations", 1, {"seed": 0})
 WRITING = threading.local()  # the number of the writer whose steps a thread takes
@@ -31,6 +32,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "factsweep.pipeline.storage.artifact.uuid4", lambda: UUID(int=WRITING.number)
     )
+
+
+@pytest.fixture(autouse=True, params=["look first", "look second"])
+def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a writer looks at its lease before or after what it publishes: both are one call."""
+    if request.param == "look second":
+        monkeypatch.setattr(Store, "at_once", backwards)
 
 
 def write(store: Memory | explorer.Memory, number: int) -> None:

@@ -20,8 +20,18 @@ from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import decode_here
-from tests.pipeline.storage.explorer import Choice, Explorer, Memory, Thread, Witness, World, named
+from tests.pipeline.storage.explorer import (
+    Choice,
+    Explorer,
+    Memory,
+    Thread,
+    Witness,
+    World,
+    backwards,
+    named,
+)
 
 
 class Signing(FakeEngine):
@@ -42,6 +52,13 @@ class FirstFirst(Explorer):
 
     def _choices(self, threads: list[Thread], path: Sequence[Choice]) -> Iterator[Choice]:
         return (each for each in super()._choices(threads, path) if path or each.writer == 0)
+
+
+@pytest.fixture(autouse=True, params=["look first", "look second"])
+def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a writer looks at its lease before or after what it publishes: both are one call."""
+    if request.param == "look second":
+        monkeypatch.setattr(Store, "at_once", backwards)
 
 
 @pytest.fixture
