@@ -181,6 +181,7 @@ def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> Non
     """Two shards at a time: one is answered, one follows or is published (execution/decoder.py)."""
     opened, waiting = Queue[Future[OpenShard]](), iter(items)
     reading, publishing = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+    published: list[Future[None]] = []
 
     def open_next() -> None:
         if (item := next(waiting, None)) is not None:
@@ -198,12 +199,14 @@ def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> Non
         while n_answered < len(items):
             for shard in decode.answer(begun(opened.get()), loaded(), reader, follow):
                 n_answered += 1
-                publishing.submit(decode.publish, shard).add_done_callback(lambda _: open_next())
+                published.append(publishing.submit(decode.publish, shard))
+                published[-1].add_done_callback(lambda _: open_next())
 
     open_next()
     open_next()
     ThreadPoolExecutor(1).submit(answer).result()
-    publishing.shutdown()
+    for each in published:
+        each.result()
 
 
 def read(item: Work) -> OpenShard:

@@ -164,10 +164,10 @@ class Decoder:
             return self._told(error)
 
     def _sharing(self, item: Work) -> Work:
-        """The shard, of artifacts whose manifests are read once for all shards."""
-        both = (item.prompts, item.admitted)
-        prompts, admitted = (self._artifacts.setdefault(each.folder, each) for each in both)
-        return replace(item, prompts=prompts, admitted=admitted)
+        """The shard, of artifacts that all shards share: what is read of them is read once."""
+        shared = (item.artifact, item.prompts, item.admitted)
+        known = [self._artifacts.setdefault(each.folder, each) for each in shared]
+        return replace(item, artifact=known[0], prompts=known[1], admitted=known[2])
 
     def _take_turn(self) -> None:
         """Answer the shard whose turn it is, unless it has followed the one before it."""
@@ -222,6 +222,8 @@ class Decoder:
                 return None
             at.append(turn := self._turns.popleft())
             self._begin(turn, loaded)
+            if len(at) == 1:  # the one before is answered
+                self._lives("asked", shard_name(turn.item))
             return turn.shard
 
         return decode.answer(first.shard, loaded, tokenizer, follow, self._purse)
@@ -250,7 +252,8 @@ class Decoder:
         if isinstance(error, StoppedError):
             return self._stopped(error)
         if isinstance(error, DecodingError):
-            return DecodingError(f"{error} The last one died of {self._last_death()}.")
+            last = self._last_death()
+            return DecodingError(f"{error} The last one died of {last}.") if last else error
         if isinstance(error, FactsweepError):
             return error
         sys.stderr.write(hidden_traceback())
@@ -302,8 +305,9 @@ class Decoder:
             return None
         return cause.with_log(DecodingError(f"{self._run.model.name} {hopeless}"), log)
 
-    def _last_death(self) -> str:
-        return str(ray.get(self._tally.last_death.remote()))
+    def _last_death(self) -> str | None:
+        found: str | None = ray.get(self._tally.last_death.remote())
+        return found
 
     def _show_first(self, turn: _Turn, tokenizer: Any) -> None:
         """Show the first prompt as the model reads it, if no engine was ready before this one."""

@@ -6,7 +6,7 @@ They are found here, where a sentence says so, and not on the GPU.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any
 
 import polars as pl
@@ -26,6 +26,7 @@ from factsweep.pipeline.storage.recipe import Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
 VERSION = 2
+_IN_MEMORY = 4  # shards of a far store that are read and tokenised meanwhile
 
 
 def _tokenizer(weights: Weights) -> dict[str, Any]:
@@ -74,19 +75,22 @@ class Admit(Shared):
         artifact.finish(["errors"], of={"errors": shards}, made_of=[self.prompts])
 
     def _admit(self, artifact: Artifact, shards: Sequence[str]) -> None:
-        tokenizer, reading = models.tokenizer(self.weights), Lock()
+        tokenizer, one, few = models.tokenizer(self.weights), Lock(), Semaphore(_IN_MEMORY)
 
         def admit(shard: str) -> None:
-            rows = with_text(self.prompts, "prompts", shard)
-            with reading:
-                found = too_long(
-                    tokenizer,
-                    self._texts(rows, shard).to_list(),
-                    limit=self.limit,
-                    token_ids=self.task.token_ids,
-                    adds_text=self.weights.model.chat_template,
-                )
-            artifact.write("errors", shard, self._errors(rows, found))
+            with few:
+                rows = with_text(self.prompts, "prompts", shard)
+                texts = self._texts(rows, shard).to_list()
+                with one:
+                    found = too_long(
+                        tokenizer,
+                        texts,
+                        limit=self.limit,
+                        token_ids=self.task.token_ids,
+                        adds_text=self.weights.model.chat_template,
+                    )
+                errors = self._errors(rows, found)
+            artifact.publish("errors", shard, errors)
 
         artifact.store.each(admit, shards)
 

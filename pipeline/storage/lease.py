@@ -12,7 +12,7 @@ The protocol asks one thing of a store: of several that create the same file, on
    lost another lease to the same taker: who has lost one stops.
 4. Before everything that is published, by the driver or by its engines and tasks, the writer looks
    whether its number is still the highest, and stops if it is not: the artifact that they are
-   handed carries the lease. An object store is asked for both at once.
+   handed carries the lease. Where its last look is seconds old, a bucket is asked for both at once.
 5. A writer may be paused between that look and the publishing, or the look may come second. So
    shards and manifests are created and never overwritten: whoever comes second finds them, reads
    them and goes on. Chunks have names that nobody else uses, and error rows follow from the

@@ -165,7 +165,7 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     work, asked = shard.work, shard.rows.select("prompt_id")
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
-        work.artifact.write("errors", work.shard, _errors(work, unanswered))
+        work.artifact.publish("errors", work.shard, _errors(work, unanswered))
     thoughts = [work.thoughts] if work.question.further else []
     folders = (work.chunks, work.refusals, *thoughts)
     chunks = work.artifact.store.each(work.artifact.published, folders)

@@ -46,6 +46,7 @@ class OpenShard:
         self._thoughts: list[Mapping[str, Any]] = []
         self._spent: list[Counts] = []
         self._kept, self._refused, self._trial = empty(work.table), empty("errors"), Trial()
+        self._of_budget = remaining.of_budget(work, rows).select("prompt_id")
         self.is_published = False
         try:
             self._read()
@@ -82,7 +83,10 @@ class OpenShard:
 
     def to_ask(self) -> pl.DataFrame:
         """Those of them that are asked, where a budget asks a part."""
-        return remaining.of_budget(self.work, self.left())
+        rows = self.left()
+        if self.work.chosen is None:
+            return rows
+        return rows.join(self._of_budget, on="prompt_id", how="semi", maintain_order="left")
 
     def begin(self, engine: Clocked, report: Report, again: int = 0) -> None:
         """Have an engine answer it, and what is done reported; `again` were lost with another."""
@@ -198,7 +202,7 @@ class OpenShard:
         if work.question.further:
             ids, found = answered.select("prompt_id"), self._all_thoughts()
             thoughts = ids.join(found, on="prompt_id", how="left", maintain_order="left")
-            work.artifact.write("thoughts", work.shard, thoughts)
+            work.artifact.publish("thoughts", work.shard, thoughts)
         return work.artifact.publish(work.table, work.shard, answered, self._counts())
 
     def _all_thoughts(self) -> pl.DataFrame:

@@ -20,7 +20,7 @@ _RETRIES = "legacy"
 _MOMENTARY = (429, 500, 502, 503, 504)
 CONNECT_S = 5.0
 ANSWER_S = 10.0
-_CONNECTIONS = 32  # kept open: more than a store uses at once (store.py)
+_CONNECTIONS = 64  # kept open: more than a store uses at once (store.py)
 _KEPT = 8  # clients: a process has one or two
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 

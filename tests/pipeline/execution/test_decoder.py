@@ -215,6 +215,22 @@ def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_bef
     assert told == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
 
 
+def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = FakeEngine.answers
+
+    def twice(engine: FakeEngine, requests: Iterable[Request]) -> Iterator[Answer]:
+        for answer in answers(engine, requests):
+            yield from (answer, answer)
+
+    monkeypatch.setattr(FakeEngine, "answers", twice)
+    bench.gate.set()
+    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    assert isinstance(error, DecodingError)
+    assert "died" not in str(error)
+
+
 def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
     one, other = bench.items
     other.artifact.put(f"trials/{other.open_name}.json", b"half")

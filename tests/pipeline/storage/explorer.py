@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import ArtifactHeldError
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.holder import Holder
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -117,9 +118,14 @@ class Memory(Store):
         self.__dict__["now"] += seconds
 
 
-def backwards(store: Store, *asks: Callable[[], Any]) -> list[Any]:
-    """As `Store.at_once` of an object store that answers the last of them first."""
-    return [ask() for ask in reversed(asks)][::-1]
+def looks_second(artifact: Artifact, change: Callable[[], Any]) -> Any:
+    """As an artifact whose lease was looked at seconds ago, in a bucket that answers that last.
+
+    That a look from before a pause is too old for it, tests of the lease show.
+    """
+    found = change()
+    artifact.check_lease()
+    return found
 
 
 class Thread:

@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -299,6 +302,28 @@ def test_held_store_that_creates_twice_is_refused(
         lease.held(store, [FOLDER], wait=False),
     ):
         pytest.fail("the lease was given")
+
+
+def test_lease_that_was_looked_at_long_ago_is_looked_at_before_anything_is_published(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = writer(store, "a")
+    artifact = replace(Artifact(store, RECIPE), lease=one.take(FOLDER, wait=False))
+    now, at_once, asked = {"monotonic": 0.0, "time": 1e9}, Store.at_once, list[int]()
+
+    def noted(store: Store, *asks: Callable[[], Any]) -> list[Any]:
+        asked.append(len(asks))
+        return at_once(store, *asks)
+
+    monkeypatch.setattr(Store, "at_once", noted)
+    clock = SimpleNamespace(**{name: lambda name=name: now[name] for name in now})
+    monkeypatch.setattr("factsweep.pipeline.storage.artifact.time", clock)
+    for passed, n_together in (({}, 0), ({}, 1), ({"time": 6}, 0), ({"time": -9}, 0)):
+        for name, seconds in passed.items():
+            now[name] += seconds
+        asked.clear()
+        artifact.put("note.json", b"{}")
+        assert len(asked) == n_together, passed
 
 
 def published(artifact: Artifact) -> dict[str, bytes]:

@@ -16,10 +16,9 @@ import pytest
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.storage import explorer
 from tests.pipeline.storage.all_orders import Explorer, Memory, Witness, over, short_waits
-from tests.pipeline.storage.explorer import backwards, named
+from tests.pipeline.storage.explorer import looks_second, named
 
 RECIPE = Recipe("relations", 1, {"seed": 0})
 WRITING = threading.local()  # the number of the writer whose steps a thread takes
@@ -38,7 +37,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a writer looks at its lease before or after what it publishes: both are one call."""
     if request.param == "look second":
-        monkeypatch.setattr(Store, "at_once", backwards)
+        monkeypatch.setattr(Artifact, "_ours", looks_second)
 
 
 def write(store: Memory | explorer.Memory, number: int) -> None:

@@ -20,7 +20,6 @@ from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import decode_here
 from tests.pipeline.storage.explorer import (
     Choice,
@@ -29,7 +28,7 @@ from tests.pipeline.storage.explorer import (
     Thread,
     Witness,
     World,
-    backwards,
+    looks_second,
     named,
 )
 
@@ -58,7 +57,7 @@ class FirstFirst(Explorer):
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a writer looks at its lease before or after what it publishes: both are one call."""
     if request.param == "look second":
-        monkeypatch.setattr(Store, "at_once", backwards)
+        monkeypatch.setattr(Artifact, "_ours", looks_second)
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
         artifact = Artifact(last, item.artifact.recipe)
         assert artifact.read("generations", item.shard)["prompt_id"].to_list() == expected
         assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
-        assert "killed" in outcomes or artifact.shards(item.chunks) == []
+        assert "killed" in outcomes or artifact.published(item.chunks) == []
 
     found = FirstFirst(program, 2, kills, switches, lambda: Witness(folder), ended).explore()
     return found.n_runs
