@@ -137,7 +137,7 @@ def has_rows(path: Path) -> bool:
     return kind(path) in _READERS
 
 
-def unreadable(path: Path, error: Exception) -> DamagedFileError:
+def unreadable(path: Path, error: BaseException) -> DamagedFileError:
     """The error of a file that a library cannot read."""
     why = reason(error)
     fix = next((fix for said, fix in _FIXES.items() if said in why.casefold()), _FIX)
@@ -151,8 +151,8 @@ def _scan(path: Path) -> pl.LazyFrame:
         rows = _READERS.get(kind(path), pl.scan_parquet)(path)
         columns = rows.collect_schema()
         rows.head(1).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise unreadable(path, error) from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise unreadable(path, error) from error  # Polars panics over some damaged Parquet
     for name in columns:  # as Polars calls a column whose name is there already
         if (found := _TWICE.fullmatch(name)) and found[1] in columns:
             raise InputError(f"{path} has the column {found[1]} twice; leave one out.")
