@@ -84,9 +84,9 @@ class _Turn:
         return self.opening.result()
 
     def may_follow(self, first: "_Turn") -> bool:
-        """Whether an engine may be at both: shards of one artifact, of which none has died.
+        """Whether the engine may be at both: shards of one artifact, of which no engine has died.
 
-        Of one that engines die of, those that are asked beside it would be suspected, too.
+        Of a shard that kills engines, those that are asked beside it would be suspected, too.
         """
         if self.item.artifact.folder != first.item.artifact.folder:
             return False
@@ -100,8 +100,8 @@ class Decoder:
     """An engine with a model in it, that decodes one shard after the other; a Ray Data actor.
 
     It is called for some shards at a time: one is published behind the answering of the next, which
-    is begun before the last answers of the one before are there. A call
-    returns when its shard is published, so that Ray hands those of an engine that dies to another.
+    is begun before the last answers of the one before are there. A call returns when its shard is
+    published, so that Ray hands those of an engine that dies to another.
     The engine is loaded and asked in one thread, and refuses any other (stages/asking/idle.py).
     It is loaded before Ray takes the actor for ready: one that came late would hold two shards
     meanwhile, and at the end of a run all others would wait for it.
@@ -194,8 +194,7 @@ class Decoder:
                 turn = next(each for each in at if each.shard is shard)
                 turn.closed.set_result(self._publishing.submit(self._publish, turn))
                 at.remove(turn)
-                for other in at[:1]:
-                    self._lives("asked", shard_name(other.item))
+                self._tell_what_is_asked(at)
             return None
         except Exception as error:
             for turn in at:
@@ -215,7 +214,7 @@ class Decoder:
         self._begin(first, loaded)
         self._show_first(first, tokenizer)
         self._prove(first.item, loaded, tokenizer)
-        self._lives("asked", shard_name(first.item))
+        self._tell_what_is_asked(at)
 
         def follow() -> OpenShard | None:
             if self._is_asked() or not (self._turns and self._turns[0].may_follow(first)):
@@ -223,10 +222,15 @@ class Decoder:
             at.append(turn := self._turns.popleft())
             self._begin(turn, loaded)
             if len(at) == 1:  # the one before is answered
-                self._lives("asked", shard_name(turn.item))
+                self._tell_what_is_asked(at)
             return turn.shard
 
         return decode.answer(first.shard, loaded, tokenizer, follow, self._purse)
+
+    def _tell_what_is_asked(self, at: Sequence[_Turn]) -> None:
+        """Tell which shard the engine would die of: the first whose answers it owes."""
+        if at:
+            self._lives("asked", shard_name(at[0].item))
 
     def _begin(self, turn: _Turn, loaded: Clocked) -> None:
         """Tell that a shard is begun, and hear what is answered again of it."""

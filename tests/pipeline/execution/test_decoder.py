@@ -20,6 +20,7 @@ from factsweep.operators.errors import (
     ArtifactHeldError,
     DamagedFileError,
     DecodingError,
+    FactsweepError,
     InputError,
 )
 from factsweep.operators.schemas import empty
@@ -116,6 +117,16 @@ class Bench:
         while [each for each, _ in self.asked] != wanted or sum(remaining.left(items)):
             assert time.monotonic() < end
             time.sleep(0.01)
+
+    def told_when_the_first_is_published(self, item: Work) -> FactsweepError | None:
+        """What is told of a shard, and not before the first one is published."""
+        call = self.call(item)
+        with pytest.raises(TimeoutError):
+            call.result(0.3)
+        self.gate.set()
+        error: FactsweepError | None
+        (error,) = call.result(WITHIN_S)["error"]
+        return error
 
     def close(self) -> None:
         self.gate.set()
@@ -236,11 +247,7 @@ def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
     other.artifact.put(f"trials/{other.open_name}.json", b"half")
     bench.call(one)
     bench.answered(one)
-    failing = bench.call(other)
-    with pytest.raises(TimeoutError):
-        failing.result(0.3)
-    bench.gate.set()
-    (error,) = failing.result(WITHIN_S)["error"]
+    error = bench.told_when_the_first_is_published(other)
     assert isinstance(error, DamagedFileError)
 
 
@@ -335,10 +342,6 @@ def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
         raise InputError("the server answers nothing")
 
     monkeypatch.setattr(FakeEngine, "answers", fails)
-    failing = bench.call(other)
-    with pytest.raises(TimeoutError):
-        failing.result(0.3)
-    bench.gate.set()
-    (error,) = failing.result(WITHIN_S)["error"]
+    error = bench.told_when_the_first_is_published(other)
     assert isinstance(error, InputError)
     assert bench.published() == [one.shard]
