@@ -47,6 +47,7 @@ class Pool:
     templates: pl.DataFrame
     pair_spans: dict[str, Span]
     template_spans: dict[str, Span]
+    template_rows: dict[str, int]
 
 
 def pool(facts: Facts, setting: Setting) -> Pool:
@@ -60,7 +61,8 @@ def pool(facts: Facts, setting: Setting) -> Pool:
     pairs, _ = with_forms(pairs, facts)
     templates = eligible(facts.templates, setting).sort("relation_id", "template_id")
     templates = templates.select("template_id", "relation_id", "asked")
-    return Pool(pairs, templates, _spans(pairs), _spans(templates))
+    rows = {template: row for row, template in enumerate(templates["template_id"])}
+    return Pool(pairs, templates, _spans(pairs), _spans(templates), rows)
 
 
 def _spans(table: pl.DataFrame) -> dict[str, Span]:
@@ -80,7 +82,7 @@ def shared_draw(pool: Pool, setting: Setting, family: str, relation_id: str, see
     random = seeds.generator(seed, "demonstrations", setting.name, family)
     chosen = span.start + random.choice(span.length, setting.shots + 1, replace=False)
     if setting.context == "template":
-        templates = np.full(len(chosen), pool.templates["template_id"].index_of(family))
+        templates = np.full(len(chosen), pool.template_rows[family])
     else:
         numbers = random.integers(2**63, size=len(chosen))
         templates = _random_templates(pool, setting, chosen, numbers)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AT_ONCE = 16  # requests to an object store
-_WRITERS = 2  # of a folder: one waits for the disk while the other packs
+_WRITERS = 3  # of a folder: one waits for the disk while others pack
 _ASIDE = "damaged"  # the folder that keeps what was set aside
 _KINDS: Mapping[str, type[Remote]] = {"s3": s3.Bucket, "gs": gcs.Bucket}  # others: by Arrow
 
