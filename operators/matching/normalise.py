@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 BLANK = "blank"
 # Written without blanks between words: each character stands for itself.
 BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
-_REMEMBERED = 400_000  # texts: some 100 MB
+_REMEMBERED = 400_000  # words or texts: some 100 MB
 _BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
-_NONE = pl.lit([], pl.List(pl.String))
+_JOINED = pl.col("lemmas").list.join(SEPARATOR)
+_LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(pl.String)))
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,29 @@ class Normaliser:
         if self.pipeline.startswith(f"{BLANK}-"):
             texts = texts.str.normalize("NFKC")
         lowered = texts.str.to_lowercase().to_frame("text")
-        distinct, known = lowered.drop_nulls().unique(), _remembered(self.pipeline, get_ident())
-        new = [text for text in distinct["text"] if text not in known]
-        known.update(zip(new, self._joined_lemmas(new), strict=True))
-        joined = pl.Series([known[text] for text in distinct["text"]], dtype=pl.String)
-        lists = pl.coalesce(joined.str.split(SEPARATOR), _NONE)
-        lemmas = distinct.with_columns(lemmas=lists)
-        for text in list(islice(known, max(0, len(known) - _REMEMBERED))):
-            del known[text]
+        distinct = lowered.drop_nulls().unique().with_row_index("place")
+        parts = distinct.select("place", part=self._parts).explode("part")
+        told = self._of_parts(parts["part"].unique())
+        found = parts.join(told, on="part", maintain_order="left").drop_nulls("lemmas")
+        joined = found.group_by("place").agg("lemmas").with_columns(_JOINED)
+        lemmas = distinct.join(joined, on="place", how="left").select("text", _LISTS)
         rows = lowered.join(lemmas, on="text", how="left", maintain_order="left")
         return rows["lemmas"].rename(texts.name)
+
+    @property
+    def _parts(self) -> pl.Expr:
+        """What of a text has lemmas of its own."""
+        return pl.col("text").str.split(" ") if self._reads_words else pl.concat_list("text")
+
+    def _of_parts(self, parts: pl.Series) -> pl.DataFrame:
+        """The lemmas of each part, joined; null: it has none."""
+        known, texts = _remembered(self.pipeline, get_ident()), parts.to_list()
+        new = [part for part in texts if part not in known]
+        known.update(zip(new, self._joined_lemmas(new), strict=True))
+        lemmas = pl.Series([known[part] for part in texts], dtype=pl.String)
+        for part in list(islice(known, max(0, len(known) - _REMEMBERED))):
+            del known[part]
+        return pl.DataFrame({"part": parts, "lemmas": lemmas})
 
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with `key` and `n_lemmas` of their column `text`."""
@@ -111,6 +125,14 @@ class Normaliser:
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
         return _installed(self.pipeline) if language is None else _blank(language, get_ident())
+
+    @cached_property
+    def _reads_words(self) -> bool:
+        """Whether a word has the same lemmas in any text: no rule is about several words."""
+        language = language_of(self.pipeline)
+        if language is None or language in BY_CHARACTER:
+            return False
+        return not any(" " in rule.strip() for rule in self._nlp.tokenizer.rules)
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:
@@ -192,7 +214,7 @@ def _spacy() -> Any:
 
 @lru_cache(maxsize=4)
 def _remembered(_pipeline: str, _thread: int) -> dict[str, str | None]:
-    """The lemmas of the last texts, in a string each: Polars is slow to take many lists.
+    """The lemmas of the last words or texts, in a string each: Polars is slow to take many lists.
 
     Those of one relation are often those of the next, whoever matches it. Each thread has its own:
     one that forgets takes nothing from another.

@@ -20,7 +20,7 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.expand import shards_of
 from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.stages.part import of_same_text, part, whole
+from factsweep.pipeline.stages.part import of_same_text, whole
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.artifact import Artifact
@@ -147,15 +147,8 @@ class Ahead:
         return _Matched(made_of, written, kept)
 
     def _shards(self, relation: str) -> Iterator[tuple[str, bytes]]:
-        branch = self._branch
-        stage = replace(
-            self._match,
-            prompts=part(branch.prompts, {relation}),
-            answers=part(branch.answers, {relation, *self._originals(relation)}),
-            further=tuple(part(each, {relation}) for each in branch.further),
-        )
-        for table, rows in stage.relation(relation, self._facts).items():
-            place = Place(table, branch.matched.fingerprint, f"{table}/{relation}")
+        for table, rows in self._match.relation(relation, self._facts).items():
+            place = Place(table, self._branch.matched.fingerprint, f"{table}/{relation}")
             yield table, shards.encode(rows, place)
 
     def _made_of(self, relation: str) -> str:

@@ -4,9 +4,10 @@ One process makes it, a relation at a time, and keeps of each what its metrics n
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import polars as pl
@@ -24,6 +25,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
+_AT_ONCE = 2  # relations: while one is read another is condensed
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -71,12 +73,11 @@ class Aggregate:
         artifact.begin()
         method = METHODS[self.method]
         again = None if self.again is None else self.again.read_all(self.again.stage)
-        measured = dict(method.measure.compute(self._evidence(again)))
-        found = [measured["metrics"]]
-        if method.ask.ability == GENERATE:
-            found.append(cut_share(_ends(self.answers)))
-        if again is not None:
-            found.append(method.ask.ability.differ(_first(self.answers, again), again))
+        evidence = self._evidence(again)
+        with ThreadPoolExecutor(1) as beside:  # they are read while others are measured
+            of_asking = beside.submit(lambda: list(self._of_asking(again)))
+            measured = dict(method.measure.compute(evidence))
+        found = [measured["metrics"], *of_asking.result()]
         measured["metrics"] = pl.concat(found, how="diagonal")
         for table, rows in measured.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
@@ -88,6 +89,24 @@ class Aggregate:
         """What the metrics need of a relation's matched tables, which need not be kept then."""
         again = self.prompts.read("ranked", relation_id, ("prompt_id",))
         return METHODS[self.method].measure.condense(matched, again, facts, self.options)
+
+    def _of_asking(self, again: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+        """What the answers themselves say, each of which is read once."""
+        ability, answers = METHODS[self.method].ask.ability, self.answers
+        if ability != GENERATE and again is None:
+            return
+        first, ends = [empty(answers.stage)], list[pl.DataFrame]()
+        for shard, rows in zip(
+            answers.shards(answers.stage), answers.each(answers.stage), strict=True
+        ):
+            if again is not None:
+                first.append(rows.join(again, on="prompt_id", how="semi"))
+            if ability == GENERATE:
+                ends.append(rows.select("finish_reason", relation_id=pl.lit(relation_of(shard))))
+        if ability == GENERATE:
+            yield cut_share(pl.concat(ends))
+        if again is not None:
+            yield ability.differ(pl.concat(first), again)
 
     def _evidence(self, again: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure
@@ -110,14 +129,18 @@ class Aggregate:
         measure = METHODS[self.method].measure
         nothing = {table: empty(table) for table in measure.matched}
         none = empty("ranked").select("prompt_id")
-        found = [measure.condense(nothing, none, facts, self.options)]
-        for relation_id in self.matched.shards(measure.answers):
-            if relation_id in self.kept:
-                found.append(self.kept[relation_id])
-            else:
-                matched = {each: self.matched.read(each, relation_id) for each in measure.matched}
-                found.append(self.condense(relation_id, matched, facts))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            each = partial(self._condensed, facts=facts)
+            condensed = threads.map(each, self.matched.shards(measure.answers))
+            found = [measure.condense(nothing, none, facts, self.options), *condensed]
         return {table: pl.concat([each[table] for each in found]) for table in found[0]}
+
+    def _condensed(self, relation_id: str, facts: Facts) -> Tables:
+        if relation_id in self.kept:
+            return self.kept[relation_id]
+        tables = METHODS[self.method].measure.matched
+        matched = {each: self.matched.read(each, relation_id) for each in tables}
+        return self.condense(relation_id, matched, facts)
 
     def _n_matched(self, table: str) -> Counter[str]:
         return Counter(self.matched.rows(table))
@@ -141,18 +164,6 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     asked = pl.lit(recipe.fields["variant"], pl.String)
     variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
-
-
-def _ends(answers: Artifact) -> pl.DataFrame:
-    """relation_id, finish_reason: how each answer ended."""
-    shards = answers.shards(answers.stage)
-    read = zip(shards, answers.each(answers.stage, ["finish_reason"]), strict=True)
-    return pl.concat(rows.with_columns(relation_id=pl.lit(relation_of(of))) for of, rows in read)
-
-
-def _first(answers: Artifact, again: pl.DataFrame) -> pl.DataFrame:
-    found = [each.join(again, on="prompt_id", how="semi") for each in answers.each(answers.stage)]
-    return pl.concat([empty(answers.stage), *found])
 
 
 def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:

@@ -1,9 +1,10 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 
 import polars as pl
 
@@ -16,13 +17,12 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import n_prompts, prompts_of, shards_of
+from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of, shards_of
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 4
-_SAME = ("prompt_id", "same_as")
 _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
@@ -62,39 +62,48 @@ class Match(Shared):
         missing = [each for each in relations if each not in there]
         if missing:
             sizes = n_prompts(self.prompts)
-            same = (prompts_of(self.prompts, each, _SAME) for each in relations)
-            work = partial(self._match, artifact, _originals(same, self.answers))
-            sharing(work, {each: sizes[each] for each in missing})
+            sharing(partial(self._match, artifact), {each: sizes[each] for each in missing})
         made_of = (self.facts, self.prompts, self.answers, *self.further)
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
 
-    def _match(self, artifact: Artifact, originals: pl.DataFrame, relations: Sequence[str]) -> None:
+    def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
         match = self._of_facts(facts_stage.load(self.facts), relations)
-        for relation_id in relations:
-            asked = prompts_of(self.prompts, relation_id, _ASKED)
-            for table, rows in self._tables(match, originals, asked, relation_id).items():
-                artifact.write(table, relation_id, rows)
+        # While one relation is matched, the next is read and the one before is published.
+        with ThreadPoolExecutor(2) as threads:
+            read, published = threads.submit(self._read, relations[0]), list[Future[None]]()
+            for relation_id, following in zip_longest(relations, relations[1:]):
+                answers, further = read.result()
+                if following is not None:
+                    read = threads.submit(self._read, following)
+                tables = match(answers, further)
+                for each in published[-1:]:  # no more than one waits in memory
+                    each.result()
+                published.append(threads.submit(_publish, artifact, relation_id, tables))
+            published[-1].result()
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
-        asked = prompts_of(self.prompts, relation_id, _ASKED)
-        originals = _originals([asked], self.answers)
-        return self._tables(self._of_facts(facts, [relation_id]), originals, asked, relation_id)
+        return self._of_facts(facts, [relation_id])(*self._read(relation_id))
 
     def _of_facts(self, facts: Facts, relations: Sequence[str]) -> Matcher:
         mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
         return self.matcher(replace(facts, pairs=mine))
 
-    def _tables(
-        self, match: Matcher, originals: pl.DataFrame, asked: pl.DataFrame, relation_id: str
-    ) -> Tables:
-        answers = _answers(asked, self.answers, originals, relation_id)
-        return match(answers, beside(self.method, self.further, relation_id))
+    def _read(self, relation_id: str) -> tuple[pl.DataFrame, Tables]:
+        """The answers to a relation's prompts, and its rows of what else the method asks for."""
+        asked = prompts_of(self.prompts, relation_id, _ASKED)
+        answers = _answers(asked, self.answers, relation_id)
+        return answers, beside(self.method, self.further, relation_id)
 
     def matcher(self, facts: Facts) -> Matcher:
         """What compares answers with some facts, as the recipe says."""
         tokenizer = partial(models.tokenizer, self.weights)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
+
+
+def _publish(artifact: Artifact, relation_id: str, tables: Tables) -> None:
+    for table, rows in tables.items():
+        artifact.write(table, relation_id, rows)
 
 
 def beside(
@@ -105,33 +114,23 @@ def beside(
     return {table: _rows(table, further, relation_id) for table in tables}
 
 
-def _originals(asked: Iterable[pl.DataFrame], given: Artifact) -> pl.DataFrame:
-    """The answers that stand for prompts of other relations: same_as, and the answer."""
-    wanted = pl.concat(map(_elsewhere, asked)).unique()
-    answers = given.each(given.stage) if wanted.height else ()
-    found = [each.join(wanted, on="prompt_id", how="semi") for each in answers]
-    return pl.concat([empty(given.stage), *found]).rename({"prompt_id": "same_as"})
-
-
-def _elsewhere(asked: pl.DataFrame) -> pl.DataFrame:
-    """The prompts of other relations with the text of some of this one's: prompt_id."""
-    wanted = asked.select(prompt_id="same_as").drop_nulls().unique()
-    return wanted.join(asked, on="prompt_id", how="anti")
-
-
-def _answers(
-    asked: pl.DataFrame, given: Artifact, originals: pl.DataFrame, relation_id: str
-) -> pl.DataFrame:
+def _answers(asked: pl.DataFrame, given: Artifact, relation_id: str) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it; `asked` are all of them."""
-    shards = shards_of(given, given.stage, relation_id)
-    own = pl.concat(given.some(given.stage, shards))
+    own = _of_relations(given, [relation_id])
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
     without = repeated.join(own, on="prompt_id", how="anti")
-    texts = pl.concat([own.rename({"prompt_id": "same_as"}), originals]).unique("same_as")
+    elsewhere = set(map(relation_of, without["same_as"].unique())) - {relation_id}
+    texts = pl.concat([own, _of_relations(given, elsewhere)]).rename({"prompt_id": "same_as"})
     again = without.join(texts, on="same_as").select(own.columns)
     rows = asked.drop("same_as").with_columns(relation_id=pl.lit(relation_id))
     return rows.join(pl.concat([own, again]), on="prompt_id", maintain_order="left")
+
+
+def _of_relations(given: Artifact, relations: Collection[str]) -> pl.DataFrame:
+    """All answers to the prompts of some relations."""
+    shards = [each for each in given.shards(given.stage) if relation_of(each) in relations]
+    return pl.concat([empty(given.stage), *given.some(given.stage, shards)])
 
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:

@@ -96,9 +96,9 @@ def _answer_counts(group: NDArray[np.int64], keys: pl.Series) -> pl.DataFrame:
     place = np.zeros(codes.max(initial=0) + 1, np.int64)
     place[distinct["code"]] = np.arange(distinct.height)
     n_keys = max(1, distinct.height)
-    cells, n = np.unique(group * n_keys + place[codes], return_counts=True)
-    answers = distinct.select("key", "n_lemmas")[cells % n_keys]
-    return answers.with_columns(group=pl.Series(cells // n_keys), n=pl.Series(n))
+    cells = pl.Series("cell", group * n_keys + place[codes]).value_counts(name="n").sort("cell")
+    answers = distinct.select("key", "n_lemmas")[cells["cell"] % n_keys]
+    return answers.with_columns(group=cells["cell"] // n_keys, n=cells["n"].cast(pl.Int64))
 
 
 def _unordered(n: pl.Expr) -> pl.Expr:

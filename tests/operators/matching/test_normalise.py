@@ -4,9 +4,12 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching import normalise
+from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.matching.normalise import Normaliser
 from tests.messages import naming
 
@@ -43,7 +46,7 @@ def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> N
     assert normaliser.normalise(texts).to_list() == [["b"], ["a"], ["b"], None, ["a"]]
 
 
-def test_normalise_text_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_normalise_word_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     normalise._remembered.cache_clear()
     read: list[str] = []
     joined = Normaliser._joined_lemmas
@@ -54,9 +57,40 @@ def test_normalise_text_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Normaliser, "_joined_lemmas", noted)
     for pipeline in ("blank", "blank", "blank-de"):  # whose lemmas are others
-        texts = pl.Series(["Zwei Gitarren, once"])
-        assert Normaliser(pipeline).normalise(texts).to_list()[0][-1] == "once"
-    assert read == ["zwei gitarren, once"] * 2
+        texts = pl.Series(["Zwei Gitarren, once", "once zwei"])
+        assert [each[-1] for each in Normaliser(pipeline).normalise(texts)] == ["once", "zwei"]
+    assert sorted(read) == sorted(["zwei", "gitarren,", "once"] * 2)
+
+
+_MARKED = (
+    "can't",
+    "a.m.",
+    "U.S.",
+    "x-ray",
+    "10km",
+    "http://a.b/c",
+    "n't",
+    "'s",
+    ":)",
+    "(",
+    "…",
+    "?!",
+)
+_BLANKS = (" ", "  ", "\t", "\n", "\u00a0", "\u2009", "\x1f")
+
+
+@given(st.lists(st.sampled_from((*_MARKED, *_BLANKS)) | st.text(max_size=4)).map("".join))
+@example("Норвегия, в т.ч. Осло, и др.")  # a rule of several words
+@pytest.mark.parametrize("language", ["en", "de", "fr", "tr", "ru"])
+def test_normalise_words_are_those_that_spacy_finds_in_the_whole_text(
+    language: str, text: str
+) -> None:
+    pipeline = "blank" if language == "en" else f"blank-{language}"
+    normaliser, texts = Normaliser(pipeline), pl.Series([text])
+    typed = texts if language == "en" else texts.str.normalize("NFKC")
+    (expected,) = normaliser._joined_lemmas(typed.str.to_lowercase())
+    (found,) = normaliser.normalise(texts)
+    assert found.to_list() == (expected.split(SEPARATOR) if expected else [])
 
 
 def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser) -> None:

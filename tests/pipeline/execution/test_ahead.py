@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -60,13 +59,13 @@ def answering(finished: Plan) -> Answering:
 def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The relations that are matched, by whomever, in their order."""
     found: list[str] = []
-    tables = Match._tables
+    read = Match._read
 
-    def noted(self: Match, *given: Any) -> object:
-        found.append(given[-1])
-        return tables(self, *given)
+    def noted(self: Match, relation_id: str) -> object:
+        found.append(relation_id)
+        return read(self, relation_id)
 
-    monkeypatch.setattr(Match, "_tables", noted)
+    monkeypatch.setattr(Match, "_read", noted)
     return found
 
 

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
+from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import match
@@ -64,16 +64,35 @@ def test_match_identical_prompts_share_the_answer_not_the_verdict(done: Plan) ->
     assert (joined["pair_id"] != joined["pair_id_right"]).all()
 
 
-def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = pl.DataFrame({"prompt_id": ["P1.x", "P1.y"], "same_as": [None, "P1.x"]})
-    monkeypatch.setattr(match, "shards_of", lambda *_: ["P1.0000"])
-    answer = pl.DataFrame({"prompt_id": ["P1.x"], "text": ["Oslo"]})
-    given = SimpleNamespace(stage="generations", some=lambda *_: [answer])
-    wanted_elsewhere = answer.rename({"prompt_id": "same_as"})
-    rows = match._answers(asked, given, wanted_elsewhere, "P1")  # type: ignore[arg-type]
-    assert rows.select("prompt_id", "text").rows() == [("P1.x", "Oslo"), ("P1.y", "Oslo")]
+def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer() -> None:
+    answers = {"P1.0000": ("P1.x", "Oslo"), "P2.0000": ("P2.x", "Rome"), "P3.0000": ("P3.x", "?")}
+    given, read = (
+        Given(answers),
+        [("P2.w", None), ("P2.x", None), ("P2.y", "P2.x"), ("P2.z", "P1.x")],
+    )
+    asked = pl.DataFrame(read, schema=["prompt_id", "same_as"], orient="row")
+    rows = match._answers(asked, given, "P2")  # type: ignore[arg-type]
+    texts = dict(rows.select("prompt_id", "text").iter_rows())
+    assert texts == {"P2.x": "Rome", "P2.y": "Rome", "P2.z": "Oslo"}
+    assert given.read == ["P2.0000", "P1.0000"]  # nothing of P3, which has none of its texts
+
+
+class Given:
+    """Answers, one per shard, and the shards that were read."""
+
+    stage = "generations"
+
+    def __init__(self, answers: Mapping[str, tuple[str, str]]) -> None:
+        self._answers, self.read = answers, list[str]()
+
+    def shards(self, _: str) -> list[str]:
+        return list(self._answers)
+
+    def some(self, _: str, shards: Sequence[str]) -> list[pl.DataFrame]:
+        self.read += shards
+        rows = [self._answers[each] for each in shards]
+        names = dict(zip(("prompt_id", "text"), zip(*rows, strict=True), strict=True))
+        return [pl.concat([empty("generations"), pl.DataFrame(names)], how="diagonal")]
 
 
 def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
