@@ -5,6 +5,9 @@ No paper has this: they ask such prompts like all others, and so does factsweep 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 
 import polars as pl
 
@@ -24,6 +27,7 @@ LEAKS = schema(
     "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
 )
 PLACES = ("its demonstrations", "what it asks", "nowhere")
+_AT_ONCE = 3  # relations: while one is read others are looked through
 _MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
 _JUDGED = ("prompt_id", "relation_id", "pair_id", "correct")
 _READ = ("prompt_id", "context_id", "pair_id", "query")
@@ -77,7 +81,11 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
         return
-    first = pl.concat(_placed(prompts, branch.facts.pairs)).unique("prompt_id", keep="first")
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        placed = threads.map(
+            partial(_placed, prompts, branch.facts.pairs), prompts.shards("ranked")
+        )
+        first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
     if first.is_empty():
         return
     terms: dict[str, list[pl.DataFrame]] = {place: [] for place in PLACES}
@@ -95,14 +103,13 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
         yield branch.model, branch.setting, place, n[place], *value
 
 
-def _placed(prompts: Artifact, pairs: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Prompts with a right answer in them, relation by relation: prompt_id, place."""
-    for relation in prompts.shards("ranked"):
-        rows = prompts_of(prompts, relation, _READ)
-        shards = shards_of(prompts, "contexts", relation)
-        contexts = pl.concat(prompts.some("contexts", shards))
-        shown = showing(rows, contexts.unique("context_id"), pairs, "object")
-        for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False):
-            yield pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(
-                place=pl.lit(place)
-            )
+def _placed(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
+    """A relation's prompts with a right answer in them, by place: prompt_id, place."""
+    rows = prompts_of(prompts, relation, _READ)
+    shards = shards_of(prompts, "contexts", relation)
+    contexts = pl.concat(prompts.some("contexts", shards))
+    shown = showing(rows, contexts.unique("context_id"), pairs, "object")
+    return [
+        pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))
+        for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False)
+    ]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -34,9 +35,12 @@ _FIGURE_BYTES = 1_000_000
 _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
+_AT_ONCE = 3  # relations: while one is read others are told of
 _COMPARISONS = "effects"  # the table that has a section of its own
 _SHOWN = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
+
+_Told = Callable[[Facts, pl.DataFrame], Digest]
 
 
 def results_page(
@@ -151,17 +155,31 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
         digest = branch.how.show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
-        digests, examples = [], []
-        for relation in branch.relations:
-            matched = branch.matched_answers(relation)
-            digests.append(_foremost(digest(facts.of(relation), matched)))
-            examples.append(_examples(branch, relation, matched))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            read = partial(_of_relation, branch, facts, digest, _has_examples(branch))
+            digests, examples = zip(*threads.map(read, branch.relations), strict=True)
         asked += _by_asked(name, digests, pl.concat(examples))
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
             templates.append(grid(table, "templates", name(None)))
     return asked, templates
+
+
+def _of_relation(
+    branch: PastBranch, facts: Facts, digest: _Told, has_examples: bool, relation: str
+) -> tuple[Digest, pl.DataFrame]:
+    """What is told of a relation's facts, and some of its prompts with their answers."""
+    matched = branch.matched_answers(relation)
+    told = _foremost(digest(facts.of(relation), matched))
+    return told, _examples(branch, relation, matched) if has_examples else EXAMPLES.to_frame()
+
+
+def _has_examples(branch: PastBranch) -> bool:
+    """Whether its prompts and their answers are there; to a text that is scored nothing is said."""
+    if branch.how.ask.ability in (SCORE, PREFER):
+        return False
+    return branch.answers.is_complete() and branch.artifacts["prompts"].is_complete()
 
 
 def _namings(branches: Sequence[PastBranch]) -> Iterator[Callable[[str | None], str]]:
@@ -199,11 +217,6 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     The others are right and wrong alternating.
     """
     prompts = branch.artifacts["prompts"]
-    said = branch.answers
-    ability = branch.how.ask.ability
-    # To a text that is scored nothing is said.
-    if ability in (SCORE, PREFER) or not (said.is_complete() and prompts.is_complete()):
-        return EXAMPLES.to_frame()
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MOST_SHARDS) or 1]
     answered = prompts.store.each(partial(_answered, branch), shards)
