@@ -29,6 +29,8 @@ BLANK = "blank"
 BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
 _REMEMBERED = 400_000  # words or texts: some 100 MB
 _BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
+_MARK = "\ue000"  # between words; a text that has it is read whole
+_CUT = (r"([\p{L}\p{N}]) ([\p{L}\p{N}])", f"${{1}}{_MARK}${{2}}")
 _JOINED = pl.col("lemmas").list.join(SEPARATOR)
 _LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(pl.String)))
 
@@ -70,8 +72,17 @@ class Normaliser:
 
     @property
     def _parts(self) -> pl.Expr:
-        """What of a text has lemmas of its own."""
-        return pl.col("text").str.split(" ") if self._reads_words else pl.concat_list("text")
+        """What of a text has the same lemmas by itself: in English, from letter to letter.
+
+        Rules about marks look past a blank ("overlord' 'd-day" has "'d" in it, and "' 'd"), and
+        those of some languages are about several words.
+        """
+        text = pl.col("text")
+        if self.pipeline != BLANK:
+            return pl.concat_list(text)
+        cut = text.str.replace_all(*_CUT).str.replace_all(*_CUT)  # a word may be one letter
+        is_whole = text.str.contains(_MARK, literal=True)
+        return pl.when(is_whole).then(pl.concat_list(text)).otherwise(cut.str.split(_MARK))
 
     def _of_parts(self, parts: pl.Series) -> pl.DataFrame:
         """The lemmas of each part, joined; null: it has none."""
@@ -125,14 +136,6 @@ class Normaliser:
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
         return _installed(self.pipeline) if language is None else _blank(language, get_ident())
-
-    @cached_property
-    def _reads_words(self) -> bool:
-        """Whether a word has the same lemmas in any text: no rule is about several words."""
-        language = language_of(self.pipeline)
-        if language is None or language in BY_CHARACTER:
-            return False
-        return not any(" " in rule.strip() for rule in self._nlp.tokenizer.rules)
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:

@@ -32,8 +32,7 @@ class Repeated:
     """The prompts so far, to find those whose text stands among them already."""
 
     def __init__(self) -> None:
-        # Whether a text may have stood here, by the first bits of its hash: pages that no text
-        # touches take no memory.
+        # Whether a text may have stood here, by the first bits of its hash: 64 MiB at most.
         self._there = np.zeros(2**_BITS, dtype=np.bool_)
         self._firsts: list[pl.DataFrame] = []
 
@@ -49,7 +48,7 @@ class Repeated:
 
     def _may_repeat(self, hashes: pl.Series) -> pl.Expr:
         """Those that stand here twice, or may have stood among the earlier ones; adds these."""
-        # Most texts are new: a look at one bit of memory and a sort show that faster than a join.
+        # Most texts are new: a look at one byte and a sort show that faster than a join.
         found = hashes.to_numpy()
         places = found >> np.uint64(64 - _BITS)
         earlier = pl.lit(pl.Series(self._there[places]))

@@ -40,7 +40,7 @@ _COMPARISONS = "effects"  # the table that has a section of its own
 _SHOWN = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
-_Told = Callable[[Facts, pl.DataFrame], Digest]
+_Digests = Callable[[Facts, pl.DataFrame], Digest]
 
 
 def results_page(
@@ -156,8 +156,8 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            read = partial(_of_relation, branch, facts, digest, _has_examples(branch))
-            digests, examples = zip(*threads.map(read, branch.relations), strict=True)
+            told = partial(_of_relation, branch, facts, digest, _has_examples(branch))
+            digests, examples = zip(*threads.map(told, branch.relations), strict=True)
         asked += _by_asked(name, digests, pl.concat(examples))
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
@@ -167,7 +167,7 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
 
 
 def _of_relation(
-    branch: PastBranch, facts: Facts, digest: _Told, has_examples: bool, relation: str
+    branch: PastBranch, facts: Facts, digest: _Digests, has_examples: bool, relation: str
 ) -> tuple[Digest, pl.DataFrame]:
     """What is told of a relation's facts, and some of its prompts with their answers."""
     matched = branch.matched_answers(relation)

@@ -96,9 +96,8 @@ class Aggregate:
         if ability != GENERATE and again is None:
             return
         first, ends = [empty(answers.stage)], list[pl.DataFrame]()
-        for shard, rows in zip(
-            answers.shards(answers.stage), answers.each(answers.stage), strict=True
-        ):
+        read = answers.each(answers.stage, ["finish_reason"] if again is None else None)
+        for shard, rows in zip(answers.shards(answers.stage), read, strict=True):
             if again is not None:
                 first.append(rows.join(again, on="prompt_id", how="semi"))
             if ability == GENERATE:

@@ -1,6 +1,6 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,16 +70,18 @@ class Match(Shared):
         match = self._of_facts(facts_stage.load(self.facts), relations)
         # While one relation is matched, the next is read and the one before is published.
         with ThreadPoolExecutor(2) as threads:
-            read, published = threads.submit(self._read, relations[0]), list[Future[None]]()
+            read = threads.submit(self._read, relations[0])
+            published: Future[None] | None = None
             for relation_id, following in zip_longest(relations, relations[1:]):
                 answers, further = read.result()
                 if following is not None:
                     read = threads.submit(self._read, following)
                 tables = match(answers, further)
-                for each in published[-1:]:  # no more than one waits in memory
-                    each.result()
-                published.append(threads.submit(_publish, artifact, relation_id, tables))
-            published[-1].result()
+                if published is not None:
+                    published.result()
+                published = threads.submit(_publish, artifact, relation_id, tables)
+            if published is not None:
+                published.result()
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
@@ -116,21 +118,24 @@ def beside(
 
 def _answers(asked: pl.DataFrame, given: Artifact, relation_id: str) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it; `asked` are all of them."""
-    own = _of_relations(given, [relation_id])
+    own = _of_relation(given, relation_id)
     # Another system may have answered them by themselves: then its own answer counts, once.
     repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
     without = repeated.join(own, on="prompt_id", how="anti")
-    elsewhere = set(map(relation_of, without["same_as"].unique())) - {relation_id}
-    texts = pl.concat([own, _of_relations(given, elsewhere)]).rename({"prompt_id": "same_as"})
-    again = without.join(texts, on="same_as").select(own.columns)
+    wanted = without.select(prompt_id="same_as").unique()
+    others = set(map(relation_of, wanted["prompt_id"])) - {relation_id}
+    read = (_of_relation(given, each) for each in sorted(others))
+    elsewhere = (rows.join(wanted, on="prompt_id", how="semi") for rows in read)
+    texts = pl.concat([own, *elsewhere]).rename({"prompt_id": "same_as"})
+    again = without.join(texts, on="same_as")
+    found = pl.concat([own, again.select(own.columns)])
     rows = asked.drop("same_as").with_columns(relation_id=pl.lit(relation_id))
-    return rows.join(pl.concat([own, again]), on="prompt_id", maintain_order="left")
+    return rows.join(found, on="prompt_id", maintain_order="left")
 
 
-def _of_relations(given: Artifact, relations: Collection[str]) -> pl.DataFrame:
-    """All answers to the prompts of some relations."""
-    shards = [each for each in given.shards(given.stage) if relation_of(each) in relations]
-    return pl.concat([empty(given.stage), *given.some(given.stage, shards)])
+def _of_relation(given: Artifact, relation_id: str) -> pl.DataFrame:
+    """All answers to the prompts of a relation."""
+    return pl.concat(given.some(given.stage, shards_of(given, given.stage, relation_id)))
 
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:

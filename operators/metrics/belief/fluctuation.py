@@ -1,7 +1,5 @@
 """Fluctuation: how far accuracy moves with the choice of prompts."""
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -106,16 +104,16 @@ def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[n
         return np.empty(0)
     shares = rates.with_columns(rate=pl.col("n_correct") / pl.col("n_names"))
     distinct = shares.group_by(*_TEMPLATE, "rate").agg(pl.sum("n_pairs")).sort(*_TEMPLATE, "rate")
-    with ThreadPoolExecutor() as threads:  # numpy draws beside Python
-        each = partial(_relation_draws, seed=seed, n_draws=n_draws)
-        drawn = list(threads.map(each, distinct.partition_by("relation_id", maintain_order=True)))
-    n_correct, n_pairs = (np.sum(each, axis=0) for each in zip(*drawn, strict=True))
-    accuracies: NDArray[np.float64] = n_correct / n_pairs
-    return accuracies
+    n_correct, n_pairs = np.zeros((2, n_draws), np.int64)
+    for relation in distinct.partition_by("relation_id", maintain_order=True):
+        rng = generator(seed, "draw=template", relation["relation_id"][0])
+        drawn = _relation_draws(relation, rng, n_draws)
+        n_correct += drawn.n_correct
+        n_pairs += drawn.n_pairs
+    return n_correct / n_pairs
 
 
-def _relation_draws(rates: pl.DataFrame, seed: int, n_draws: int) -> Draws:
-    rng = generator(seed, "draw=template", rates["relation_id"][0])
+def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
     template, sizes = rates["template_id"].rle_id().to_numpy(), rates["n_pairs"].to_numpy()
     n_pairs = np.bincount(template, weights=sizes).astype(np.int64)
     drawn = rng.integers(len(n_pairs), size=n_draws)

@@ -57,7 +57,7 @@ def answering(finished: Plan) -> Answering:
 
 @pytest.fixture
 def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The relations that are matched, by whomever, in their order."""
+    """The relations that are read to be matched, by whomever, in their order."""
     found: list[str] = []
     read = Match._read
 
