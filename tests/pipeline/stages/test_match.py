@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import polars as pl
 import pytest
 
+from factsweep.operators.errors import ArtifactHeldError
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
@@ -66,11 +67,9 @@ def test_match_identical_prompts_share_the_answer_not_the_verdict(done: Plan) ->
 
 def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer() -> None:
     answers = {"P1.0000": ("P1.x", "Oslo"), "P2.0000": ("P2.x", "Rome"), "P3.0000": ("P3.x", "?")}
-    given, read = (
-        Given(answers),
-        [("P2.w", None), ("P2.x", None), ("P2.y", "P2.x"), ("P2.z", "P1.x")],
-    )
-    asked = pl.DataFrame(read, schema=["prompt_id", "same_as"], orient="row")
+    same_as = {"P2.w": None, "P2.x": None, "P2.y": "P2.x", "P2.z": "P1.x"}
+    asked = pl.DataFrame({"prompt_id": list(same_as), "same_as": list(same_as.values())})
+    given = Given(answers)
     rows = match._answers(asked, given, "P2")  # type: ignore[arg-type]
     texts = dict(rows.select("prompt_id", "text").iter_rows())
     assert texts == {"P2.x": "Rome", "P2.y": "Rome", "P2.z": "Oslo"}
@@ -152,3 +151,26 @@ def test_run_makes_only_the_parts_that_are_not_published(
     nothing = Noted()
     step.run(None, nothing)
     assert nothing.parts == {}
+
+
+@pytest.mark.parametrize("beside", ["_answers", "_publish"])
+def test_match_error_beside_the_matching_ends_it(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    (branch,) = finished.branches
+    step = branch.step(branch.matched)
+    before = step.artifact.manifest().tables
+    for name in ("answers/P30.parquet", "answers/P36.parquet", "manifest.json"):
+        set_aside(step.artifact, f"{step.artifact.folder}/{name}")
+    step.artifact.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(match, beside, fails)
+        with pytest.raises(ArtifactHeldError):
+            step.run()
+    assert step.artifact.published("answers") == []
+    step.run()
+    assert step.artifact.manifest().tables == before
+
+
+def fails(*_: object) -> None:
+    raise ArtifactHeldError("another driver has it")
