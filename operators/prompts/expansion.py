@@ -173,8 +173,8 @@ def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
     """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
-    rows = templates.join(named, how="cross")
-    prompt_id = pl.format("{}.{}.{}", "pair_id", number(), "subject_index").alias("prompt_id")
+    rows = templates.with_columns(number=number()).join(named, how="cross")
+    prompt_id = pl.format("{}.{}.{}", "pair_id", "number", "subject_index").alias("prompt_id")
     return rows.select(prompt_id, "pair_id", "template_id", "subject_index", text.alias("query"))
 
 
