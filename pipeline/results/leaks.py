@@ -5,7 +5,6 @@ No paper has this: they ask such prompts like all others, and so does factsweep 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
@@ -19,7 +18,7 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages.expand import prompts_of, shards_of
+from factsweep.pipeline.stages.expand import by_relation, prompts_of, shards_of
 from factsweep.pipeline.storage.artifact import Artifact
 
 TITLE = "Acc@1 by where a right answer stands in the prompt"
@@ -27,7 +26,6 @@ LEAKS = schema(
     "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
 )
 PLACES = ("its demonstrations", "what it asks", "nowhere")
-_AT_ONCE = 3  # relations: while one is read others are looked through
 _MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
 _JUDGED = ("prompt_id", "relation_id", "pair_id", "correct")
 _READ = ("prompt_id", "context_id", "pair_id", "query")
@@ -81,11 +79,8 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
         return
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        placed = threads.map(
-            partial(_placed, prompts, branch.facts.pairs), prompts.shards("ranked")
-        )
-        first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
+    placed = by_relation(partial(_placed, prompts, branch.facts.pairs), prompts.shards("ranked"))
+    first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
     if first.is_empty():
         return
     terms: dict[str, list[pl.DataFrame]] = {place: [] for place in PLACES}

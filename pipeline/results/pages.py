@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +25,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.doubts import differences
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.expand import by_relation, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 
 # A page stays under 5 MB: the shares of what grows with the facts, the runs and the relations.
@@ -35,7 +34,6 @@ _FIGURE_BYTES = 1_000_000
 _MOST_ASKED = 24
 # Prompts in full are looked for in so many shards of a relation, evenly spread.
 _MOST_SHARDS = 8
-_AT_ONCE = 3  # relations: while one is read others are told of
 _COMPARISONS = "effects"  # the table that has a section of its own
 _SHOWN = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
@@ -155,9 +153,8 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
         digest = branch.how.show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            told = partial(_of_relation, branch, facts, digest, _has_examples(branch))
-            digests, examples = zip(*threads.map(told, branch.relations), strict=True)
+        told = partial(_of_relation, branch, facts, digest, _has_examples(branch))
+        digests, examples = zip(*by_relation(told, branch.relations), strict=True)
         asked += _by_asked(name, digests, pl.concat(examples))
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:

@@ -1,6 +1,6 @@
 """aggregate: matched answers → the metrics of a setting, and what its figures show.
 
-One process makes it, a relation at a time, and keeps of each what its metrics need.
+One process makes it, a few relations at a time, and keeps of each what its metrics need.
 """
 
 from collections import Counter
@@ -20,12 +20,11 @@ from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import n_prompts, relation_of
+from factsweep.pipeline.stages.expand import by_relation, n_prompts, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 3
-_AT_ONCE = 2  # relations: while one is read another is condensed
 _RANK = ("pair_id", "calibration_rank")
 
 
@@ -128,10 +127,9 @@ class Aggregate:
         measure = METHODS[self.method].measure
         nothing = {table: empty(table) for table in measure.matched}
         none = empty("ranked").select("prompt_id")
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            each = partial(self._condensed, facts=facts)
-            condensed = threads.map(each, self.matched.shards(measure.answers))
-            found = [measure.condense(nothing, none, facts, self.options), *condensed]
+        condensed = partial(self._condensed, facts=facts)
+        known = by_relation(condensed, self.matched.shards(measure.answers))
+        found = [measure.condense(nothing, none, facts, self.options), *known]
         return {table: pl.concat([each[table] for each in found]) for table in found[0]}
 
     def _condensed(self, relation_id: str, facts: Facts) -> Tables:

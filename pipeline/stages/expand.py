@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,8 +32,11 @@ from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
+T = TypeVar("T")
+
 VERSION = 3
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
+_AT_ONCE = 3  # relations that are worked on, and held in memory
 FEWEST = 1024  # prompts of a shard, unless shards are to be smaller: half a minute of a slow model
 
 
@@ -74,9 +77,9 @@ class Expand:
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
             for each in self.expansions():
-                _all(published)  # at most two relations are held in memory
+                wait_for(published)  # at most two relations are held in memory
                 published = list(map(publishers.submit, _shards(artifact, each, size, fewest)))
-            _all(published)
+            wait_for(published)
         made_of = [each for each in (self.facts, self.base) if each is not None]
         artifact.finish(TABLES, made_of=made_of)
 
@@ -94,7 +97,8 @@ def _fields(setting: Asked) -> dict[str, Any]:
     return {**found, "as": asked, **({} if system is None else {"system": system})}
 
 
-def _all(published: Sequence[Future[None]]) -> None:
+def wait_for(published: Sequence[Future[None]]) -> None:
+    """Wait until all is published; what stopped some of it is raised."""
     for each in published:
         each.result()
 
@@ -145,6 +149,12 @@ def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> p
     """Columns of all prompts of a relation."""
     shards = shards_of(prompts, "prompts", relation_id)
     return pl.concat(prompts.some("prompts", shards, columns))
+
+
+def by_relation(work: Callable[[str], T], relations: Sequence[str]) -> list[T]:
+    """What some work says of each relation, in their order: while one is read others are done."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(work, relations))
 
 
 def n_prompts(prompts: Artifact) -> Counter[str]:

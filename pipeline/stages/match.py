@@ -17,7 +17,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of, shards_of
+from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of, shards_of, wait_for
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -71,17 +71,15 @@ class Match(Shared):
         # While one relation is matched, the next is read and the one before is published.
         with ThreadPoolExecutor(2) as threads:
             read = threads.submit(self._read, relations[0])
-            published: Future[None] | None = None
+            published: list[Future[None]] = []
             for relation_id, following in zip_longest(relations, relations[1:]):
                 answers, further = read.result()
                 if following is not None:
                     read = threads.submit(self._read, following)
                 tables = match(answers, further)
-                if published is not None:
-                    published.result()
-                published = threads.submit(_publish, artifact, relation_id, tables)
-            if published is not None:
-                published.result()
+                wait_for(published)
+                published = [threads.submit(_publish, artifact, relation_id, tables)]
+            wait_for(published)
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
