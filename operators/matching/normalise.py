@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from threading import get_ident
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ BLANK = "blank"
 # Written without blanks between words: each character stands for itself.
 BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
 _REMEMBERED = 400_000  # words or texts: some 100 MB
+_ONE_THREAD = Lock()  # spaCy takes one at a time, and none forgets what another needs
 _BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
 _MARK = "\ue000"  # between words; a text that has it is read whole
 _CUT = (r"([\p{L}\p{N}]) ([\p{L}\p{N}])", f"${{1}}{_MARK}${{2}}")
@@ -86,13 +87,15 @@ class Normaliser:
 
     def _of_parts(self, parts: pl.Series) -> pl.DataFrame:
         """The lemmas of each part, joined; null: it has none."""
-        known, texts = _remembered(self.pipeline, get_ident()), parts.to_list()
-        new = [part for part in texts if part not in known]
-        known.update(zip(new, self._joined_lemmas(new), strict=True))
-        lemmas = pl.Series([known[part] for part in texts], dtype=pl.String)
-        for part in list(islice(known, max(0, len(known) - _REMEMBERED))):
-            del known[part]
-        return pl.DataFrame({"part": parts, "lemmas": lemmas})
+        texts = parts.to_list()
+        with _ONE_THREAD:
+            known = _remembered(self.pipeline)
+            new = [part for part in texts if part not in known]
+            known.update(zip(new, self._joined_lemmas(new), strict=True))
+            found = [known[part] for part in texts]
+            for part in list(islice(known, max(0, len(known) - _REMEMBERED))):
+                del known[part]
+        return pl.DataFrame({"part": parts, "lemmas": pl.Series(found, dtype=pl.String)})
 
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with `key` and `n_lemmas` of their column `text`."""
@@ -135,7 +138,7 @@ class Normaliser:
     @cached_property
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
-        return _installed(self.pipeline) if language is None else _blank(language, get_ident())
+        return _installed(self.pipeline) if language is None else _blank(language)
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:
@@ -216,18 +219,17 @@ def _spacy() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _remembered(_pipeline: str, _thread: int) -> dict[str, str | None]:
+def _remembered(_pipeline: str) -> dict[str, str | None]:
     """The lemmas of the last words or texts, in a string each: Polars is slow to take many lists.
 
-    Those of one relation are often those of the next, whoever matches it. Each thread has its own:
-    one that forgets takes nothing from another.
+    Those of one relation are often those of the next, whoever matches it.
     """
     return {}
 
 
 @lru_cache(maxsize=4)
-def _blank(language: str, _thread: int) -> "Language":
-    """A language's rules and tables, loaded once for each thread: spaCy takes one at a time."""
+def _blank(language: str) -> "Language":
+    """A language's rules and tables, loaded once."""
     spacy = _spacy()
     # By its rules: the segmenters of some languages are programs of their own.
     nlp = spacy.blank("en") if language == "en" else spacy.blank(language, config=_BY_RULES)

@@ -1,6 +1,7 @@
 """BELIEF and BELIEF-ICL: many prompts per fact, matched by lemmas, with confidence from samples."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -29,14 +30,14 @@ from factsweep.operators.metrics.comparing.paired_terms import (
     paired_terms,
 )
 from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
-from factsweep.operators.metrics.shared.rows import counted, table
+from factsweep.operators.metrics.shared.rows import counted
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief import SHOWN, card
 
-# Of a prompt that may have been answered a second time: what a confidence is compared with.
-_RANKED = ("prompt_id", "relation_id", "pair_id", "correct")
+_IDS = ("relation_id", "pair_id")
+_AT_ONCE = 2  # parts of the metrics that are in memory
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def condense(
     """What the metrics need of the matched answers and confidences."""
     answers, templates = tables["answers"], facts.templates
     known = belief.condense(answers, by=by, analyses=options.analyses, templates=templates)
-    ranked = answers.join(again, on="prompt_id", how="semi").select(_RANKED)
+    wanted = again if "ovconf_by_length" in options.analyses else again.clear()
+    asked_again = answers.join(wanted, on="prompt_id", how="semi")
+    ranked = asked_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
     return {**known._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
 
 
@@ -97,20 +100,22 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     known = Condensed(*(evidence.tables[name] for name in Condensed._fields))
     options, facts, again = evidence.options, evidence.facts, evidence.again
     seed, counts = evidence.seed, known.counts(evidence.n_failed)
-    drawn = {"seed": seed, "n_rounds": options.n_rounds}
+    drawn, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
     estimates = known.estimates((*belief.ESTIMATED, *ESTIMATED), **drawn)
-    rows = belief.answer_rows(known, counts, estimates, seed=seed, n_draws=options.n_draws)
+    details = facts.further.get("details", empty("details"))
+    parts: list[Callable[[], pl.DataFrame]] = [
+        partial(belief.answer_rows, known, counts, estimates, seed=seed, n_draws=options.n_draws),
+        partial(belief.by_part, known, details, **drawn),
+        partial(analyses, options.analyses, known, counts, estimates, facts.templates),
+    ]
     if calibration is not None:
         sampled = counted(calibration, evidence.n_failed_samples)
-        rows += belief.calibration_rows(calibration, sampled, n_bins=options.n_bins, **drawn)
-    found = [
-        table(rows),
-        belief.by_part(known, facts.further.get("details", empty("details")), **drawn),
-        analyses(options.analyses, known, counts, estimates, facts.templates),
-    ]
+        rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **drawn)
+        parts.insert(1, rows)
     if "ovconf_by_length" in options.analyses and again is not None:
-        found.append(ovconf_by_length(evidence.tables["ranked"], again, **drawn))
-    return pl.concat(found)
+        parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return pl.concat([each.result() for each in map(threads.submit, parts)])
 
 
 def _terms(
@@ -170,6 +175,7 @@ METHOD = method.Method(
         versions=lambda pipeline: Normaliser(pipeline).versions,
         compute=_measure,
         condense=partial(condense, by="match"),
+        categories=(*_IDS, "template_id", "key"),
         main_metric="acc_at_1",
         options=Options,
         measured=("metrics", "bins"),

@@ -226,7 +226,8 @@ class Measure:
 
     `version` rises when the same answers give other numbers. `compute` gives the tables that
     `measured` names: `metrics`, and what figures show in addition. It reads what `condense` keeps
-    of each relation, put together, so that one relation is in memory. `main_metric` is defined over
+    of each relation, put together, so that one relation is in memory, and which takes the columns
+    `categories` of the answers as categories. `main_metric` is defined over
     every answered prompt; failures are counted from it. `metrics` are those that have a heading or
     a better direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
     `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
@@ -246,6 +247,7 @@ class Measure:
     matched: tuple[str, ...] = ("given",)
     versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
     condense: Condense = as_matched
+    categories: tuple[str, ...] = ()
     sampling: Sampling | None = None
 
     @property

@@ -26,9 +26,15 @@ class UpTo(Artifact):
 
     block: int = 0
 
-    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    def read(
+        self,
+        table: str,
+        shard: str,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+    ) -> pl.DataFrame:
         """A shard without later blocks."""
-        rows = super().read(table, shard)
+        rows = super().read(table, shard, categories=categories)
         if "block" in rows.columns:
             rows = rows.filter(pl.col("block") <= self.block)
         return rows if columns is None else rows.select(columns)

@@ -138,8 +138,9 @@ class Ahead:
         made_of = self._made_of(relation)
         written = self._matching.timed(lambda: dict(self._shards(relation)))
         folder = self._branch.matched.folder
+        categories, file = self._aggregate.categories, Stored(folder, folder)
         tables = {
-            table: shards.rows(content, table, Stored(folder, folder))
+            table: shards.rows(content, table, file, categories=categories(table))
             for table, content in written.items()
         }
         condense = partial(self._aggregate.condense, relation, tables, self._facts)

@@ -4,7 +4,7 @@ One process makes it, a few relations at a time, and keeps of each what its metr
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial, reduce
@@ -89,15 +89,21 @@ class Aggregate:
         again = self.prompts.read("ranked", relation_id, ("prompt_id",))
         return METHODS[self.method].measure.condense(matched, again, facts, self.options)
 
+    def categories(self, table: str) -> Sequence[str]:
+        """The columns of a matched table that `condense` takes as categories."""
+        measure = METHODS[self.method].measure
+        return measure.categories if table == measure.answers else ()
+
     def _of_asking(self, again: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
         """What the answers themselves say, each of which is read once."""
         ability, answers = METHODS[self.method].ask.ability, self.answers
         if ability != GENERATE and again is None:
             return
         first, ends = [empty(answers.stage)], list[pl.DataFrame]()
-        read = answers.each(answers.stage, ["finish_reason"] if again is None else None)
+        once = again is None or again.is_empty()
+        read = answers.each(answers.stage, ["finish_reason"] if once else None)
         for shard, rows in zip(answers.shards(answers.stage), read, strict=True):
-            if again is not None:
+            if again is not None and not once:
                 first.append(rows.join(again, on="prompt_id", how="semi"))
             if ability == GENERATE:
                 ends.append(rows.select("finish_reason", relation_id=pl.lit(relation_of(shard))))
@@ -136,7 +142,10 @@ class Aggregate:
         if relation_id in self.kept:
             return self.kept[relation_id]
         tables = METHODS[self.method].measure.matched
-        matched = {each: self.matched.read(each, relation_id) for each in tables}
+        matched = {
+            each: self.matched.read(each, relation_id, categories=self.categories(each))
+            for each in tables
+        }
         return self.condense(relation_id, matched, facts)
 
     def _n_matched(self, table: str) -> Counter[str]:

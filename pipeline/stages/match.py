@@ -1,10 +1,9 @@
 """match: answers × facts → what is right of them, a relation at a time."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain
 
 import polars as pl
 
@@ -17,7 +16,13 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import n_prompts, prompts_of, relation_of, shards_of, wait_for
+from factsweep.pipeline.stages.expand import (
+    by_relation,
+    n_prompts,
+    prompts_of,
+    relation_of,
+    shards_of,
+)
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -68,18 +73,12 @@ class Match(Shared):
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
         match = self._of_facts(facts_stage.load(self.facts), relations)
-        # While one relation is matched, the next is read and the one before is published.
-        with ThreadPoolExecutor(2) as threads:
-            read = threads.submit(self._read, relations[0])
-            published: list[Future[None]] = []
-            for relation_id, following in zip_longest(relations, relations[1:]):
-                answers, further = read.result()
-                if following is not None:
-                    read = threads.submit(self._read, following)
-                tables = match(answers, further)
-                wait_for(published)
-                published = [threads.submit(_publish, artifact, relation_id, tables)]
-            wait_for(published)
+
+        def publish(relation_id: str) -> None:
+            for table, rows in match(*self._read(relation_id)).items():
+                artifact.write(table, relation_id, rows)
+
+        by_relation(publish, relations)
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
@@ -99,11 +98,6 @@ class Match(Shared):
         """What compares answers with some facts, as the recipe says."""
         tokenizer = partial(models.tokenizer, self.weights)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
-
-
-def _publish(artifact: Artifact, relation_id: str, tables: Tables) -> None:
-    for table, rows in tables.items():
-        artifact.write(table, relation_id, rows)
 
 
 def beside(

@@ -63,9 +63,15 @@ class Part(Artifact):
         found = list(self._found(table))[:most]
         return {shard: each.footer(table, shard).counts for shard, each in found}
 
-    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    def read(
+        self,
+        table: str,
+        shard: str,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+    ) -> pl.DataFrame:
         """A shard, checked as that of its artifact."""
-        return self.sources[relation_of(shard)].read(table, shard, columns)
+        return self.sources[relation_of(shard)].read(table, shard, columns, categories)
 
     def _found(self, table: str) -> Iterator[tuple[str, Artifact]]:
         for whole in {each.folder: each for each in self.sources.values()}.values():

@@ -143,8 +143,14 @@ class Contents:
         """Whether a shard is published."""
         return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
 
-    def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """A published shard; all of it is checked, and of `columns` no others are unpacked.
+    def read(
+        self,
+        table: str,
+        shard: str,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+    ) -> pl.DataFrame:
+        """A published shard, all of which is checked; columns as in `shard.rows`.
 
         Raises:
             DamagedFileError: it is gone, truncated, foreign, edited, or no file.
@@ -152,11 +158,11 @@ class Contents:
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         if not self._manifests and not self.is_complete():
-            return shards.decode(content, place, file, columns)
+            return shards.decode(content, place, file, columns, categories)
         if not self._is_listed(content, table, shard):
             shards.decode(content, place, file)  # may know better what is wrong with it
             raise file.damaged("is not what the manifest says (SHA-256)")
-        found = shards.rows(content, table, file, columns=columns)
+        found = shards.rows(content, table, file, columns, categories)
         if found.height != (said := self._entries(table)[shard].rows):
             raise file.damaged(f"has {found.height:,} rows, not {said:,} as the manifest says")
         return found
@@ -217,15 +223,14 @@ class Contents:
 
     def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
         """The shards of a table, in their order; of an object store some are read at once."""
-        return self.store.in_turn(
-            lambda shard: self.read(table, shard, columns), self.shards(table)
-        )
+        read = partial(self.read, table, columns=columns)
+        return self.store.in_turn(read, self.shards(table))
 
     def some(
         self, table: str, shards: Collection[str], columns: Sequence[str] | None = None
     ) -> list[pl.DataFrame]:
         """Some shards of a table, in their order; an object store is asked many at once."""
-        return self.store.each(lambda shard: self.read(table, shard, columns), shards)
+        return self.store.each(partial(self.read, table, columns=columns), shards)
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.

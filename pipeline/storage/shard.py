@@ -71,15 +71,19 @@ def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> b
 
 
 def decode(
-    content: bytes, place: Place, file: Stored, columns: Sequence[str] | None = None
+    content: bytes,
+    place: Place,
+    file: Stored,
+    columns: Sequence[str] | None = None,
+    categories: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says; null: all columns.
+    """The rows of a shard, if it is whole and is what its place says; columns as in `rows`.
 
     Raises:
         DamagedFileError: it is not.
     """
     check(content, place, file)
-    return rows(content, place.table, file, columns=columns, validate=True)
+    return rows(content, place.table, file, columns, categories, validate=True)
 
 
 def check(content: bytes, place: Place, file: Stored) -> Footer:
@@ -98,13 +102,15 @@ def rows(
     content: bytes,
     table: str,
     file: Stored,
-    *,
     columns: Sequence[str] | None = None,
+    categories: Sequence[str] = (),
+    *,
     validate: bool = False,
 ) -> pl.DataFrame:
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
 
-    `columns` are those that are unpacked, in their order; null: all.
+    `columns` are those that are unpacked, in their order; null: all. Those of `categories` are
+    texts that come as categories, as they are stored: grouping and joining them takes a fraction.
 
     Raises:
         DamagedFileError: it is not whole, or has another schema than the table has today.
@@ -112,8 +118,9 @@ def rows(
     from pyarrow.parquet import ParquetFile
 
     with _whole(file):
-        parquet = ParquetFile(pa.BufferReader(content))
-        schema, arrow = parquet.schema_arrow, parquet.read(columns)
+        coded = [name for name in SCHEMAS[table].names if name in categories]
+        parquet = ParquetFile(pa.BufferReader(content), read_dictionary=coded)
+        schema, arrow = parquet.metadata.schema.to_arrow_schema(), parquet.read(columns)
         if validate:
             arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
     if not schema.equals(SCHEMAS[table]):

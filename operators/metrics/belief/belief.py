@@ -12,8 +12,7 @@ from factsweep.operators.metrics.belief.calibration import (
     ECE,
     OVCONF,
     auroc,
-    bootstrap_auroc,
-    bootstrap_ece,
+    bootstrap_ranked,
     brier_terms,
     ece,
     ovconf_terms,
@@ -87,10 +86,10 @@ def belief(
     known, drawn = condense(answers, by=by), {"seed": seed, "n_rounds": n_rounds}
     estimates = known.estimates(ESTIMATED, **drawn)
     rows = answer_rows(known, known.counts(n_failed), estimates, seed=seed, n_draws=n_draws)
-    if calibration is not None:
-        sampled = counted(calibration, n_failed_samples)
-        rows += calibration_rows(calibration, sampled, n_bins=n_bins, **drawn)
-    return table(rows)
+    if calibration is None:
+        return rows
+    sampled = counted(calibration, n_failed_samples)
+    return pl.concat([rows, calibration_rows(calibration, sampled, n_bins=n_bins, **drawn)])
 
 
 def condense(
@@ -135,8 +134,8 @@ def answer_rows(
     *,
     seed: int,
     n_draws: int,
-) -> list[Row]:
-    """The rows of the metrics of answers; `estimates` are those of ESTIMATED."""
+) -> pl.DataFrame:
+    """The rows of the metrics of answers (table ROWS); `estimates` are those of ESTIMATED."""
     rows = [row for name in ESTIMATED for row in counts.rows(name, estimates[name])]
     drawn = {"seed": seed, "n_draws": n_draws}
     accuracies = {
@@ -146,24 +145,25 @@ def answer_rows(
     for variant, each in accuracies.items():
         for name, value in spread(each)._asdict().items():
             rows.append(counts.row(f"fluctuation_{name}", Estimate(value), variant=variant))
-    return rows
+    return table(rows)
 
 
 def calibration_rows(
     calibration: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int, n_bins: int
-) -> list[Row]:
-    """The rows of the metrics of confidence."""
+) -> pl.DataFrame:
+    """The rows of the metrics of confidence (table ROWS)."""
     drawn = {"seed": seed, "n_rounds": n_rounds}
     terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
     ratios = bootstrap_ratios(terms, **drawn)
     if calibration["pair_id"].is_duplicated().any():
         in_bins, ranked = Estimate(ece(calibration, n_bins)), Estimate(auroc(calibration))
     else:
-        in_bins = bootstrap_ece(calibration, **drawn, n_bins=n_bins)
-        ranked = bootstrap_auroc(calibration, **drawn)
-    return [
-        *counts.rows(OVCONF.name, ratios["ovconf"]),
-        counts.row(BRIER.name, ratios["brier"].overall),
-        counts.row(ECE.name, in_bins),
-        counts.row(AUROC.name, ranked),
-    ]
+        in_bins, ranked = bootstrap_ranked(calibration, **drawn, n_bins=n_bins)
+    return table(
+        [
+            *counts.rows(OVCONF.name, ratios["ovconf"]),
+            counts.row(BRIER.name, ratios["brier"].overall),
+            counts.row(ECE.name, in_bins),
+            counts.row(AUROC.name, ranked),
+        ]
+    )

@@ -5,6 +5,7 @@ confidence (0 to 1) and correct.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -141,19 +142,18 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     return values
 
 
-def bootstrap_ece(
+def bootstrap_ranked(
     calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
-) -> Estimate:
-    """Estimate `ece`; each round sorts the prompts that it took and cuts them into bins again."""
+) -> tuple[Estimate, Estimate]:
+    """Estimate `ece` and `auroc`, which each round takes of the same prompts.
+
+    For ECE it sorts the prompts that it took and cuts them into bins again; for AUROC, rounds
+    without any right or any wrong answer are left out.
+    """
     rows = numbered(calibration)
     weights = drawn_prompts(rows, seed, n_rounds)
-    return estimate(in_rounds(rows, weights, lambda each, of: ece_rounds(each, of, n_bins)))
-
-
-def bootstrap_auroc(calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Estimate:
-    """Estimate `auroc`; rounds without any right or any wrong answer are left out."""
-    rows = numbered(calibration)
-    return estimate(in_rounds(rows, drawn_prompts(rows, seed, n_rounds), auroc_rounds))
+    in_bins = in_rounds(rows, weights, partial(ece_rounds, n_bins=n_bins))
+    return estimate(in_bins), estimate(in_rounds(rows, weights, auroc_rounds))
 
 
 def numbered(calibration: pl.DataFrame) -> pl.DataFrame:

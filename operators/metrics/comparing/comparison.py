@@ -1,6 +1,7 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -69,7 +70,7 @@ def compare_ranked(
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
     weights = [calibration.drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
     metrics: dict[str, Callable[[pl.DataFrame, bootstrap.IntArray], bootstrap.FloatArray]] = {
-        "ece": lambda rows, drawn: calibration.ece_rounds(rows, drawn, n_bins),
+        "ece": partial(calibration.ece_rounds, n_bins=n_bins),
         "auroc": calibration.auroc_rounds,
     }
     sizes = runs[0]["pair_id"].n_unique(), runs[0].height if unit == "prompt" else None

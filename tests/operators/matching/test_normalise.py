@@ -1,6 +1,7 @@
 """Normalising texts to lemmas."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import polars as pl
@@ -62,6 +63,17 @@ def test_normalise_word_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatc
         texts = pl.Series(["Zwei Gitarren, once", "Once zwei"])
         assert [each[-1] for each in Normaliser(pipeline).normalise(texts)] == ["once", "zwei"]
     assert sorted(read) == ["gitarren, once", "once", "once zwei", "zwei", "zwei gitarren, once"]
+
+
+def test_normalise_threads_that_forget_take_nothing_from_each_other(
+    normaliser: Normaliser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normalise, "_REMEMBERED", 1)
+    texts = [[f"{place} {word}" for word in range(500)] for place in ("oslo", "rome", "oslo")]
+    with ThreadPoolExecutor(len(texts)) as threads:
+        found = threads.map(normaliser.normalise, map(pl.Series, texts))
+        for words, lemmas in zip(texts, found, strict=True):
+            assert lemmas.to_list() == [each.split() for each in words]
 
 
 _MARKED = ("can't", "a.m.", "10km", "n't", "'s-bahn", "'d-day", "'", ":)", "x.", "(", "…", "\ue000")

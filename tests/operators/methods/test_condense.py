@@ -91,6 +91,8 @@ def test_condense_in_any_grouping_of_relations_gives_the_numbers_of_all_at_once(
     cuts = sorted(data.draw(st.sets(st.integers(1, 3))))
     ends = zip([0, *cuts], [*cuts, 4], strict=True)
     groups = [of(tables, relations[start:end]) for start, end in ends]
+    coded = answers.cast(dict.fromkeys(measure.categories, pl.Categorical()))
+    groups[0] |= of({"answers": coded}, relations[: cuts[0] if cuts else 4])
     whole = computed(measure, [tables], about, first)
     for name, rows in computed(measure, groups, about, first).items():
         assert rows.equals(whole[name])

@@ -12,6 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.stage import Alone
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from tests.pipeline.here import make_here
 from tests.pipeline.stages.parts import without
@@ -153,9 +154,9 @@ def test_run_makes_only_the_parts_that_are_not_published(
     assert nothing.parts == {}
 
 
-@pytest.mark.parametrize("beside", ["_answers", "_publish"])
-def test_match_error_beside_the_matching_ends_it(
-    finished: Plan, monkeypatch: pytest.MonkeyPatch, beside: str
+@pytest.mark.parametrize(("of", "function"), [(match, "_answers"), (Artifact, "write")])
+def test_match_error_in_a_relation_ends_it(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch, of: object, function: str
 ) -> None:
     (branch,) = finished.branches
     step = branch.step(branch.matched)
@@ -164,7 +165,7 @@ def test_match_error_beside_the_matching_ends_it(
         set_aside(step.artifact, f"{step.artifact.folder}/{name}")
     step.artifact.forget()
     with monkeypatch.context() as patch:
-        patch.setattr(match, beside, fails)
+        patch.setattr(of, function, fails)
         with pytest.raises(ArtifactHeldError):
             step.run()
     assert step.artifact.published("answers") == []

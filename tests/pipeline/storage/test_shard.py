@@ -82,6 +82,14 @@ def test_decode_encoded_frame_is_the_same_frame() -> None:
     assert_frame_equal(read(encode(ROWS, PLACE)), ROWS)
 
 
+def test_decode_texts_as_categories_are_the_same_texts() -> None:
+    content, file = encode(ROWS, PLACE), Stored("here", "all.parquet")
+    for columns in (None, ["label"], ["label", "relation_id"]):
+        found = decode(content, PLACE, file, columns, categories=("label", "of another table"))
+        assert found["label"].dtype == pl.Categorical
+        assert_frame_equal(found.cast({"label": pl.String}), ROWS.select(columns or pl.all()))
+
+
 def test_decode_frame_without_rows_has_the_columns() -> None:
     assert_frame_equal(read(encode(ROWS.clear(), PLACE)), ROWS.clear())
 

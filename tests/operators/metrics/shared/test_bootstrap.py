@@ -11,8 +11,7 @@ from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
-    bootstrap_auroc,
-    bootstrap_ece,
+    bootstrap_ranked,
     by_confidence,
     ece,
     ece_rounds,
@@ -116,10 +115,9 @@ def test_bootstrap_calibration_round_zero_is_the_value(
     data: st.DataObject, calibration_tables: Tables
 ) -> None:
     calibration = data.draw(calibration_tables)
-    assert bootstrap_ece(calibration, seed=1, n_rounds=5).value == pytest.approx(ece(calibration))
-    assert bootstrap_auroc(calibration, seed=1, n_rounds=5).value == pytest.approx(
-        auroc(calibration)
-    )
+    in_bins, ranked = bootstrap_ranked(calibration, seed=1, n_rounds=5)
+    assert in_bins.value == pytest.approx(ece(calibration))
+    assert ranked.value == pytest.approx(auroc(calibration))
 
 
 @given(data=st.data())
@@ -162,5 +160,4 @@ def test_bootstrap_no_pairs_is_undefined(
 ) -> None:
     assert bootstrap_ratio(pl.DataFrame(schema=TERMS), seed=1) == (UNDEFINED, {})
     assert bootstrap_ratio(coverage_maximum_terms(no_answers), seed=1) == (UNDEFINED, {})
-    assert bootstrap_ece(no_calibration, seed=1) == UNDEFINED
-    assert bootstrap_auroc(no_calibration, seed=1) == UNDEFINED
+    assert bootstrap_ranked(no_calibration, seed=1) == (UNDEFINED, UNDEFINED)
