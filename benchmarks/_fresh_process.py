@@ -1,9 +1,11 @@
 """What every benchmark measures in: a process of its own."""
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 T = TypeVar("T")
 
@@ -11,5 +13,7 @@ T = TypeVar("T")
 def in_fresh_process(work: Callable[..., T], *arguments: Any) -> T:
     """What some work returns, in a fresh process, which takes its engine along when it ends."""
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+    # As factsweep begins (its __init__.py); Polars, loaded here before it, has set its own.
+    as_it_begins = patch.dict(os.environ, _RJEM_MALLOC_CONF="muzzy_decay_ms:-1")
+    with as_it_begins, ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         return pool.submit(work, *arguments).result()
