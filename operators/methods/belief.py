@@ -115,7 +115,8 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     if "ovconf_by_length" in options.analyses and again is not None:
         parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return pl.concat([each.result() for each in map(threads.submit, parts)])
+        found = [threads.submit(part) for part in parts]
+    return pl.concat([each.result() for each in found])
 
 
 def _terms(

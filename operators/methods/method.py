@@ -226,10 +226,10 @@ class Measure:
 
     `version` rises when the same answers give other numbers. `compute` gives the tables that
     `measured` names: `metrics`, and what figures show in addition. It reads what `condense` keeps
-    of each relation, put together, so that one relation is in memory, and which takes the columns
-    `categories` of the answers as categories. `main_metric` is defined over
-    every answered prompt; failures are counted from it. `metrics` are those that have a heading or
-    a better direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
+    of each relation, put together, so that a few relations are in memory; `categories` are texts of
+    the answers that `condense` takes as categories. `main_metric` is defined over every answered
+    prompt; failures are counted from it. `metrics` are those that have a heading or a better
+    direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
     `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
     `versions` names the software that it depends on. It gives the tables that `matched` names,
     first the one with a row per answered prompt; `calibration`, if it is there, has one per sampled

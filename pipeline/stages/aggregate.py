@@ -101,7 +101,8 @@ class Aggregate:
             return
         first, ends = [empty(answers.stage)], list[pl.DataFrame]()
         once = again is None or again.is_empty()
-        read = answers.each(answers.stage, ["finish_reason"] if once else None)
+        columns = ["finish_reason"] if once and ability == GENERATE else None
+        read = answers.each(answers.stage, columns)
         for shard, rows in zip(answers.shards(answers.stage), read, strict=True):
             if again is not None and not once:
                 first.append(rows.join(again, on="prompt_id", how="semi"))

@@ -13,7 +13,7 @@ are, the shorter they wait.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -153,8 +153,13 @@ def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> p
 
 def by_relation(work: Callable[[str], T], relations: Sequence[str]) -> list[T]:
     """What some work says of each relation, in their order: while one is read others are done."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(threads.map(work, relations))
+    threads = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        found = [threads.submit(work, each) for each in relations]
+        wait(found, return_when=FIRST_EXCEPTION)
+    finally:
+        threads.shutdown(cancel_futures=True)  # where one fails, others do not even begin
+    return [each.result() for each in found]
 
 
 def n_prompts(prompts: Artifact) -> Counter[str]:

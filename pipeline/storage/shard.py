@@ -110,24 +110,37 @@ def rows(
     """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
 
     `columns` are those that are unpacked, in their order; null: all. Those of `categories` are
-    texts that come as categories, as they are stored: grouping and joining them takes a fraction.
+    texts that come as categories of their own, as they are stored: grouping them takes a fraction.
 
     Raises:
         DamagedFileError: it is not whole, or has another schema than the table has today.
     """
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import ParquetFile, read_metadata
 
     with _whole(file):
-        coded = [name for name in SCHEMAS[table].names if name in categories]
-        parquet = ParquetFile(pa.BufferReader(content), read_dictionary=coded)
-        schema, arrow = parquet.metadata.schema.to_arrow_schema(), parquet.read(columns)
-        if validate:
-            arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
+        metadata = read_metadata(pa.BufferReader(content))
+        schema = metadata.schema.to_arrow_schema()
     if not schema.equals(SCHEMAS[table]):
         raise file.damaged(f"has another schema than table {table}")
-    frame = pl.from_arrow(arrow.replace_schema_metadata(None))
+    names = list(schema.names if columns is None else columns)
+    coded = [name for name in names if name in categories]
+    with _whole(file):
+        reader = pa.BufferReader(content)
+        arrow = ParquetFile(reader, metadata=metadata, read_dictionary=coded).read(names)
+        if validate:
+            arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
+    frame = pl.from_arrow(arrow.drop_columns(coded).replace_schema_metadata(None))
     assert isinstance(frame, pl.DataFrame)
-    return frame if columns is None else frame.select(columns)
+    found = (_as_categories(arrow[name], name) for name in coded)
+    return pl.DataFrame([*frame.get_columns(), *found]).select(names)
+
+
+def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
+    # Polars would number the texts of all shards that are in memory together.
+    coded = column.unify_dictionaries().combine_chunks()
+    texts = pl.Series(name, coded.dictionary, pl.String)
+    kind = pl.Categorical(pl.Categories.random())
+    return texts.cast(kind).gather(pl.Series(coded.indices, dtype=pl.UInt32))
 
 
 def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:

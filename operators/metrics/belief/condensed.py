@@ -1,7 +1,7 @@
 """What BELIEF's metrics need of answers: a few rows for each pair and each template.
 
 These tables are made relation by relation and put together (`pl.concat`): memory then holds the
-answers of one relation. The metrics are computed from them in a few seconds.
+answers of a few relations. The metrics are computed from them in a few seconds.
 """
 
 from collections.abc import Iterable, Mapping

@@ -8,12 +8,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from factsweep.operators.schemas import SCHEMAS
+from factsweep.operators.methods import METHODS
+from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store
 from tests.pipeline.here import complete, overwrite
 
@@ -116,6 +118,22 @@ def test_aggregate_of_relations_that_were_kept_reads_no_answers(finished: Plan) 
     replace(stage, kept=kept).make(found)
     for name in ("metrics", "bins"):
         assert_frame_equal(found.read_all(name), branch.metrics.read_all(name), check_exact=True)
+
+
+@pytest.mark.parametrize("method", ["probelm", "distractors"])
+def test_aggregate_scores_of_which_none_was_asked_again_have_no_difference(
+    finished: Plan, method: str
+) -> None:
+    (branch,) = finished.branches
+    stage, ability = branch.step(branch.metrics).stage, METHODS[method].ask.ability
+    assert isinstance(stage, Aggregate)
+    assert ability.again is not None
+    recipe = Recipe(ability.answers, 1, {}, {})
+    given = Artifact(Store(f"fsspec+memory://{uuid4().hex}"), recipe)
+    given.write(ability.answers, "P1", empty(ability.answers))
+    other = replace(stage, method=method, answers=given)
+    (found,) = other._of_asking(empty(ability.again))
+    assert found.select("metric", "value").rows() == [("permutation_difference", None)]
 
 
 def test_recipe_what_is_drawn_is_in_it(small_settings: Settings, done: Plan) -> None:

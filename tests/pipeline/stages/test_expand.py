@@ -1,5 +1,6 @@
 """expand: the published shards are the expansion, whatever their size."""
 
+import threading
 from collections.abc import Callable
 
 import polars as pl
@@ -149,3 +150,18 @@ def test_recipe_whatever_changes_a_prompt_is_another_and_no_shard_size_does(
         with subtests.test(override):
             same = override.startswith("cluster.")
             assert (prompts.fingerprint == done.branches[0].prompts.fingerprint) == same
+
+
+def test_relations_behind_one_that_fails_are_not_begun() -> None:
+    others, begun = threading.Event(), list[str]()
+
+    def work(relation_id: str) -> None:
+        begun.append(relation_id)
+        if relation_id == "P1":
+            raise InputError("P1 is gone")
+        others.wait(0.2)  # until those behind it are told to stay away
+
+    with pytest.raises(InputError, match="P1 is gone"):
+        expand.by_relation(work, [f"P{number}" for number in range(50)])
+    assert len(begun) < 10
+    assert expand.by_relation(str.lower, ["P2", "P1"]) == ["p2", "p1"]

@@ -22,8 +22,9 @@ ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "contin
 Damage = Callable[[bytes], bytes]
 
 
-def read(content: bytes) -> pl.DataFrame:
-    return decode(content, PLACE, Stored("here", "relations/f1/relations/all.parquet"))
+def read(content: bytes, *categories: str) -> pl.DataFrame:
+    file = Stored("here", "relations/f1/relations/all.parquet")
+    return decode(content, PLACE, file, categories=categories)
 
 
 def flipped(content: bytes) -> bytes:
@@ -76,6 +77,9 @@ def test_decode_any_bit_flipped_is_refused_or_changes_nothing(bit: int) -> None:
         damaged[place] ^= 1 << bit
         with contextlib.suppress(DamagedFileError):
             assert read(bytes(damaged)).equals(ROWS)
+        with contextlib.suppress(DamagedFileError):
+            found = read(bytes(damaged), "label")
+            assert found.with_columns(pl.col("label").cast(pl.String)).equals(ROWS)
 
 
 def test_decode_encoded_frame_is_the_same_frame() -> None:
@@ -84,10 +88,29 @@ def test_decode_encoded_frame_is_the_same_frame() -> None:
 
 def test_decode_texts_as_categories_are_the_same_texts() -> None:
     content, file = encode(ROWS, PLACE), Stored("here", "all.parquet")
+    others = pl.Series(map(str, range(100))).cast(pl.Categorical())
     for columns in (None, ["label"], ["label", "relation_id"]):
         found = decode(content, PLACE, file, columns, categories=("label", "of another table"))
-        assert found["label"].dtype == pl.Categorical
+        assert isinstance(found["label"].dtype, pl.Categorical)
+        assert found["label"].to_physical().to_list() == [0, 1]  # whatever others there are
         assert_frame_equal(found.cast({"label": pl.String}), ROWS.select(columns or pl.all()))
+    assert others.len() == 100
+
+
+def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> None:
+    place = Place("answers", "f1", "answers/P36")
+    keys = pl.Series("key", ["a", None, "b", "a"] * 50_000)
+    rows = pl.DataFrame(keys).with_columns(
+        pl.int_range(pl.len()).cast(pl.String).alias("prompt_id"),
+        *(pl.lit("P36").alias(name) for name in ("relation_id", "pair_id", "template_id")),
+        *(pl.lit(0).alias(name) for name in ("subject_index", "n_lemmas")),
+        correct=True,
+    )
+    for part in (rows, rows.clear(), rows.filter(pl.col("key").is_null())):
+        content, file = encode(part, place), Stored("here", "P36.parquet")
+        found = decode(content, place, file, categories=("key", "pair_id"))
+        texts = found.with_columns(pl.col("key", "pair_id").cast(pl.String))
+        assert_frame_equal(texts, decode(content, place, file))
 
 
 def test_decode_frame_without_rows_has_the_columns() -> None:
