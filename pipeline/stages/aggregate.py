@@ -100,12 +100,12 @@ class Aggregate:
         if ability != GENERATE and again is None:
             return
         first, ends = [empty(answers.stage)], list[pl.DataFrame]()
-        once = again is None or again.is_empty()
-        columns = ["finish_reason"] if once and ability == GENERATE else None
+        wanted = None if again is None or again.is_empty() else again
+        columns = ["finish_reason"] if wanted is None and ability == GENERATE else None
         read = answers.each(answers.stage, columns)
         for shard, rows in zip(answers.shards(answers.stage), read, strict=True):
-            if again is not None and not once:
-                first.append(rows.join(again, on="prompt_id", how="semi"))
+            if wanted is not None:
+                first.append(rows.join(wanted, on="prompt_id", how="semi"))
             if ability == GENERATE:
                 ends.append(rows.select("finish_reason", relation_id=pl.lit(relation_of(shard))))
         if ability == GENERATE:

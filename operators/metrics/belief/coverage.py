@@ -3,7 +3,7 @@
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import pair_terms, ratio
+from factsweep.operators.metrics.shared.rows import pair_terms
 
 _TEMPLATE = ("relation_id", "template_id")
 
@@ -23,19 +23,6 @@ def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
     return pair_terms(answers, pl.col("correct").any(), pl.lit(1.0))
 
 
-def coverage_maximum(answers: pl.DataFrame) -> float | None:
-    """Give the share of pairs (0 to 1) that are known under their relation's best template.
-
-    Micro-averaged over all pairs with any answer.
-
-    >>> pairs = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t3"]}
-    >>> hits = {"template_id": ["a", "b", "b", "a"], "correct": [True, True, True, False]}
-    >>> coverage_maximum(pl.DataFrame(pairs | hits))
-    0.6666666666666666
-    """
-    return ratio(coverage_maximum_terms(answers))
-
-
 def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair a 1 if it is known under its relation's best template, over 1.
 
@@ -46,6 +33,11 @@ def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
     would lie high, even above the value.
 
     Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
+
+    >>> pairs = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t3"]}
+    >>> hits = {"template_id": ["a", "b", "b", "a"], "correct": [True, True, True, False]}
+    >>> coverage_maximum_terms(pl.DataFrame(pairs | hits))["numerator"].to_list()
+    [1.0, 1.0, 0.0]
     """
     n_right = pl.col("pair_id").filter("correct").n_unique()
     relation, template = (pl.col(each).cast(pl.String) for each in _TEMPLATE)

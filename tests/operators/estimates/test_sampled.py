@@ -24,9 +24,14 @@ from factsweep.operators.estimates.table import (
     templates,
 )
 from factsweep.operators.metrics.belief.consist import match_counts
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
-from tests.operators.metrics.scalars import acc_at_1, consist, coverage_oracle, one_word_ratio
+from tests.operators.metrics.scalars import (
+    acc_at_1,
+    consist,
+    coverage_maximum,
+    coverage_oracle,
+    one_word_ratio,
+)
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

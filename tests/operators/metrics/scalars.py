@@ -5,7 +5,10 @@ import polars as pl
 from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_terms
 from factsweep.operators.metrics.belief.consist import By, consist_terms
-from factsweep.operators.metrics.belief.coverage import coverage_oracle_terms
+from factsweep.operators.metrics.belief.coverage import (
+    coverage_maximum_terms,
+    coverage_oracle_terms,
+)
 from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
@@ -20,6 +23,10 @@ def one_word_ratio(answers: pl.DataFrame) -> float | None:
 
 def coverage_oracle(answers: pl.DataFrame) -> float | None:
     return ratio(coverage_oracle_terms(answers))
+
+
+def coverage_maximum(answers: pl.DataFrame) -> float | None:
+    return ratio(coverage_maximum_terms(answers))
 
 
 def consist(answers: pl.DataFrame, *, by: By = "match") -> float | None:

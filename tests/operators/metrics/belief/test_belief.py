@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.belief import belief
 from factsweep.operators.metrics.belief.calibration import auroc, ece
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.shared.rows import ROWS
 from tests.operators.metrics.scalars import (
     acc_at_1,
     brier,
     consist,
+    coverage_maximum,
     coverage_oracle,
     one_word_ratio,
     ovconf,

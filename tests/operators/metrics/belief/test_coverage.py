@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
-from tests.operators.metrics.scalars import acc_at_1, coverage_oracle
+from tests.operators.metrics.scalars import acc_at_1, coverage_maximum, coverage_oracle
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

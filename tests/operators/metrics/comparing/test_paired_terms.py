@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.belief.coverage import coverage_maximum
 from factsweep.operators.metrics.comparing.paired_terms import (
     PAIRED,
     paired_calibration_terms,
@@ -21,6 +20,7 @@ from tests.operators.metrics.scalars import (
     acc_at_1,
     brier,
     consist,
+    coverage_maximum,
     coverage_oracle,
     one_word_ratio,
     ovconf,

@@ -16,7 +16,7 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ece_rounds,
 )
-from factsweep.operators.metrics.belief.coverage import coverage_maximum, coverage_maximum_terms
+from factsweep.operators.metrics.belief.coverage import coverage_maximum_terms
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
@@ -25,6 +25,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     weight_blocks,
 )
 from factsweep.operators.metrics.shared.rows import TERMS, ratio
+from tests.operators.metrics.scalars import coverage_maximum
 
 Tables = st.SearchStrategy[pl.DataFrame]
 
