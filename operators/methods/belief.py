@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from operator import call
 from typing import Annotated, Any
 
 import polars as pl
@@ -115,8 +116,8 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     if "ovconf_by_length" in options.analyses and again is not None:
         parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        found = [threads.submit(part) for part in parts]
-    return pl.concat([each.result() for each in found])
+        found: list[pl.DataFrame] = list(threads.map(call, parts))
+    return pl.concat(found)
 
 
 def _terms(

@@ -158,7 +158,7 @@ def by_relation(work: Callable[[str], T], relations: Sequence[str]) -> list[T]:
         found = [threads.submit(work, each) for each in relations]
         wait(found, return_when=FIRST_EXCEPTION)
     finally:
-        threads.shutdown(cancel_futures=True)  # where one fails, others do not even begin
+        threads.shutdown(cancel_futures=True)  # where one fails, what has not begun is left
     return [each.result() for each in found]
 
 

@@ -137,7 +137,7 @@ def rows(
 
 def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
     # Polars would number the texts of all shards that are in memory together.
-    coded = column.unify_dictionaries().combine_chunks()
+    coded = column.combine_chunks()
     texts = pl.Series(name, coded.dictionary, pl.String)
     kind = pl.Categorical(pl.Categories.random())
     return texts.cast(kind).gather(pl.Series(coded.indices, dtype=pl.UInt32))

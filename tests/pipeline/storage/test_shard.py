@@ -108,9 +108,18 @@ def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> No
     )
     for part in (rows, rows.clear(), rows.filter(pl.col("key").is_null())):
         content, file = encode(part, place), Stored("here", "P36.parquet")
-        found = decode(content, place, file, categories=("key", "pair_id"))
-        texts = found.with_columns(pl.col("key", "pair_id").cast(pl.String))
+        # More ids of prompts than fit into a dictionary: the last of them stand beside it.
+        coded = ("key", "pair_id", "prompt_id")
+        found = decode(content, place, file, categories=coded)
+        texts = found.with_columns(pl.col(coded).cast(pl.String))
         assert_frame_equal(texts, decode(content, place, file))
+
+
+def test_categories_of_chunks_with_other_dictionaries_are_the_same_texts() -> None:
+    texts = [["a", None, "b"], ["b", "c"], []]
+    chunks = [pa.array(each, pa.string()).dictionary_encode() for each in texts]
+    found = shard._as_categories(pa.chunked_array(chunks), "key")
+    assert found.cast(pl.String).to_list() == ["a", None, "b", "b", "c"]
 
 
 def test_decode_frame_without_rows_has_the_columns() -> None:
