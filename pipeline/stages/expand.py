@@ -77,9 +77,9 @@ class Expand:
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
             for each in self.expansions():
-                wait_for(published)  # at most two relations are held in memory
+                _wait_for(published)  # at most two relations are held in memory
                 published = list(map(publishers.submit, _shards(artifact, each, size, fewest)))
-            wait_for(published)
+            _wait_for(published)
         made_of = [each for each in (self.facts, self.base) if each is not None]
         artifact.finish(TABLES, made_of=made_of)
 
@@ -97,7 +97,7 @@ def _fields(setting: Asked) -> dict[str, Any]:
     return {**found, "as": asked, **({} if system is None else {"system": system})}
 
 
-def wait_for(published: Sequence[Future[None]]) -> None:
+def _wait_for(published: Sequence[Future[None]]) -> None:
     """Wait until all is published; what stopped some of it is raised."""
     for each in published:
         each.result()

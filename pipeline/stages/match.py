@@ -1,4 +1,4 @@
-"""match: answers × facts → what is right of them, a relation at a time."""
+"""match: answers × facts → what is right of them, a few relations at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

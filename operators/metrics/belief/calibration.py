@@ -4,9 +4,6 @@ All functions take a table with one row per sampled prompt: relation_id, pair_id
 confidence (0 to 1) and correct.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import polars as pl
 
@@ -152,8 +149,8 @@ def bootstrap_ranked(
     """
     rows = numbered(calibration)
     weights = drawn_prompts(rows, seed, n_rounds)
-    in_bins = in_rounds(rows, weights, partial(ece_rounds, n_bins=n_bins))
-    return estimate(in_bins), estimate(in_rounds(rows, weights, auroc_rounds))
+    found = in_rounds(rows, weights, n_bins)
+    return estimate(found["ece"]), estimate(found["auroc"])
 
 
 def numbered(calibration: pl.DataFrame) -> pl.DataFrame:
@@ -168,16 +165,17 @@ def drawn_prompts(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
     return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
 
 
-def in_rounds(
-    rows: pl.DataFrame, weights: IntArray, metric: Callable[[pl.DataFrame, IntArray], FloatArray]
-) -> FloatArray:
-    """The metric in each round, over a bounded number of drawn prompts at once."""
+def in_rounds(rows: pl.DataFrame, weights: IntArray, n_bins: int) -> dict[str, FloatArray]:
+    """`ece` and `auroc` in each round, over a bounded number of drawn prompts at once."""
     if rows.is_empty():
-        return np.full(1, np.nan)
+        return dict.fromkeys(("ece", "auroc"), np.full(1, np.nan))
     ordered = by_confidence(rows)
     drawn = weights[:, ordered["unit"].to_numpy()]
     blocks = np.array_split(drawn, -(-drawn.size // CELLS_PER_BLOCK))
-    return np.concatenate([metric(ordered, block) for block in blocks])
+    return {
+        "ece": np.concatenate([ece_rounds(ordered, block, n_bins) for block in blocks]),
+        "auroc": np.concatenate([auroc_rounds(ordered, block) for block in blocks]),
+    }
 
 
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:

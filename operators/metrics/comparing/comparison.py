@@ -1,7 +1,5 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -69,17 +67,14 @@ def compare_ranked(
     runs = [calibration.numbered(each) for each in in_both(first, second, unit)]
     several = any(each["pair_id"].is_duplicated().any() for each in runs)
     weights = [calibration.drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
-    metrics: dict[str, Callable[[pl.DataFrame, bootstrap.IntArray], bootstrap.FloatArray]] = {
-        "ece": partial(calibration.ece_rounds, n_bins=n_bins),
-        "auroc": calibration.auroc_rounds,
-    }
+    drawn = zip(runs, weights, strict=True)
+    first_rounds, second_rounds = (
+        calibration.in_rounds(rows, each, n_bins) for rows, each in drawn
+    )
     sizes = runs[0]["pair_id"].n_unique(), runs[0].height if unit == "prompt" else None
     found = []
-    for metric, of_rounds in metrics.items():
-        one, other = (
-            calibration.in_rounds(rows, drawn, of_rounds)
-            for rows, drawn in zip(runs, weights, strict=True)
-        )
+    for metric, one in first_rounds.items():
+        other = second_rounds[metric]
         before, after = (bootstrap.estimate(each[:1]).value for each in (one, other))
         change = bootstrap.estimate(other - one)
         row = {"metric": metric, "first": before, "second": after, **_interval(change)}
