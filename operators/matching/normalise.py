@@ -121,12 +121,14 @@ class Normaliser:
     @cached_property
     def _lemma(self) -> "Callable[[Token], str]":
         """What gives a word's lemma; nouns of other languages may stand in tables in capitals."""
-        if not self.pipeline.startswith(f"{BLANK}-"):
+        if language_of(self.pipeline) is None:
             return lambda token: token.lemma_
         nlp = self._nlp
-        table: Mapping[str, str | list[str]] = {}
+        table: Mapping[str, Any] = {}
         if nlp.has_pipe("lemmatizer"):
             table = nlp.get_pipe("lemmatizer").lookups.get_table("lemma_lookup")
+        if self.pipeline == BLANK:
+            return lambda token: table.get(word := token.text, word)
 
         def lemma(token: "Token") -> str:
             word = _bare(token.text)
@@ -144,11 +146,12 @@ class Normaliser:
         if language_of(self.pipeline) in BY_CHARACTER:
             yield from (_characters(text) for text in texts)
             return
-        lemma = self._lemma
+        lemma, nlp = self._lemma, self._nlp
+        split = nlp.pipe if language_of(self.pipeline) is None else nlp.tokenizer.pipe
         # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
         # remembers every string that it has ever seen.
-        with self._nlp.memory_zone():
-            for doc in self._nlp.pipe(texts):
+        with nlp.memory_zone():
+            for doc in split(texts):
                 words = [lemma(t) for t in doc if not (t.is_punct or t.is_space)]
                 yield SEPARATOR.join(words) if words else None
 

@@ -24,6 +24,7 @@ from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, ana
 from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
 from factsweep.operators.metrics.belief.condensed import Condensed
 from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.fluctuation import DRAWS
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired_terms import (
@@ -102,17 +103,19 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     options, facts, again = evidence.options, evidence.facts, evidence.again
     seed, counts = evidence.seed, known.counts(evidence.n_failed)
     drawn, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
+    fluctuation = partial(belief.fluctuation_rows, known, counts)
     estimates = known.estimates((*belief.ESTIMATED, *ESTIMATED), **drawn)
     details = facts.further.get("details", empty("details"))
     parts: list[Callable[[], pl.DataFrame]] = [
-        partial(belief.answer_rows, known, counts, estimates, seed=seed, n_draws=options.n_draws),
+        partial(belief.answer_rows, counts, estimates),
+        *(partial(fluctuation, each, seed=seed, n_draws=options.n_draws) for each in DRAWS),
         partial(belief.by_part, known, details, **drawn),
         partial(analyses, options.analyses, known, counts, estimates, facts.templates),
     ]
     if calibration is not None:
         sampled = counted(calibration, evidence.n_failed_samples)
         rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **drawn)
-        parts.insert(1, rows)
+        parts.insert(1 + len(DRAWS), rows)
     if "ovconf_by_length" in options.analyses and again is not None:
         parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
     with ThreadPoolExecutor(_AT_ONCE) as threads:

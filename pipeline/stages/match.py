@@ -1,6 +1,7 @@
 """match: answers × facts → what is right of them, a few relations at a time."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -9,6 +10,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Matcher, Tables
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.benchmark import Matching
@@ -72,13 +74,18 @@ class Match(Shared):
         artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
-        match = self._of_facts(facts_stage.load(self.facts), relations)
+        def matcher() -> Matcher:
+            return self._of_facts(facts_stage.load(self.facts), relations)
 
-        def publish(relation_id: str) -> None:
-            for table, rows in match(*self._read(relation_id)).items():
-                artifact.write(table, relation_id, rows)
+        with ThreadPoolExecutor(1) as beside_reading:
+            match = beside_reading.submit(matcher)
 
-        by_relation(publish, relations)
+            def publish(relation_id: str) -> None:
+                read = self._read(relation_id)
+                for table, rows in match.result()(*read).items():
+                    artifact.write(table, relation_id, rows)
+
+            by_relation(publish, relations)
 
     def relation(self, relation_id: str, facts: Facts) -> Tables:
         """The matched tables of one relation; `facts` may have others, too."""
@@ -91,7 +98,9 @@ class Match(Shared):
     def _read(self, relation_id: str) -> tuple[pl.DataFrame, Tables]:
         """The answers to a relation's prompts, and its rows of what else the method asks for."""
         asked = prompts_of(self.prompts, relation_id, _ASKED)
-        answers = _answers(asked, self.answers, relation_id)
+        ability = METHODS[self.method].ask.ability
+        columns = ("prompt_id", ability.column) if ability == GENERATE else None
+        answers = _answers(asked, self.answers, relation_id, columns)
         return answers, beside(self.method, self.further, relation_id)
 
     def matcher(self, facts: Facts) -> Matcher:
@@ -108,26 +117,34 @@ def beside(
     return {table: _rows(table, further, relation_id) for table in tables}
 
 
-def _answers(asked: pl.DataFrame, given: Artifact, relation_id: str) -> pl.DataFrame:
+def _answers(
+    asked: pl.DataFrame, given: Artifact, relation_id: str, columns: Sequence[str] | None = None
+) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it; `asked` are all of them."""
-    own = _of_relation(given, relation_id)
-    # Another system may have answered them by themselves: then its own answer counts, once.
-    repeated = asked.select("prompt_id", "same_as").drop_nulls("same_as")
-    without = repeated.join(own, on="prompt_id", how="anti")
+    asked, own = asked.with_row_index("row"), _of_relation(given, relation_id, columns)
+    first, repeated = asked.filter(pl.col("same_as").is_null()), asked.drop_nulls("same_as")
+    if first["prompt_id"].equals(own["prompt_id"]):  # as we publish them: nothing is looked for
+        mine = pl.concat([first, own.drop("prompt_id")], how="horizontal")
+    else:
+        mine = asked.join(own, on="prompt_id")
+    # Another system may have answered repeats by themselves: then its own answer counts, once.
+    without = repeated.join(mine.select("row"), on="row", how="anti")
     wanted = without.select(prompt_id="same_as").unique()
     others = set(map(relation_of, wanted["prompt_id"])) - {relation_id}
-    read = (_of_relation(given, each) for each in sorted(others))
+    read = (_of_relation(given, each, columns) for each in sorted(others))
     elsewhere = (rows.join(wanted, on="prompt_id", how="semi") for rows in read)
     texts = pl.concat([own, *elsewhere]).rename({"prompt_id": "same_as"})
-    again = without.join(texts, on="same_as")
-    found = pl.concat([own, again.select(own.columns)])
-    rows = asked.drop("same_as").with_columns(relation_id=pl.lit(relation_id))
-    return rows.join(found, on="prompt_id", maintain_order="left")
+    again = without.join(texts, on="same_as").select(mine.columns)
+    rows = pl.concat([mine, again]).sort("row").drop("row", "same_as")
+    return rows.with_columns(relation_id=pl.lit(relation_id))
 
 
-def _of_relation(given: Artifact, relation_id: str) -> pl.DataFrame:
+def _of_relation(
+    given: Artifact, relation_id: str, columns: Sequence[str] | None = None
+) -> pl.DataFrame:
     """All answers to the prompts of a relation."""
-    return pl.concat(given.some(given.stage, shards_of(given, given.stage, relation_id)))
+    shards = shards_of(given, given.stage, relation_id)
+    return pl.concat(given.some(given.stage, shards, columns))
 
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:

@@ -25,8 +25,10 @@ from factsweep.operators.metrics.belief.coverage import (
     coverage_maximum_terms,
 )
 from factsweep.operators.metrics.belief.fluctuation import (
+    DRAWS,
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
+    Draw,
     pair_draws,
     spread,
     template_draws,
@@ -85,11 +87,15 @@ def belief(
     """
     known, drawn = condense(answers, by=by), {"seed": seed, "n_rounds": n_rounds}
     estimates = known.estimates(ESTIMATED, **drawn)
-    rows = answer_rows(known, known.counts(n_failed), estimates, seed=seed, n_draws=n_draws)
-    if calibration is None:
-        return rows
-    sampled = counted(calibration, n_failed_samples)
-    return pl.concat([rows, calibration_rows(calibration, sampled, n_bins=n_bins, **drawn)])
+    counts = known.counts(n_failed)
+    rows = [
+        answer_rows(counts, estimates),
+        *(fluctuation_rows(known, counts, each, seed=seed, n_draws=n_draws) for each in DRAWS),
+    ]
+    if calibration is not None:
+        sampled = counted(calibration, n_failed_samples)
+        rows.append(calibration_rows(calibration, sampled, n_bins=n_bins, **drawn))
+    return pl.concat(rows)
 
 
 def condense(
@@ -127,25 +133,23 @@ def by_part(known: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int
     return table(rows)
 
 
-def answer_rows(
-    known: Condensed,
-    counts: Counts,
-    estimates: Mapping[str, Bootstrapped],
-    *,
-    seed: int,
-    n_draws: int,
-) -> pl.DataFrame:
+def answer_rows(counts: Counts, estimates: Mapping[str, Bootstrapped]) -> pl.DataFrame:
     """The rows of the metrics of answers (table ROWS); `estimates` are those of ESTIMATED."""
-    rows = [row for name in ESTIMATED for row in counts.rows(name, estimates[name])]
+    return table([row for name in ESTIMATED for row in counts.rows(name, estimates[name])])
+
+
+def fluctuation_rows(
+    known: Condensed, counts: Counts, draw: Draw, *, seed: int, n_draws: int
+) -> pl.DataFrame:
+    """The rows of the fluctuation over draws of templates, or of prompts (table ROWS)."""
     drawn = {"seed": seed, "n_draws": n_draws}
-    accuracies = {
-        None: template_draws(known.rates, **drawn),
-        "draw=pair": pair_draws(known.of(ACC_AT_1.name), **drawn),
-    }
-    for variant, each in accuracies.items():
-        for name, value in spread(each)._asdict().items():
-            rows.append(counts.row(f"fluctuation_{name}", Estimate(value), variant=variant))
-    return table(rows)
+    if draw == "template":
+        accuracies, variant = template_draws(known.rates, **drawn), None
+    else:
+        accuracies, variant = pair_draws(known.of(ACC_AT_1.name), **drawn), "draw=pair"
+    found = spread(accuracies)._asdict().items()
+    rows = (counts.row(f"fluctuation_{n}", Estimate(each), variant=variant) for n, each in found)
+    return table(list(rows))
 
 
 def calibration_rows(

@@ -1,6 +1,6 @@
 """Fluctuation: how far accuracy moves with the choice of prompts."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
 
 Draw = Literal["template", "pair"]
+DRAWS: tuple[Draw, ...] = get_args(Draw)
 
 
 class Fluctuation(NamedTuple):

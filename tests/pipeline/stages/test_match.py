@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from factsweep.operators.errors import ArtifactHeldError
-from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import match
@@ -66,33 +67,56 @@ def test_match_identical_prompts_share_the_answer_not_the_verdict(done: Plan) ->
     assert (joined["pair_id"] != joined["pair_id_right"]).all()
 
 
-def test_match_text_repeated_in_its_relation_and_in_another_has_one_answer() -> None:
-    answers = {"P1.0000": ("P1.x", "Oslo"), "P2.0000": ("P2.x", "Rome"), "P3.0000": ("P3.x", "?")}
-    same_as = {"P2.w": None, "P2.x": None, "P2.y": "P2.x", "P2.z": "P1.x"}
-    asked = pl.DataFrame({"prompt_id": list(same_as), "same_as": list(same_as.values())})
-    given = Given(answers)
-    rows = match._answers(asked, given, "P2")  # type: ignore[arg-type]
-    texts = dict(rows.select("prompt_id", "text").iter_rows())
-    assert texts == {"P2.x": "Rome", "P2.y": "Rome", "P2.z": "Oslo"}
-    assert given.read == ["P2.0000", "P1.0000"]  # nothing of P3, which has none of its texts
+_SAME_AS = {"P2.w": None, "P2.x": None, "P2.y": "P2.x", "P2.z": "P1.x", "P2.v": None}
+
+
+@given(
+    st.permutations([*_SAME_AS]),
+    st.permutations([*_SAME_AS]),
+    st.sets(st.sampled_from([*_SAME_AS])),
+)
+@example([*_SAME_AS], [*_SAME_AS], {"P2.y", "P2.z"})  # as we publish them
+def test_match_each_prompt_has_its_own_answer_or_that_of_its_text(
+    prompts: list[str], answered: list[str], lost: set[str]
+) -> None:
+    own = {prompt: f"own {prompt}" for prompt in answered if prompt not in lost}
+    shards = {"P1.0000": {"P1.x": "Oslo"}, "P2.0000": own, "P3.0000": {"P3.x": "?"}}
+    same_as = {prompt: _SAME_AS[prompt] for prompt in prompts}
+    rows, read = matched_texts(shards, same_as)
+    texts = own | shards["P1.0000"]
+    found = {each: texts.get(each, texts.get(same_as[each] or "")) for each in prompts}
+    assert rows == [(each, text) for each, text in found.items() if text is not None]
+    assert read[0] == "P2.0000"
+    assert set(read[1:]) <= {"P1.0000"}  # nothing of P3, which has none of its texts
+
+
+def matched_texts(
+    shards: Mapping[str, Mapping[str, str]], same_as: Mapping[str, str | None]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Which answer each prompt of P2 has, and the shards that were read for it."""
+    columns = dict.fromkeys(("prompt_id", "same_as"), pl.String)
+    asked = pl.DataFrame(list(same_as.items()), columns, orient="row")
+    answers = Given(shards)
+    rows = match._answers(asked, answers, "P2")  # type: ignore[arg-type]
+    return rows.select("prompt_id", "text").rows(), answers.read
 
 
 class Given:
-    """Answers, one per shard, and the shards that were read."""
+    """Answers of shards, and the shards that were read."""
 
     stage = "generations"
 
-    def __init__(self, answers: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(self, answers: Mapping[str, Mapping[str, str]]) -> None:
         self._answers, self.read = answers, list[str]()
 
     def shards(self, _: str) -> list[str]:
         return list(self._answers)
 
-    def some(self, _: str, shards: Sequence[str]) -> list[pl.DataFrame]:
+    def some(self, _: str, shards: Sequence[str], _columns: object) -> list[pl.DataFrame]:
         self.read += shards
-        rows = [self._answers[each] for each in shards]
-        names = dict(zip(("prompt_id", "text"), zip(*rows, strict=True), strict=True))
-        return [pl.concat([empty("generations"), pl.DataFrame(names)], how="diagonal")]
+        rows = [list(self._answers[each].items()) for each in shards]
+        columns = dict.fromkeys(("prompt_id", "text"), pl.String)
+        return [pl.DataFrame(each, columns, orient="row") for each in rows]
 
 
 def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
