@@ -34,37 +34,44 @@ class Repeated:
     def __init__(self) -> None:
         # Whether a text may have stood here, by the first bits of its hash: 64 MiB at most.
         self._there = np.zeros(2**_BITS, dtype=np.bool_)
-        self._firsts: list[pl.DataFrame] = []
+        self._firsts: list[tuple[seeds.Keys, pl.DataFrame]] = []  # with their hashes, sorted
 
     def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add `same_as`: the first prompt of the same text, null for the first itself."""
-        text = pl.struct("context_id", "query")
-        texts = rows.select("prompt_id", hash=text.hash(0), other_hash=text.hash(1))
-        texts = texts.with_row_index("place")
-        same_as = self._same_as(texts.filter(self._may_repeat(texts["hash"])))
+        # Hashing both at once, as a struct, takes twice as long.
+        first, other = (pl.col("query").hash(n) ^ pl.col("context_id").hash(n + 2) for n in (0, 1))
+        texts = rows.select("prompt_id", hash=first, other_hash=other).with_row_index("place")
+        ordered = texts["hash"].sort()
+        same_as = self._same_as(texts.filter(self._may_repeat(texts["hash"], ordered)))
         marked = texts.join(same_as, on="place", how="left", maintain_order="left")
-        self._firsts.append(marked.filter(pl.col("same_as").is_null()).drop("place", "same_as"))
+        firsts = marked.filter(pl.col("same_as").is_null()).drop("place", "same_as")
+        self._firsts.append((ordered.to_numpy(), firsts))
         return rows.with_columns(marked["same_as"])
 
-    def _may_repeat(self, hashes: pl.Series) -> pl.Expr:
+    def _may_repeat(self, hashes: pl.Series, ordered: pl.Series) -> pl.Expr:
         """Those that stand here twice, or may have stood among the earlier ones; adds these."""
         # Most texts are new: a look at one byte and a sort show that faster than a join.
-        found = hashes.to_numpy()
-        places = found >> np.uint64(64 - _BITS)
+        places = hashes.to_numpy() >> np.uint64(64 - _BITS)
         earlier = pl.lit(pl.Series(self._there[places]))
         self._there[places] = True
-        ordered = np.sort(found)
-        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]])
+        twice = ordered.filter(ordered == ordered.shift())
         return earlier | pl.col("hash").is_in(twice.implode())
 
     def _same_as(self, suspects: pl.DataFrame) -> pl.DataFrame:
         """Those of some texts that stood earlier: place, same_as."""
-        hashes = suspects["hash"].implode()
-        earlier = [each.filter(pl.col("hash").is_in(hashes)) for each in self._firsts]
+        ordered, wanted = suspects["hash"].sort().to_numpy(), suspects["hash"].implode()
+        known = (texts for hashes, texts in self._firsts if _share_any(hashes, ordered))
+        earlier = (texts.filter(pl.col("hash").is_in(wanted)) for texts in known)
         every = pl.concat([*earlier, suspects.drop("place")])
         firsts = every.unique(_TEXT, keep="first", maintain_order=True)
         found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
         return found.filter(pl.col("prompt_id") != pl.col("same_as")).select("place", "same_as")
+
+
+def _share_any(many: seeds.Keys, few: seeds.Keys) -> bool:
+    """Whether a number stands in both; each is sorted."""
+    places = np.searchsorted(many, few)
+    return bool(many.size and (many.take(places, mode="clip") == few).any())
 
 
 @dataclass(frozen=True)
