@@ -34,9 +34,17 @@ __all__ = [
     "score",
 ]
 
-# Polars would have the kernel take back what it freed a second ago, and fetch it again: a tenth of
-# the time of matching. So the kernel takes it when it needs it. Read when Polars is loaded.
-os.environ.setdefault("_RJEM_MALLOC_CONF", "muzzy_decay_ms:-1")
+# Read when Polars and NumPy are loaded.
+_LOADED_WITH = {
+    # Polars would have the kernel take back what it freed a second ago, and fetch it again: a tenth
+    # of the time of matching. So the kernel takes it when it needs it.
+    "_RJEM_MALLOC_CONF": "muzzy_decay_ms:-1",
+    # After each product NumPy's threads would look for the next one for a fortieth of a second, on
+    # cores that others need: a tenth of the time of measuring.
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+}
+for _name, _value in _LOADED_WITH.items():
+    os.environ.setdefault(_name, _value)
 
 _ERRORS = ("DecodingError", "FactsweepError", "InputError")
 
