@@ -9,7 +9,6 @@ import polars as pl
 
 from factsweep.operators.matching.lemmas import matches
 from factsweep.operators.metrics.shared.bootstrap import (
-    CELLS_PER_BLOCK,
     Estimate,
     FloatArray,
     IntArray,
@@ -22,6 +21,7 @@ from factsweep.operators.metrics.shared.rows import Row, pair_terms, ratio, tabl
 from factsweep.operators.schemas import SETTING, columns
 
 BINS = columns("bins", *SETTING)
+_CELLS_PER_BLOCK = 2**18  # 2 MiB, which a core has at hand
 _GAP = pl.col("confidence") - pl.col("correct").cast(pl.Float64)
 
 
@@ -170,12 +170,13 @@ def in_rounds(rows: pl.DataFrame, weights: IntArray, n_bins: int) -> dict[str, F
     if rows.is_empty():
         return dict.fromkeys(("ece", "auroc"), np.full(1, np.nan))
     ordered = by_confidence(rows)
-    drawn = weights[:, ordered["unit"].to_numpy()]
-    blocks = np.array_split(drawn, -(-drawn.size // CELLS_PER_BLOCK))
-    return {
-        "ece": np.concatenate([ece_rounds(ordered, block, n_bins) for block in blocks]),
-        "auroc": np.concatenate([auroc_rounds(ordered, block) for block in blocks]),
-    }
+    units = ordered["unit"].to_numpy()
+    blocks = np.array_split(weights, -(-weights.size // _CELLS_PER_BLOCK))
+    found = [
+        (ece_rounds(ordered, drawn, n_bins), auroc_rounds(ordered, drawn))
+        for drawn in (block[:, units] for block in blocks)
+    ]
+    return dict(zip(("ece", "auroc"), map(np.concatenate, zip(*found, strict=True)), strict=True))
 
 
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
