@@ -3,7 +3,6 @@
 No paper has this: they ask such prompts like all others, and so does factsweep (docs/metrics.md).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -83,19 +82,24 @@ def _of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
     if first.is_empty():
         return
-    terms: dict[str, list[pl.DataFrame]] = {place: [] for place in PLACES}
-    n = Counter[str]()
-    for relation in matched.shards(method.measure.answers):  # all of them at once need 2 GiB more
-        rows = matched.read(method.measure.answers, relation, _JUDGED)
-        rows = rows.join(first, on="prompt_id", how="left", maintain_order="left")
-        rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
-        for place in PLACES:
-            mine = rows.filter(place=place)
-            terms[place].append(acc_at_1_terms(mine))
-            n[place] += mine.height
-    for place in filter(n.get, PLACES):
-        value = bootstrap_ratio(pl.concat(terms[place]), seed=branch.seed).overall
-        yield branch.model, branch.setting, place, n[place], *value
+    table = method.measure.answers
+    judged = by_relation(partial(_judged, matched, table, first), matched.shards(table))
+    for number, place in enumerate(PLACES):
+        counts, terms = zip(*(each[number] for each in judged), strict=True)
+        if n := sum(counts):
+            value = bootstrap_ratio(pl.concat(terms), seed=branch.seed).overall
+            yield branch.model, branch.setting, place, n, *value
+
+
+def _judged(
+    matched: Artifact, table: str, placed: pl.DataFrame, relation: str
+) -> list[tuple[int, pl.DataFrame]]:
+    """Of each place, how many answers of a relation it has, and the terms of their Acc@1."""
+    rows = matched.read(table, relation, _JUDGED)
+    rows = rows.join(placed, on="prompt_id", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
+    parts = (rows.filter(place=place) for place in PLACES)
+    return [(mine.height, acc_at_1_terms(mine)) for mine in parts]
 
 
 def _placed(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
