@@ -43,8 +43,7 @@ _LOADED_WITH = {
     # cores that others need: a tenth of the time of measuring.
     "OPENBLAS_THREAD_TIMEOUT": "4",
 }
-for _name, _value in _LOADED_WITH.items():
-    os.environ.setdefault(_name, _value)
+os.environ.update({each: _LOADED_WITH[each] for each in _LOADED_WITH.keys() - os.environ.keys()})
 
 _ERRORS = ("DecodingError", "FactsweepError", "InputError")
 
