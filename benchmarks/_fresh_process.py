@@ -1,13 +1,9 @@
 """What every benchmark measures in: a process of its own."""
 
 import multiprocessing
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
-from unittest.mock import patch
-
-import factsweep
 
 T = TypeVar("T")
 
@@ -15,7 +11,5 @@ T = TypeVar("T")
 def in_fresh_process(work: Callable[..., T], *arguments: Any) -> T:
     """What some work returns, in a fresh process, which takes its engine along when it ends."""
     fresh = multiprocessing.get_context("spawn")
-    # As factsweep begins; Polars, loaded here before it, has set its own.
-    as_it_begins = patch.dict(os.environ, factsweep._LOADED_WITH)
-    with as_it_begins, ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         return pool.submit(work, *arguments).result()

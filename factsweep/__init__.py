@@ -34,16 +34,9 @@ __all__ = [
     "score",
 ]
 
-# Read when Polars and NumPy are loaded.
-_LOADED_WITH = {
-    # Polars would have the kernel take back what it freed a second ago, and fetch it again: a tenth
-    # of the time of matching. So the kernel takes it when it needs it.
-    "_RJEM_MALLOC_CONF": "muzzy_decay_ms:-1",
-    # After each product NumPy's threads would look for the next one for a fortieth of a second, on
-    # cores that others need: a tenth of the time of measuring.
-    "OPENBLAS_THREAD_TIMEOUT": "4",
-}
-os.environ.update({each: _LOADED_WITH[each] for each in _LOADED_WITH.keys() - os.environ.keys()})
+# After each product NumPy's threads would look for the next one for a fortieth of a second, on
+# cores that others need: a tenth of the time of measuring. Read when NumPy is loaded.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 _ERRORS = ("DecodingError", "FactsweepError", "InputError")
 
