@@ -109,13 +109,15 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     parts: list[Callable[[], pl.DataFrame]] = [
         partial(belief.answer_rows, counts, estimates),
         *(partial(fluctuation, each, seed=seed, n_draws=options.n_draws) for each in DRAWS),
-        partial(belief.by_part, known, details, **drawn),
-        partial(analyses, options.analyses, known, counts, estimates, facts.templates),
     ]
     if calibration is not None:
         sampled = counted(calibration, evidence.n_failed_samples)
         rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **drawn)
-        parts.insert(1 + len(DRAWS), rows)
+        parts.append(rows)
+    parts += [
+        partial(belief.by_part, known, details, **drawn),
+        partial(analyses, options.analyses, known, counts, estimates, facts.templates),
+    ]
     if "ovconf_by_length" in options.analyses and again is not None:
         parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
