@@ -70,25 +70,31 @@ def _spans(table: pl.DataFrame) -> dict[str, Span]:
     return {relation: Span(start, length) for relation, start, length in spans.iter_rows()}
 
 
-def shared_draw(pool: Pool, setting: Setting, family: str, relation_id: str, seed: int) -> Draw:
-    """The draw of a family of prompts that share their demonstrations: (shots + 1, shots).
+def shared_draw(
+    pool: Pool, setting: Setting, families: Sequence[str], relation_id: str, seed: int
+) -> Draw:
+    """The draw of families of prompts that share their demonstrations: (shots + 1 of each, shots).
 
-    Row 0 shows the first `shots` pairs; row 1 + j, for the pair in place j, the spare there.
+    A family's row 0 shows the first `shots` pairs; row 1 + j, for the pair in place j, the spare
+    there.
 
     Raises:
         InputError: the relation has too few pairs.
     """
-    span = _pairs_span(pool, setting, relation_id)
-    random = seeds.generator(seed, "demonstrations", setting.name, family)
-    chosen = span.start + random.choice(span.length, setting.shots + 1, replace=False)
+    span, shown = _pairs_span(pool, setting, relation_id), setting.shots + 1
+    random = [seeds.generator(seed, "demonstrations", setting.name, each) for each in families]
+    drawn = [each.choice(span.length, shown, replace=False) for each in random]
+    pairs = span.start + np.reshape(drawn, (len(families), shown))
     if setting.context == "template":
-        templates = np.full(len(chosen), pool.template_rows[family])
+        own = [pool.template_rows[family] for family in families]
+        templates = np.broadcast_to(np.array(own, dtype=np.int64)[:, None], pairs.shape)
     else:
-        numbers = random.integers(2**63, size=len(chosen))
-        templates = _random_templates(pool, setting, chosen, numbers)
-    places = np.tile(np.arange(setting.shots), (setting.shots + 1, 1))
+        numbers = np.reshape([each.integers(2**63, size=shown) for each in random], pairs.shape)
+        templates = _random_templates(pool, setting, pairs, numbers)
+    places = np.tile(np.arange(setting.shots), (shown, 1))
     np.fill_diagonal(places[1:], setting.shots)
-    return Draw(chosen[places], templates[places])
+    of_all = (each[:, places].reshape(-1, setting.shots) for each in (pairs, templates))
+    return Draw(*of_all)
 
 
 def fresh_draw(

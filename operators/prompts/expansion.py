@@ -17,11 +17,13 @@ from factsweep.operators.schemas import empty
 
 # The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
 Source = Literal["prompts", "ranked", "content_free"]
-PLACE = ("template_id", "pair_id", "subject_index")  # of a prompt in its relation
 # A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
 # has a chance of 1e-25.
 _TEXT = ("hash", "other_hash")
-_BITS = 26  # of a hash, looked at first: of 6 M texts one in ten then seems repeated
+# It is first looked for in one byte, at the place that the first bits of its hash name. There is a
+# mark (the last bits, plus 1), or _SEVERAL once texts of two marks came: of 6 M texts, 1 in 200 of
+# the new ones seems known.
+_BITS, _MARK, _SEVERAL = 26, 0x7F, 255
 _WORD, _BETWEEN = r"([\p{L}\p{M}\p{N}]+)", r"[^\p{L}\p{M}\p{N}]+"
 _CONTEXTS = 2**14  # whose names are held at once
 # Scripts without blanks between words: a name is found wherever it stands.
@@ -32,8 +34,8 @@ class Repeated:
     """The prompts so far, to find those whose text stands among them already."""
 
     def __init__(self) -> None:
-        # Whether a text may have stood here, by the first bits of its hash: 64 MiB at most.
-        self._there = np.zeros(2**_BITS, dtype=np.bool_)
+        # The mark of the one text of a place, or _SEVERAL: 64 MiB at most.
+        self._there = np.zeros(2**_BITS, dtype=np.uint8)
         self._firsts: list[tuple[seeds.Keys, pl.DataFrame]] = []  # with their hashes, sorted
 
     def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -41,27 +43,30 @@ class Repeated:
         # Hashing both at once, as a struct, takes twice as long.
         first, other = (pl.col("query").hash(n) ^ pl.col("context_id").hash(n + 2) for n in (0, 1))
         texts = rows.select("prompt_id", hash=first, other_hash=other).with_row_index("place")
+        # Most texts are new: a sort and a look at one byte show that faster than a join.
         ordered = texts["hash"].sort()
-        same_as = self._same_as(texts.filter(self._may_repeat(texts["hash"], ordered)))
+        known = ordered.filter(self._seem_known(ordered.to_numpy()))
+        wanted = pl.concat([known, ordered.filter(ordered == ordered.shift())]).implode()
+        same_as = self._same_as(texts.filter(pl.col("hash").is_in(wanted)), known)
         marked = texts.join(same_as, on="place", how="left", maintain_order="left")
         firsts = marked.filter(pl.col("same_as").is_null()).drop("place", "same_as")
         self._firsts.append((ordered.to_numpy(), firsts))
         return rows.with_columns(marked["same_as"])
 
-    def _may_repeat(self, hashes: pl.Series, ordered: pl.Series) -> pl.Expr:
-        """Those that stand here twice, or may have stood among the earlier ones; adds these."""
-        # Most texts are new: a look at one byte and a sort show that faster than a join.
-        places = hashes.to_numpy() >> np.uint64(64 - _BITS)
-        earlier = pl.lit(pl.Series(self._there[places]))
-        self._there[places] = True
-        twice = ordered.filter(ordered == ordered.shift())
-        return earlier | pl.col("hash").is_in(twice.implode())
+    def _seem_known(self, hashes: seeds.Keys) -> pl.Series:
+        """Whether each may have stood earlier (sorted, which is quicker); from now on each has."""
+        places = (hashes >> np.uint64(64 - _BITS)).view(np.int64)
+        marks = (hashes & np.uint64(_MARK)).astype(np.uint8) + np.uint8(1)
+        there = self._there[places]
+        self._there[places] = np.where(there == 0, marks, there)
+        self._there[places[self._there[places] != marks]] = _SEVERAL
+        return pl.Series((there == marks) | (there == _SEVERAL))
 
-    def _same_as(self, suspects: pl.DataFrame) -> pl.DataFrame:
-        """Those of some texts that stood earlier: place, same_as."""
-        ordered, wanted = suspects["hash"].sort().to_numpy(), suspects["hash"].implode()
-        known = (texts for hashes, texts in self._firsts if _share_any(hashes, ordered))
-        earlier = (texts.filter(pl.col("hash").is_in(wanted)) for texts in known)
+    def _same_as(self, suspects: pl.DataFrame, known: pl.Series) -> pl.DataFrame:
+        """Those of some texts that stood earlier: place, same_as; `known`: hashes that may have."""
+        few, wanted = known.to_numpy(), known.implode()
+        of_known = (texts for hashes, texts in self._firsts if _share_any(hashes, few))
+        earlier = (texts.filter(pl.col("hash").is_in(wanted)) for texts in of_known)
         every = pl.concat([*earlier, suspects.drop("place")])
         firsts = every.unique(_TEXT, keep="first", maintain_order=True)
         found = suspects.join(firsts.rename({"prompt_id": "same_as"}), on=_TEXT)
@@ -146,7 +151,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
         rows = _cross(_by_id(facts.of(relation_id), setting), setting, relation_id)
         rows, contexts = _with_contexts(rows, pool, setting, relation_id, seed)
         rows = rows.sort("template_id", "context_id", maintain_order=True)
-        rows = repeated.mark(rows).join(ranks, on=PLACE, how="left", maintain_order="left")
+        rows = repeated.mark(rows).join(ranks, on="prompt_id", how="left", maintain_order="left")
         yield Expansion(relation_id, rows, contexts)
 
 
@@ -181,8 +186,12 @@ def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
     """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
     rows = templates.with_columns(number=number()).join(named, how="cross")
-    prompt_id = pl.format("{}.{}.{}", "pair_id", "number", "subject_index").alias("prompt_id")
-    return rows.select(prompt_id, "pair_id", "template_id", "subject_index", text.alias("query"))
+    return rows.select(prompt_id(), "pair_id", "template_id", "subject_index", query=text)
+
+
+def prompt_id() -> pl.Expr:
+    """The prompt of a pair, a template (`number`) and a name: `P36.Q142.000.0`."""
+    return pl.format("{}.{}.{}", "pair_id", "number", "subject_index").alias("prompt_id")
 
 
 def number() -> pl.Expr:
@@ -273,8 +282,7 @@ def _family_contexts(
     families: list[str], pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> pl.DataFrame:
     """The contexts of all families: each has `family`, then `family~0`, `family~1` and so on."""
-    draws = [demonstrations.shared_draw(pool, setting, f, relation_id, seed) for f in families]
-    draw = Draw(*(np.concatenate(parts) for parts in zip(*draws, strict=True)))
+    draw = demonstrations.shared_draw(pool, setting, families, relation_id, seed)
     suffixes = ["", *(f"~{place}" for place in range(setting.shots))]
     ids = [family + suffix for family in families for suffix in suffixes]
     owners = pl.Series("family", [family for family in families for _ in suffixes])
@@ -283,9 +291,9 @@ def _family_contexts(
 
 def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
     """One prompt of each pair, with the pair's place in a seeded order: the first are sampled."""
-    templates = eligible(facts.templates, setting).select("template_id", "relation_id")
-    number = pl.int_range(pl.len()).over("relation_id")
-    templates = templates.sort("template_id").with_columns(template=number)
+    templates = eligible(facts.templates, setting).sort("template_id")
+    place = pl.int_range(pl.len()).over("relation_id")
+    templates = templates.select("relation_id", number=number(), template=place)
     sizes = templates.group_by("relation_id").len("n_templates")
     pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
     random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)
@@ -296,7 +304,8 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
         template=(choice // pl.col("n_names")).cast(pl.Int64),
         subject_index=(choice % pl.col("n_names")).cast(pl.UInt16),
     )
-    return rows.join(templates, on=["relation_id", "template"]).select(*PLACE, "calibration_rank")
+    chosen = rows.join(templates, on=["relation_id", "template"])
+    return chosen.select(prompt_id(), "calibration_rank")
 
 
 class Shown(NamedTuple):

@@ -12,7 +12,6 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import (
-    PLACE,
     Expansion,
     bare,
     calibration_ranks,
@@ -66,9 +65,10 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
                 f"relation {relation_id} has no template for prompt.templates={setting.templates}; "
                 "add one or leave the relation out."
             )
-        rows = sentences(mine, facts.of(relation_id)).sort(*PLACE)
+        rows = sentences(mine, facts.of(relation_id))
+        rows = rows.sort("template_id", "pair_id", "subject_index")
         rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
-        prompts = rows.join(ranks, on=PLACE, how="left", maintain_order="left")
+        prompts = rows.join(ranks, on="prompt_id", how="left", maintain_order="left")
         priors = content_free(mine).select("prompt_id", "template_id", "query")
         priors = priors.with_columns(subject_index=pl.lit(0), context_id=pl.lit("masked"))
         yield Expansion(relation_id, prompts, bare("masked"), priors)

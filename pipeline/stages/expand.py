@@ -132,7 +132,7 @@ def _publish_further(artifact: Artifact, found: Expansion) -> None:
 
 
 def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
-    return rows.join(prompts.select(key).unique(), on=key, how="semi", maintain_order="left")
+    return rows.join(prompts.select(key), on=key, how="semi", maintain_order="left")
 
 
 def relation_of(shard: str) -> str:
@@ -224,9 +224,9 @@ def shards(
     prompts: pl.DataFrame, together: str, size: int, fewest: int = FEWEST
 ) -> Iterator[pl.DataFrame]:
     """The prompts in shards, none of which ends between two with the same value in `together`."""
-    kinds = pl.DataFrame({"kind": prompts[together].rle_id()}).with_row_index("place")
-    firsts = kinds.select(pl.first("place").over("kind")).to_series()
-    numbers = np.searchsorted(ends(prompts.height, size, fewest), firsts, side="right")
-    begins = np.unique(numbers, return_index=True)[1].tolist()
+    is_first = pl.col(together).rle_id().diff().ne_missing(0)
+    firsts = prompts.select(is_first.arg_true()).to_series().to_numpy()
+    places = np.searchsorted(firsts, [0, *ends(prompts.height, size, fewest)[:-1]])
+    begins = np.unique(firsts[places[places < len(firsts)]]).tolist()
     for begin, end in pairwise([*begins, prompts.height]):
         yield prompts[begin:end]

@@ -137,7 +137,7 @@ def p_value_of_evenness(rows: NDArray[np.int64], n_kinds: int) -> float:
 
 
 def test_shared_draw_over_many_seeds_is_even(six_pairs: demonstrations.Pool) -> None:
-    draws = [demonstrations.shared_draw(six_pairs, TWO, "P1", "P1", seed) for seed in range(6000)]
+    draws = [demonstrations.shared_draw(six_pairs, TWO, ["P1"], "P1", seed) for seed in range(6000)]
     assert p_value_of_evenness(np.array([d.pairs[0] for d in draws]), 6 * 5) > BY_CHANCE
     assert p_value_of_evenness(np.array([d.templates[0] for d in draws]), 2 * 2) > BY_CHANCE
 

@@ -3,6 +3,7 @@
 from unittest.mock import patch
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +13,16 @@ from factsweep.operators.prompts.expansion import Repeated
 texts = st.tuples(st.sampled_from(["", "a", "ab"]), st.sampled_from(["b", "bc", "c", "d"]))
 
 
-@patch.object(expansion, "_BITS", 2)  # most texts seem repeated at first
-@given(st.lists(st.lists(texts, max_size=8), max_size=5))
+@pytest.mark.parametrize("mark", [0, 1, 0x7F])  # with one mark all texts seem repeated
+@given(batches=st.lists(st.lists(texts, max_size=8), max_size=5))
 def test_mark_any_texts_names_the_first_prompt_of_each(
-    batches: list[list[tuple[str, str]]],
+    mark: int, batches: list[list[tuple[str, str]]]
 ) -> None:
+    with patch.multiple(expansion, _BITS=2, _MARK=mark):  # few places: most texts share one
+        assert_first_of_each(batches)
+
+
+def assert_first_of_each(batches: list[list[tuple[str, str]]]) -> None:
     repeated, first, number = Repeated(), dict[tuple[str, str], str](), 0
     for batch in batches:
         expected = list[str | None]()
