@@ -52,7 +52,7 @@ def sentences(facts: Facts) -> pl.DataFrame:
 
 
 def tokenizer(texts: list[str], vocabulary: int = 2500) -> Any:
-    """An uncased WordPiece tokenizer that knows the texts' commonest words; others are in letters.
+    """An uncased WordPiece tokenizer that knows the texts' commonest words; others are in parts.
 
     (The library's trainer learns another vocabulary of the same texts each time: among what is
     equally common its hash tables choose.)

@@ -81,8 +81,8 @@ def checked(facts: Facts) -> Facts:
 
     Raises:
         InputError: no pairs; a name that is not fit (`operators.names`); a template without [X] or
-            [Y]; a template of an unknown relation; a pair without a subject or an object; a
-            relation without templates or pairs.
+            [Y], of an unknown relation, or with the number of another; a pair without a subject or
+            an object; a relation without templates or pairs.
     """
     if facts.pairs.is_empty():
         raise InputError("the data set has no subject-relation pairs; give one that has rows.")
@@ -101,6 +101,10 @@ def checked(facts: Facts) -> Facts:
         "template {template_id} names the unknown relation {relation_id}; add the relation or "
         "correct the template."
     ] = ~relations
+    of_templates[
+        "template {template_id} ends as another of relation {relation_id} does, and their prompts "
+        "would have the same ids; give it another number."
+    ] = pl.struct("relation_id", number()).is_duplicated()
     of_pairs = {
         "pair {pair_id} has no subject name; add one or drop the pair.": _is_bare("subjects"),
         "pair {pair_id} has no objects; add one or drop the pair.": _is_bare("objects"),
@@ -200,6 +204,11 @@ def numbered(texts: pl.DataFrame) -> pl.DataFrame:
         group=pl.col("group").cast(pl.UInt16),
         style=style(pl.col("text")),
     ).cast(empty("templates").schema)
+
+
+def number() -> pl.Expr:
+    """The template's number in its relation: `000` of `P36.000`."""
+    return pl.col("template_id").str.split(".").list.last()
 
 
 def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:

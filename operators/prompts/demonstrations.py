@@ -93,8 +93,7 @@ def shared_draw(
         templates = _random_templates(pool, setting, pairs, numbers)
     places = np.tile(np.arange(setting.shots), (shown, 1))
     np.fill_diagonal(places[1:], setting.shots)
-    of_all = (each[:, places].reshape(-1, setting.shots) for each in (pairs, templates))
-    return Draw(*of_all)
+    return Draw(*(np.concatenate(each[:, places]) for each in (pairs, templates)))
 
 
 def fresh_draw(

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import demonstrations
 from factsweep.operators.prompts.demonstrations import Draw, Pool
@@ -21,8 +21,8 @@ Source = Literal["prompts", "ranked", "content_free"]
 # has a chance of 1e-25.
 _TEXT = ("hash", "other_hash")
 # It is first looked for in one byte, at the place that the first bits of its hash name. There is a
-# mark (the last bits, plus 1), or _SEVERAL once texts of two marks came: of 6 M texts, 1 in 200 of
-# the new ones seems known.
+# mark (the last bits, plus 1), or _SEVERAL once texts of two marks came: after 6 M texts, a new
+# one seems known with a chance of 1 in 200.
 _BITS, _MARK, _SEVERAL = 26, 0x7F, 255
 _WORD, _BETWEEN = r"([\p{L}\p{M}\p{N}]+)", r"[^\p{L}\p{M}\p{N}]+"
 _CONTEXTS = 2**14  # whose names are held at once
@@ -192,11 +192,6 @@ def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.D
 def prompt_id() -> pl.Expr:
     """The prompt of a pair, a template (`number`) and a name: `P36.Q142.000.0`."""
     return pl.format("{}.{}.{}", "pair_id", "number", "subject_index").alias("prompt_id")
-
-
-def number() -> pl.Expr:
-    """The template's number in its relation: `000` of `P36.000`."""
-    return pl.col("template_id").str.split(".").list.last()
 
 
 def bare(context_id: str) -> pl.DataFrame:

@@ -9,13 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import (
     Expansion,
     bare,
     calibration_ranks,
-    number,
     same_as,
     sentences,
 )

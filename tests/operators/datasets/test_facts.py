@@ -87,6 +87,15 @@ def test_checked_template_of_unknown_relation_is_refused(make_facts: Callable[..
         checked(replace(facts, templates=stray))
 
 
+def test_checked_templates_with_one_number_are_refused(make_facts: Callable[..., Facts]) -> None:
+    facts = make_facts(SOLID)
+    both = [facts.templates[:1], facts.templates[:1].with_columns(template_id=pl.lit("P1.a.000"))]
+    with pytest.raises(
+        InputError, match=naming("template P1.000", "relation P1", "another number")
+    ):
+        checked(replace(facts, templates=pl.concat(both)))
+
+
 def test_checked_no_pairs_is_refused(make_facts: Callable[..., Facts]) -> None:
     with pytest.raises(InputError, match=naming("subject-relation", "give")):
         checked(make_facts({}))

@@ -142,6 +142,17 @@ def test_shared_draw_over_many_seeds_is_even(six_pairs: demonstrations.Pool) -> 
     assert p_value_of_evenness(np.array([d.templates[0] for d in draws]), 2 * 2) > BY_CHANCE
 
 
+def test_shared_draw_of_many_families_is_that_of_each(six_pairs: demonstrations.Pool) -> None:
+    families = ["P1.001", "P1.000"]
+    for context in ("relation", "template"):
+        asked = Setting(context, SHOTS)
+        alone = [demonstrations.shared_draw(six_pairs, asked, [f], "P1", 0) for f in families]
+        found = demonstrations.shared_draw(six_pairs, asked, families, "P1", 0)
+        for name in demonstrations.Draw._fields:
+            expected = np.concatenate([getattr(each, name) for each in alone])
+            np.testing.assert_array_equal(getattr(found, name), expected)
+
+
 def test_fresh_draw_over_many_prompts_is_even_without_the_target(
     six_pairs: demonstrations.Pool,
 ) -> None:
