@@ -1,6 +1,5 @@
 """A BERT of one layer that has read some of myriadlama-mini: right on some prompts, not on all."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,24 +50,20 @@ def sentences(facts: Facts) -> pl.DataFrame:
     )
 
 
-def tokenizer(texts: list[str], vocabulary: int = 2500) -> Any:
-    """An uncased WordPiece tokenizer that knows the texts' commonest words; others are in parts.
+def tokenizer(texts: list[str]) -> Any:
+    """An uncased WordPiece tokenizer that knows each word of the texts; others are in parts.
 
-    (The library's trainer learns another vocabulary of the same texts each time: among what is
-    equally common its hash tables choose.)
+    (The library's trainer learns another vocabulary of the same texts each time.)
     """
-    normalizer, words = (
-        normalizers.BertNormalizer(lowercase=True),
-        pre_tokenizers.BertPreTokenizer(),
-    )
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    splits = pre_tokenizers.BertPreTokenizer()
     folded = (normalizer.normalize_str(text) for text in texts)
-    counts = Counter(word for text in folded for word, _ in words.pre_tokenize_str(text))
-    letters = sorted({letter for word in counts for letter in word})
-    commonest = sorted(counts, key=lambda word: (-counts[word], word))
-    known = dict.fromkeys((*SPECIAL, *letters, *(f"##{each}" for each in letters), *commonest))
-    ids = {token: i for i, token in enumerate([*known][:vocabulary])}
+    words = {word for text in folded for word, _ in splits.pre_tokenize_str(text)}
+    letters = {letter for word in words for letter in word}
+    known = sorted({*words, *letters, *(f"##{letter}" for letter in letters)})
+    ids = {token: i for i, token in enumerate((*SPECIAL, *known))}
     backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    backend.normalizer, backend.pre_tokenizer = normalizer, words
+    backend.normalizer, backend.pre_tokenizer = normalizer, splits
     backend.decoder = decoders.WordPiece()
     ends = [(token, ids[token]) for token in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
