@@ -10,7 +10,6 @@ How one is read is in `contents.py`, how one is found in a store in `lookup.py`,
 damaged is set aside in `integrity.py`; here is how one is published.
 """
 
-import hashlib
 import json
 import time
 from collections import defaultdict
@@ -47,8 +46,9 @@ class Artifact(Contents):
     """
 
     lease: Lease | None = field(default=None, compare=False)
-    _written: dict[str, set[str]] = field(
-        default_factory=lambda: defaultdict(set), init=False, compare=False, repr=False
+    # The shards of each table that were asked for here; null: one that was there already.
+    _written: dict[str, dict[str, Entry | None]] = field(
+        default_factory=lambda: defaultdict(dict), init=False, compare=False, repr=False
     )
     _looked: list[float] = field(
         default_factory=lambda: [-inf, -inf], init=False, compare=False, repr=False
@@ -74,7 +74,7 @@ class Artifact(Contents):
             self._there[table] = set(self.published(table))
         if shard not in self._there[table]:
             return self.publish(table, shard, frame, counts)
-        self._written[table].add(shard)
+        self._written[table][shard] = None
         return self.read(table, shard)
 
     def publish(
@@ -84,7 +84,7 @@ class Artifact(Contents):
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content = shards.encode(frame, place, counts)
         is_ours = self.put_new(f"{place.shard}.parquet", content)
-        self._written[table].add(shard)
+        self._written[table][shard] = _entry(content, frame.height, counts) if is_ours else None
         return frame if is_ours else self.read(table, shard)
 
     def put(self, name: str, content: bytes) -> None:
@@ -186,32 +186,40 @@ class Artifact(Contents):
     ) -> None:
         """Publish the manifest, unless there is one: from now on the artifact is complete.
 
-        `made_of` are the artifacts that were read. `of` names the shards that a table must have;
-        null: those that were written here.
+        It lists a shard that was written here as it was written; all others are read. `made_of`
+        are the artifacts that were read. `of` names the shards that a table must have; null: those
+        that were written here.
 
         Raises:
             DamagedFileError: a shard is damaged, missing, or one too many.
         """
         self.check_lease()
-        wanted = self._written if of is None else of
+        wanted: Mapping[str, Collection[str]] = self._written if of is None else of
         entries = {table: self._listed(table, wanted.get(table)) for table in tables}
         pins = {each.folder: each.manifest().pin for each in made_of}
         found = Manifest(self.folder, uuid4().hex, pins, entries, dict(counts or {}))
         self._manifests[:] = [found] if self.put_new(manifests.NAME, found.to_json()) else []
 
     def _listed(self, table: str, wanted: Collection[str] | None) -> dict[str, Entry]:
-        """The entries of a table, each of whose shards is read; `wanted` null: any may be there."""
+        """The entries of a table; `wanted` null: any shard may be there."""
         found = self.published(table)
         wanted = found if wanted is None else wanted
         for shard in sorted(set(wanted).symmetric_difference(found)):
             what = "is gone" if shard in wanted else "is no shard of this artifact"
             raise self._file(f"{table}/{shard}.parquet").damaged(what)
-        entries = self.store.each(partial(self._entry, table), found)
-        return dict(zip(found, entries, strict=True))
+        written = self._written.get(table, {})
+        others = [shard for shard in found if written.get(shard) is None]
+        read = self.store.each(partial(self._read_entry, table), others)
+        entries = {**written, **dict(zip(others, read, strict=True))}
+        return {shard: cast(Entry, entries[shard]) for shard in found}
 
-    def _entry(self, table: str, shard: str) -> Entry:
+    def _read_entry(self, table: str, shard: str) -> Entry:
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         footer = shards.check(content, place, file)
-        sha256 = hashlib.sha256(content).hexdigest()
-        return Entry(footer.rows, len(content), sha256, footer.content, dict(footer.counts))
+        return _entry(content, footer.rows, footer.counts)
+
+
+def _entry(content: bytes, rows: int, counts: Counts | None) -> Entry:
+    data, whole = shards.digests(content)
+    return Entry(rows, len(content), whole, data, dict(counts or {}))

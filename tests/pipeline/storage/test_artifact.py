@@ -107,11 +107,33 @@ def test_finish_shard_that_is_missing_is_refused(artifact: Artifact) -> None:
         artifact.finish(["relations"], of={"relations": ["all", "other"]})
 
 
-def test_finish_damaged_shard_is_refused(artifact: Artifact) -> None:
-    artifact.write("relations", "all", ROWS)
+def test_finish_damaged_shard_of_an_earlier_run_is_refused(artifact: Artifact) -> None:
+    Artifact(artifact.store, RECIPE).write("relations", "all", ROWS)
     shard_path(artifact).write_bytes(b"half a shard")
     with pytest.raises(DamagedFileError, match=naming("whole", "Parquet")):
-        artifact.finish(["relations"])
+        artifact.finish(["relations"], of={"relations": ["all"]})
+
+
+def test_finish_shard_exchanged_since_it_was_written_is_refused_when_read(
+    artifact: Artifact,
+) -> None:
+    artifact.write("relations", "all", ROWS)
+    other = encode(ROWS[::-1], Place("relations", RECIPE.fingerprint, "relations/all"))
+    shard_path(artifact).write_bytes(other)
+    artifact.finish(["relations"])
+    with pytest.raises(DamagedFileError, match=naming("all.parquet")):
+        artifact.read("relations", "all")
+
+
+def test_finish_lists_what_was_written_as_what_is_read(artifact: Artifact) -> None:
+    artifact.write("relations", "all", ROWS, {"seconds": 1.5, "model": "gpt2"})
+    artifact.finish(["relations"])
+    written = artifact.manifest().tables
+    Path(artifact.store.root, artifact.folder, "manifest.json").unlink()
+    again = Artifact(artifact.store, RECIPE)
+    again.write("relations", "all", ROWS[::-1])  # it is there, so this is not published
+    again.finish(["relations"])
+    assert again.manifest().tables == written
 
 
 def test_finish_pins_what_it_was_made_of(artifact: Artifact) -> None:

@@ -58,7 +58,7 @@ def write(store: Memory | explorer.Memory, number: int) -> None:
         writer.end,
     )
     for step, publish in enumerate(steps):
-        store.knows(held.number, step, artifact.was_complete)
+        store.knows(held.number, step, artifact.was_complete, str(artifact._written))
         publish()
 
 
