@@ -22,13 +22,15 @@ from uuid import uuid4
 
 import polars as pl
 
+from factsweep.operators.schemas import conform
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
+from factsweep.pipeline.storage import values
 from factsweep.pipeline.storage.contents import Contents
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
 from factsweep.pipeline.storage.sealed import seal
-from factsweep.pipeline.storage.shard import Counts, Place
+from factsweep.pipeline.storage.shard import Counts, Footer, Place
 
 T = TypeVar("T", int, str)
 R = TypeVar("R")
@@ -82,9 +84,9 @@ class Artifact(Contents):
     ) -> pl.DataFrame:
         """As `write`, of a shard that is hardly there: it is made before the store is asked."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
-        content = shards.encode(frame, place, counts)
+        content, footer = shards.pack(frame, place, counts)
         is_ours = self.put_new(f"{place.shard}.parquet", content)
-        self._written[table][shard] = _entry(content, frame.height, counts) if is_ours else None
+        self._written[table][shard] = _entry(content, footer) if is_ours else None
         return frame if is_ours else self.read(table, shard)
 
     def put(self, name: str, content: bytes) -> None:
@@ -217,9 +219,13 @@ class Artifact(Contents):
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         footer = shards.check(content, place, file)
-        return _entry(content, footer.rows, footer.counts)
+        if not footer.values:
+            rows = shards.rows(content, table, file, validate=True)
+            footer = footer._replace(values=values.digest(conform(rows, table)))
+        return _entry(content, footer)
 
 
-def _entry(content: bytes, rows: int, counts: Counts | None) -> Entry:
+def _entry(content: bytes, footer: Footer) -> Entry:
     data, whole = shards.digests(content)
-    return Entry(rows, len(content), whole, data, dict(counts or {}))
+    counts = dict(footer.counts)
+    return Entry(footer.rows, len(content), whole, data, counts, footer.values)

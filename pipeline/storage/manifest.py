@@ -7,6 +7,7 @@ so that a shard that was edited together with its manifest does not fit what was
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods.ability import ABILITIES
@@ -20,13 +21,17 @@ ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 
 @dataclass(frozen=True)
 class Entry:
-    """A shard: its rows, its size in bytes, the SHA-256 of the file and of its data alone."""
+    """A shard: its rows, its size in bytes, the SHA-256 of the file and of its data alone.
+
+    `values` is that of its values, however they are stored; empty: an older version wrote it.
+    """
 
     rows: int
     bytes: int
     sha256: str
     content: str
     counts: dict[str, int | float | str]
+    values: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,10 @@ class Pin:
     `contents` are the digests of each shard's data, by table/shard, of answers alone.
     """
 
-    digest: str  # of what it lists
+    digest: str  # of the data that it lists
     made: str  # another one each time that it is computed, though its content be the same
     contents: Mapping[str, str] = field(default_factory=dict)
+    values: str = ""  # the digest of its values; empty: an older version wrote it, at least in part
 
 
 @dataclass(frozen=True)
@@ -57,16 +63,23 @@ class Manifest:
 
         It is of the data alone: what they cost may differ when they are computed anew.
         """
-        data = {
-            table: {shard: entry.content for shard, entry in shards.items()}
+        data = self._digests("content")
+        is_answers = self.artifact.partition("/")[0] in ANSWERS
+        each = {f"{table}/{shard}": data[table][shard] for table in data for shard in data[table]}
+        values = self._digests("values")
+        is_told = all(all(shards.values()) for shards in values.values())
+        return Pin(
+            digest({"artifact": self.artifact, "tables": data}),
+            self.made,
+            each if is_answers else {},
+            digest({"artifact": self.artifact, "tables": values}) if is_told else "",
+        )
+
+    def _digests(self, of: Literal["content", "values"]) -> dict[str, dict[str, str]]:
+        return {
+            table: {shard: getattr(entry, of) for shard, entry in shards.items()}
             for table, shards in self.tables.items()
         }
-        each = {
-            f"{t}/{name}": content for t, shards in data.items() for name, content in shards.items()
-        }
-        is_answers = self.artifact.partition("/")[0] in ANSWERS
-        found = digest({"artifact": self.artifact, "tables": data})
-        return Pin(found, self.made, each if is_answers else {})
 
     def to_json(self) -> bytes:
         """The manifest as a sealed file."""

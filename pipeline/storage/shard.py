@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from factsweep.operators.errors import DamagedFileError, reason
 from factsweep.operators.schemas import SCHEMAS, conform
+from factsweep.pipeline.storage import values
 from factsweep.pipeline.storage.sealed import Stored, seal, unseal
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -36,11 +37,15 @@ class Place(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before."""
+    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before.
+
+    `values` is that of its values, however they are stored; empty: an older version wrote it.
+    """
 
     rows: int
     counts: Counts
     content: str
+    values: str
 
 
 def numbers(counts: Counts) -> dict[str, float]:
@@ -54,20 +59,22 @@ def numbers(counts: Counts) -> dict[str, float]:
 
 def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
     """A shard: the canonical schema, the same bytes for the same rows, and the footer."""
+    return pack(frame, place, counts)[0]
+
+
+def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tuple[bytes, Footer]:
+    """As `encode`, and what the footer says."""
     from pyarrow.parquet import ParquetWriter
 
     arrow = conform(frame, place.table).combine_chunks()
     sink = io.BytesIO()
     with ParquetWriter(sink, arrow.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(arrow)
-        said = {
-            **place._asdict(),
-            "rows": arrow.num_rows,
-            "counts": dict(counts or {}),
-            "content": hashlib.sha256(sink.getbuffer()).hexdigest(),
-        }
-        writer.add_key_value_metadata({_FOOTER: seal(said, "footer")})
-    return sink.getvalue()
+        data = hashlib.sha256(sink.getbuffer()).hexdigest()
+        said = Footer(arrow.num_rows, dict(counts or {}), data, values.digest(arrow))
+        footer = seal({**place._asdict(), **said._asdict()}, "footer")
+        writer.add_key_value_metadata({_FOOTER: footer})
+    return sink.getvalue(), said
 
 
 def decode(
@@ -163,7 +170,8 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
     for field, value in {**place._asdict(), "rows": found.num_rows}.items():
         if (other := said.get(field)) != value:
             raise file.damaged(f"belongs elsewhere: its footer says {field} {other}, not {value}")
-    return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
+    counts = cast(Counts, said["counts"])
+    return Footer(found.num_rows, counts, str(said["content"]), str(said.get("values", "")))
 
 
 def footer_of(store: Store, place: Place, file: Stored) -> Footer:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
@@ -312,6 +313,22 @@ def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
     shutil.rmtree(prompts.parents[1])
     cluster = replace(plan.run.cluster, rows_per_shard=17)
     assert numbers(replace(plan, run=replace(plan.run, cluster=cluster))).equals(right)
+
+
+@pytest.mark.parametrize("lost", ["a shard", "all"])
+def test_prompts_computed_anew_by_another_pyarrow_keep_their_answers(
+    plan: Plan, right: pl.DataFrame, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Its Parquet may have other bytes, as with a newer zstd: no prompt was asked otherwise."""
+    path = first_file(plan, "prompts")
+    path.unlink()
+    if lost == "all":
+        for folder in (path.parents[1], "artifacts/matched", "artifacts/metrics"):
+            shutil.rmtree(folder)
+    newer = partial(pyarrow.parquet.ParquetWriter, compression_level=9)
+    monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", newer)
+    assert measured(plan.run, partial(make_here, engine=Parisian())).equals(right)
+    assert verify(plan.run).problems == []
 
 
 def test_files_set_aside_of_one_name_are_all_kept(plan: Plan) -> None:

@@ -1,0 +1,56 @@
+"""Values: the digest of what stands in a table, however it is stored.
+
+The same rows may have other bytes: another version of pyarrow packs them otherwise.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bytes = bytes | memoryview
+
+
+def digest(table: pa.Table) -> str:
+    """The SHA-256 of the columns' names and types, and of every value.
+
+    >>> whole = pa.table({"a": ["b", None, "c"]})
+    >>> digest(whole.slice(1)) == digest(pa.table({"a": [None, "c"]})) != digest(whole)
+    True
+    """
+    found = hashlib.sha256()
+    for name in table.column_names:
+        found.update(name.encode())
+        for each in _bytes(table[name].combine_chunks()):
+            found.update(each)
+    return found.hexdigest()
+
+
+def _bytes(array: pa.Array) -> Iterator[Bytes]:
+    """Its length, where nulls stand, then all other values: what lies under a null is chance."""
+    yield f"{array.type} {len(array)} {array.null_count} ".encode()
+    if array.null_count:
+        yield array.is_null().to_numpy(zero_copy_only=False).data
+        array = array.drop_null()
+    if pa.types.is_struct(array.type):
+        for each in array.flatten():
+            yield from _bytes(each)
+    elif pa.types.is_list(array.type):
+        yield array.value_lengths().to_numpy().data
+        yield from _bytes(array.flatten())
+    elif pa.types.is_string(array.type):
+        yield pc.binary_length(array).to_numpy().data
+        yield _text(array)
+    else:
+        yield array.to_numpy(zero_copy_only=False).data
+
+
+def _text(array: pa.StringArray) -> Bytes:
+    """All its texts, one behind the other."""
+    _, ends, text = array.buffers()
+    if not len(array) or text is None:
+        return b""
+    ends = np.frombuffer(ends, dtype=np.int32)[array.offset :]
+    return memoryview(text)[ends[0] : ends[len(array)]]
