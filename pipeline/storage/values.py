@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Bytes = bytes | memoryview
 
@@ -23,7 +22,9 @@ def digest(table: pa.Table) -> str:
     found = hashlib.sha256()
     for name in table.column_names:
         found.update(name.encode())
-        for each in _bytes(table[name].combine_chunks()):
+        column = table[name]  # joining one chunk would copy it
+        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for each in _bytes(whole):
             found.update(each)
     return found.hexdigest()
 
@@ -31,6 +32,8 @@ def digest(table: pa.Table) -> str:
 def _bytes(array: pa.Array) -> Iterator[Bytes]:
     """Its length, where nulls stand, then all other values: what lies under a null is chance."""
     yield f"{array.type} {len(array)} {array.null_count} ".encode()
+    if array.null_count == len(array):
+        return
     if array.null_count:
         yield array.is_null().to_numpy(zero_copy_only=False).data
         array = array.drop_null()
@@ -41,16 +44,9 @@ def _bytes(array: pa.Array) -> Iterator[Bytes]:
         yield array.value_lengths().to_numpy().data
         yield from _bytes(array.flatten())
     elif pa.types.is_string(array.type):
-        yield pc.binary_length(array).to_numpy().data
-        yield _text(array)
+        _, ends, text = array.buffers()
+        ends = np.frombuffer(ends, np.int32)[array.offset :][: len(array) + 1]
+        yield (ends - ends[0]).data
+        yield memoryview(text or b"")[ends[0] : ends[-1]]
     else:
         yield array.to_numpy(zero_copy_only=False).data
-
-
-def _text(array: pa.StringArray) -> Bytes:
-    """All its texts, one behind the other."""
-    _, ends, text = array.buffers()
-    if not len(array) or text is None:
-        return b""
-    ends = np.frombuffer(ends, dtype=np.int32)[array.offset :]
-    return memoryview(text)[ends[0] : ends[len(array)]]

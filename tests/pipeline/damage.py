@@ -49,30 +49,40 @@ def edit_with_the_manifest(path: Path) -> None:
     edit_with_a_new_footer(path)
     content = path.read_bytes()
     said = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"factsweep"])
-    _change_entry(path, {**_of_file(content), "content": said["content"]})
+    change_entry(path, {**_of_file(content), "content": said["content"]})
 
 
 def edit_under_the_pins(path: Path) -> None:
     """Change a value, and of the manifest what nothing pins: the checksum of the whole file."""
     edit_with_a_new_footer(path)
-    _change_entry(path, _of_file(path.read_bytes()))
+    change_entry(path, _of_file(path.read_bytes()))
 
 
 def more_rows_in_the_manifest(path: Path) -> None:
     """Have the manifest say that a shard has rows that it has not."""
-    _change_entry(path, {"rows": pq.read_metadata(path).num_rows + 1_000})
+    change_entry(path, {"rows": pq.read_metadata(path).num_rows + 1_000})
 
 
 def _of_file(content: bytes) -> dict[str, object]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _change_entry(path: Path, change: dict[str, object]) -> None:
+def change_entry(path: Path, change: dict[str, object]) -> None:
     """Change what the manifest says of a shard, and seal it anew."""
     manifest = path.parent.parent / "manifest.json"
     name = "/".join(manifest.parts[-3:])
     found = unseal(manifest.read_bytes(), name, "manifest")
     found["tables"][path.parent.name][path.stem] |= change
+    manifest.write_bytes(seal(found, name))
+
+
+def forget_values(manifest: Path) -> None:
+    """Leave out the digests of values, as in a manifest from before there were any."""
+    name = "/".join(manifest.parts[-3:])
+    found = unseal(manifest.read_bytes(), name, "manifest")
+    entries = [entry for shards in found["tables"].values() for entry in shards.values()]
+    for each in (*entries, *found["inputs"].values()):
+        del each["values"]
     manifest.write_bytes(seal(found, name))
 
 

@@ -11,11 +11,13 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.schemas import conform
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.values import digest
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
@@ -134,6 +136,17 @@ def test_finish_lists_what_was_written_as_what_is_read(artifact: Artifact) -> No
     again.write("relations", "all", ROWS[::-1])  # it is there, so this is not published
     again.finish(["relations"])
     assert again.manifest().tables == written
+
+
+def test_finish_shard_of_an_older_version_gets_the_digest_of_its_values(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("factsweep.pipeline.storage.values.digest", lambda _: "")
+        Artifact(artifact.store, RECIPE).write("relations", "all", ROWS)
+    artifact.finish(["relations"], of={"relations": ["all"]})
+    entry = artifact.manifest().tables["relations"]["all"]
+    assert entry.values == digest(conform(ROWS, "relations"))
 
 
 def test_finish_pins_what_it_was_made_of(artifact: Artifact) -> None:
