@@ -12,7 +12,12 @@ from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import (
+    VALUES_OF,
+    has_its_values,
+    set_all_aside,
+    set_aside,
+)
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import digest
@@ -80,9 +85,22 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
     """Set aside the shards of an open artifact that were made of other inputs than are there."""
     made_of = digest([each.manifest().pin.digest for each in inputs])
     if artifact.settled(_MADE_OF, made_of) != made_of:
+        if _is_of_their_values(artifact, inputs):
+            return
         set_all_aside(artifact)
         set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
         artifact.settled(_MADE_OF, made_of)
+    artifact.put_note(VALUES_OF, {"values": [each.manifest().pin.values for each in inputs]})
+
+
+def _is_of_their_values(artifact: Artifact, inputs: Sequence[Artifact]) -> bool:
+    """Whether an open artifact was made of inputs of the same values, however they are packed."""
+    try:
+        made_of = artifact.note(VALUES_OF)["values"]
+    except FileNotFoundError:  # an older version began it
+        return False
+    found = [each.manifest().pin.values for each in inputs]
+    return all(found) and found == made_of and all(map(has_its_values, inputs))
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from factsweep.pipeline.storage.sealed import REPAIR
 from factsweep.pipeline.storage.stores.store import Store
 
 ANEW = "anew.json"
-_NOTES = ("recipe.json", "cost.json", ANEW, manifests.NAME)
+VALUES_OF = "values_of.json"
+_NOTES = ("recipe.json", "cost.json", ANEW, VALUES_OF, manifests.NAME)
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves
 
 Artifacts = Mapping[str, Artifact]  # by folder
@@ -202,29 +203,35 @@ def misfits(artifacts: Artifacts, recorded: Pins, renewed: Mapping[str, int]) ->
 
 
 def _fits(artifact: Artifact, pin: Pin) -> bool:
-    """Whether it is what was pinned: the same bytes, or others that hold the same values.
-
-    Another version of pyarrow packs the same rows otherwise. Of values that an older version of
-    factsweep pinned nobody can tell: they stand as they were computed anew.
-    """
+    """Whether it has the bytes that were pinned, or others with the same values."""
     found = artifact.manifest().pin
     if found.digest == pin.digest:
         return True
-    is_same = bool(found.values) and pin.values in ("", found.values)
-    return is_same and _has_its_values(artifact.store, artifact.folder, found.digest)
+    return bool(pin.values) and found.values == pin.values and has_its_values(artifact)
+
+
+def has_its_values(artifact: Artifact) -> bool:
+    """Whether all shards have the values that the manifest says; one that is damaged is passed.
+
+    What another version of pyarrow packs has other bytes, so a pin of the bytes does not fit it.
+    """
+    pin = artifact.manifest().pin
+    return _has_values(artifact.store, artifact.folder, pin.digest, pin.values)
 
 
 @lru_cache
-def _has_its_values(store: Store, folder: str, _digest: str) -> bool:
-    """Whether all shards have the values that the manifest says; one that is damaged is passed."""
+def _has_values(store: Store, folder: str, _digest: str, _values: str) -> bool:
     artifact = located(store, folder)
-    for table, shards in artifact.manifest().tables.items():
-        for shard, entry in shards.items():
-            with suppress(DamagedFileError):  # a finding of its own, wherever it is read
-                rows = artifact.read(table, shard)
-                if values.digest(conform(rows, table)) != entry.values:
-                    return False
-    return True
+    tables = artifact.manifest().tables.items()
+    entries = [(table, shard, each.values) for table, of in tables for shard, each in of.items()]
+
+    def is_so(entry: tuple[str, str, str]) -> bool:
+        table, shard, told = entry
+        with suppress(DamagedFileError):  # a finding of its own, wherever it is read
+            return values.digest(conform(artifact.read(table, shard), table)) == told
+        return True
+
+    return all(store.each(is_so, entries))
 
 
 def _was_decoded_anew(artifact: Artifact, pin: Pin) -> bool:

@@ -31,7 +31,7 @@ def digest(table: pa.Table) -> str:
 
 def _bytes(array: pa.Array) -> Iterator[Bytes]:
     """Its length, where nulls stand, then all other values: what lies under a null is chance."""
-    yield f"{array.type} {len(array)} {array.null_count} ".encode()
+    yield f"{_kind(array.type)} {len(array)} {array.null_count} ".encode()
     if array.null_count == len(array):
         return
     if array.null_count:
@@ -50,3 +50,14 @@ def _bytes(array: pa.Array) -> Iterator[Bytes]:
         yield memoryview(text or b"")[ends[0] : ends[-1]]
     else:
         yield array.to_numpy(zero_copy_only=False).data
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type's name, of our own where Arrow's changed already: a list's items were elements."""
+    if pa.types.is_struct(kind):
+        return f"{{{', '.join(f'{each.name} {_kind(each.type)}' for each in kind)}}}"
+    if pa.types.is_list(kind):
+        return f"{_kind(kind.value_type)}[]"
+    if pa.types.is_string(kind) or pa.types.is_primitive(kind):
+        return str(kind)
+    raise TypeError(f"no table has a column of type {kind}")

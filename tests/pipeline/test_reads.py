@@ -203,8 +203,15 @@ class Parisian(FakeEngine):
 
 
 @pytest.mark.slow
-def test_answers_decoded_anew_are_measured_anew(plan: Plan, right: pl.DataFrame) -> None:
+@pytest.mark.parametrize("older", [False, True], ids=["", "older store"])
+def test_answers_decoded_anew_are_measured_anew(
+    plan: Plan, right: pl.DataFrame, *, older: bool
+) -> None:
     """Another answer is no damage where an engine gave it: what was made of the first is stale."""
+    if older:
+        for manifest in Path("artifacts").rglob("manifest.json"):
+            damage.forget_values(manifest)
+        Path("results/one/run.json").unlink()
     first_file(plan, "generations").unlink()
     found = measured(plan.run, partial(make_here, engine=Parisian()))
     assert not found.equals(right)
@@ -315,17 +322,15 @@ def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
     assert numbers(replace(plan, run=replace(plan.run, cluster=cluster))).equals(right)
 
 
-@pytest.mark.parametrize("lost", ["a shard", "a shard, before values were told", "all"])
+@pytest.mark.parametrize("lost", ["a shard", "all", "a shard, of open answers"])
 def test_prompts_computed_anew_by_another_pyarrow_keep_their_answers(
     plan: Plan, right: pl.DataFrame, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """Its Parquet may have other bytes, as with a newer zstd: no prompt was asked otherwise."""
     path = first_file(plan, "prompts")
     path.unlink()
-    if "before" in lost:
-        for manifest in Path("artifacts").rglob("manifest.json"):
-            damage.forget_values(manifest)
-        Path("results/one/run.json").unlink()
+    if "answers" in lost:
+        first_file(plan, "generations", "manifest.json").unlink()
     if lost == "all":
         for folder in (path.parents[1], "artifacts/matched", "artifacts/metrics"):
             shutil.rmtree(folder)

@@ -11,7 +11,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.schemas import empty
 from factsweep.pipeline.storage import shard
 from factsweep.pipeline.storage.sealed import Stored
 from factsweep.pipeline.storage.shard import Place, decode, encode
@@ -145,17 +144,6 @@ def test_decode_shard_of_another_schema_is_refused(monkeypatch: pytest.MonkeyPat
 def test_encode_same_rows_in_other_pieces_is_the_same_file() -> None:
     pieces = pl.concat([ROWS[:1], ROWS[1:]], rechunk=False)
     assert encode(pieces, PLACE) == encode(ROWS, PLACE)
-
-
-def test_encode_prompts_have_dictionaries_of_all_but_what_never_stands_twice() -> None:
-    first = {"prompt_id": "P36.Q142.000.0", "query": "The capital", "left_out": ["Q1", "Q2"]}
-    rows = pl.concat([empty("prompts"), pl.DataFrame([first])], how="diagonal_relaxed")
-    content = encode(rows, Place("prompts", "f1", "prompts/P36.0000"))
-    group = pq.read_metadata(io.BytesIO(content)).row_group(0)
-    columns = [group.column(n) for n in range(group.num_columns)]
-    plain = {each.path_in_schema for each in columns if "RLE_DICTIONARY" not in each.encodings}
-    assert plain == {"prompt_id", "query"}
-    assert len(columns) == len(rows.columns)
 
 
 def test_encode_missing_column_names_table_and_column() -> None:
