@@ -83,24 +83,28 @@ def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
 
 def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
     """Set aside the shards of an open artifact that were made of other inputs than are there."""
-    made_of = digest([each.manifest().pin.digest for each in inputs])
-    if artifact.settled(_MADE_OF, made_of) != made_of:
-        if _is_of_their_values(artifact, inputs):
-            return
+    pins = [each.manifest().pin for each in inputs]
+    made_of, values = digest([pin.digest for pin in pins]), [pin.values for pin in pins]
+    before = artifact.settled(_MADE_OF, made_of)
+    if before != made_of:
+        if (
+            all(values)
+            and _was_made_of(artifact, before, values)
+            and all(map(has_its_values, inputs))
+        ):
+            return  # they are the same, and packed otherwise
         set_all_aside(artifact)
         set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
         artifact.settled(_MADE_OF, made_of)
-    artifact.put_note(VALUES_OF, {"values": [each.manifest().pin.values for each in inputs]})
+    artifact.put_note(VALUES_OF, {_MADE_OF: made_of, "values": values})
 
 
-def _is_of_their_values(artifact: Artifact, inputs: Sequence[Artifact]) -> bool:
-    """Whether an open artifact was made of inputs of the same values, however they are packed."""
+def _was_made_of(artifact: Artifact, made_of: str, values: Sequence[str]) -> bool:
+    """Whether an open artifact notes such values of what it was made of."""
     try:
-        made_of = artifact.note(VALUES_OF)["values"]
+        return artifact.note(VALUES_OF) == {_MADE_OF: made_of, "values": values}
     except FileNotFoundError:  # an older version began it
         return False
-    found = [each.manifest().pin.values for each in inputs]
-    return all(found) and found == made_of and all(map(has_its_values, inputs))
 
 
 @contextmanager

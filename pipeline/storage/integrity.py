@@ -153,13 +153,16 @@ def read(artifact: Artifact) -> Iterator[Finding]:
     yield from (each for each in _notes(artifact) if each.name not in named)
     for table, shards in artifact.manifest().tables.items():
         ids: list[pl.Series] = []
-        for shard in shards:
+        for shard, entry in shards.items():
             try:
                 frame = artifact.read(table, shard)
             except DamagedFileError as error:
                 if error.name not in named:
                     yield Finding.of(artifact, error)
                 continue
+            if entry.values and values.digest(conform(frame, table)) != entry.values:
+                what = "holds other values than the manifest says"
+                yield _finding(artifact, f"{table}/{shard}.parquet", what)
             ids += [frame[KEYS[table]]] if table in KEYS else []
         if ids and (twice := pl.concat(ids).is_duplicated().sum()):
             where = artifact.store.where(f"{artifact.folder}/{table}")
