@@ -10,6 +10,7 @@ How one is read is in `contents.py`, how one is found in a store in `lookup.py`,
 damaged is set aside in `integrity.py`; here is how one is published.
 """
 
+import hashlib
 import json
 import time
 from collections import defaultdict
@@ -22,10 +23,8 @@ from uuid import uuid4
 
 import polars as pl
 
-from factsweep.operators.schemas import conform
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
-from factsweep.pipeline.storage import values
 from factsweep.pipeline.storage.contents import Contents
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
@@ -221,11 +220,10 @@ class Artifact(Contents):
         footer = shards.check(content, place, file)
         if not footer.values:
             rows = shards.rows(content, table, file, validate=True)
-            footer = footer._replace(values=values.digest(conform(rows, table)))
+            footer = footer._replace(values=shards.values_of(rows, table))
         return _entry(content, footer)
 
 
 def _entry(content: bytes, footer: Footer) -> Entry:
-    data, whole = shards.digests(content)
-    counts = dict(footer.counts)
-    return Entry(footer.rows, len(content), whole, data, counts, footer.values)
+    sha256, counts = hashlib.sha256(content).hexdigest(), dict(footer.counts)
+    return Entry(footer.rows, len(content), sha256, footer.content, counts, footer.values)

@@ -13,13 +13,13 @@ from functools import lru_cache
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.schemas import KEYS, conform
+from factsweep.operators.schemas import KEYS
 from factsweep.pipeline.storage import manifest as manifests
-from factsweep.pipeline.storage import values
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import located, recipe
 from factsweep.pipeline.storage.manifest import ANSWERS, Pin
 from factsweep.pipeline.storage.sealed import REPAIR
+from factsweep.pipeline.storage.shard import values_of
 from factsweep.pipeline.storage.stores.store import Store
 
 ANEW = "anew.json"
@@ -160,7 +160,7 @@ def read(artifact: Artifact) -> Iterator[Finding]:
                 if error.name not in named:
                     yield Finding.of(artifact, error)
                 continue
-            if entry.values and values.digest(conform(frame, table)) != entry.values:
+            if entry.values and values_of(frame, table) != entry.values:
                 what = "holds other values than the manifest says"
                 yield _finding(artifact, f"{table}/{shard}.parquet", what)
             ids += [frame[KEYS[table]]] if table in KEYS else []
@@ -231,7 +231,7 @@ def _has_values(store: Store, folder: str, _digest: str, _values: str) -> bool:
     def is_so(entry: tuple[str, str, str]) -> bool:
         table, shard, told = entry
         with suppress(DamagedFileError):  # a finding of its own, wherever it is read
-            return values.digest(conform(artifact.read(table, shard), table)) == told
+            return values_of(artifact.read(table, shard), table) == told
         return True
 
     return all(store.each(is_so, entries))

@@ -77,6 +77,11 @@ def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tup
     return sink.getvalue(), said
 
 
+def values_of(frame: pl.DataFrame, table: str) -> str:
+    """The digest of the values of some rows, as the footer of their shard has it."""
+    return values.digest(conform(frame, table))
+
+
 def decode(
     content: bytes,
     place: Place,
