@@ -7,11 +7,15 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
+import pytest
 
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import set_all_aside
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.shard import Place, encode
 
@@ -84,6 +88,18 @@ def forget_values(manifest: Path) -> None:
     for each in (*entries, *found["inputs"].values()):
         del each["values"]
     manifest.write_bytes(seal(found, name))
+
+
+def made_anew(artifact: Artifact, rows: pl.DataFrame) -> None:
+    """Set all aside, and complete the artifact with these relations."""
+    set_all_aside(artifact)
+    artifact.write("relations", "all", rows)
+    artifact.finish(["relations"])
+
+
+def pack_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write Parquet of other bytes from now on, as another version of pyarrow does."""
+    monkeypatch.setattr(pq, "ParquetWriter", partial(pq.ParquetWriter, use_dictionary=False))
 
 
 def become_a_folder(path: Path) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet
 import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
@@ -334,8 +333,7 @@ def test_prompts_computed_anew_by_another_pyarrow_keep_their_answers(
     if lost == "all":
         for folder in (path.parents[1], "artifacts/matched", "artifacts/metrics"):
             shutil.rmtree(folder)
-    newer = partial(pyarrow.parquet.ParquetWriter, compression_level=9)
-    monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", newer)
+    damage.pack_otherwise(monkeypatch)
     assert measured(plan.run, partial(make_here, engine=Parisian())).equals(right)
     assert verify(plan.run).problems == []
 

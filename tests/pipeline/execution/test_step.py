@@ -1,17 +1,15 @@
 """What an open artifact has of its inputs stands while their values are the same."""
 
-from functools import partial
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet
 import pytest
 
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store
+from tests.pipeline.damage import made_anew, pack_otherwise
 
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
 OTHERS = ROWS[::-1]
@@ -21,7 +19,7 @@ OTHERS = ROWS[::-1]
 def prompts(tmp_path: Path) -> Artifact:
     artifact = Artifact(Store(str(tmp_path)), Recipe("relations", 1, {}))
     artifact.begin()
-    complete(artifact, ROWS)
+    made_anew(artifact, ROWS)
     return artifact
 
 
@@ -39,18 +37,7 @@ def answers(prompts: Artifact) -> Artifact:
 def other_pyarrow(answers: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is made from now on has other bytes."""
     assert answers
-    packed_otherwise = partial(pyarrow.parquet.ParquetWriter, use_dictionary=False)
-    monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", packed_otherwise)
-
-
-def complete(artifact: Artifact, rows: pl.DataFrame) -> None:
-    artifact.write("relations", "all", rows)
-    artifact.finish(["relations"])
-
-
-def made_anew(prompts: Artifact, rows: pl.DataFrame) -> None:
-    set_all_aside(prompts)
-    complete(prompts, rows)
+    pack_otherwise(monkeypatch)
 
 
 def kept(answers: Artifact, prompts: Artifact) -> bool:

@@ -3,18 +3,16 @@
 What is done to a whole run's store is in `tests/pipeline/test_reads.py`.
 """
 
-from functools import partial
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet
 import pytest
 
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import misfits, set_all_aside
+from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.stores.store import Store
-from tests.pipeline.damage import change_entry
+from tests.pipeline.damage import change_entry, made_anew, pack_otherwise
 
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
 OTHERS = ROWS[::-1]
@@ -34,12 +32,6 @@ def made(tmp_path: Path) -> tuple[Artifact, Artifact]:
     return source, product
 
 
-def made_anew(source: Artifact, rows: pl.DataFrame) -> None:
-    set_all_aside(source)
-    source.write("relations", "all", rows)
-    source.finish(["relations"])
-
-
 def sentences(*artifacts: Artifact) -> list[str]:
     by_folder = {each.folder: each for each in artifacts}
     return [found.sentence for found in misfits(by_folder, {}, {})]
@@ -50,8 +42,7 @@ def test_misfits_same_values_fit_however_they_are_packed(
 ) -> None:
     source, product = made
     before = source.manifest().pin
-    other_bytes = partial(pyarrow.parquet.ParquetWriter, use_dictionary=False)
-    monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", other_bytes)
+    pack_otherwise(monkeypatch)
     made_anew(source, ROWS)
     assert source.manifest().pin.digest != before.digest
     assert source.manifest().pin.values == before.values
