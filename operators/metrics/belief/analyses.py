@@ -6,27 +6,21 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.metrics.belief import consist
-from factsweep.operators.metrics.belief.condensed import Condensed, condensed
-from factsweep.operators.metrics.belief.fluctuation import template_rates
+from factsweep.operators.metrics.belief.condensed import Condensed
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped
 from factsweep.operators.metrics.shared.rows import Counts, Row, pair_terms, plain_rows, table
-from factsweep.operators.schemas import empty
 
 _TEMPLATE = ("relation_id", "template_id")
 
 
-def template_accuracy(answers: pl.DataFrame) -> pl.DataFrame:
+def template_accuracy(rates: pl.DataFrame) -> pl.DataFrame:
     """Give each template its Acc@1 (0 to 1): the mean over pairs of the mean over their names.
 
-    Columns: relation_id, template_id, accuracy, n_pairs (with an answer under it) and n (answers);
-    sorted by the ids.
+    `rates` comes from `fluctuation.template_rates`. Columns: relation_id, template_id, accuracy,
+    n_pairs (with an answer under it) and n (answers); sorted by the ids.
 
     Source: BELIEF, appendix C.2. The paper does not say how names weigh; here pairs count alike.
     """
-    return _accuracies(template_rates(answers))
-
-
-def _accuracies(rates: pl.DataFrame) -> pl.DataFrame:
     # Whole numbers first: sums of shares would depend on the order of the rows.
     n_correct = (pl.col("n_correct") * pl.col("n_pairs")).sum()
     sizes = rates.group_by(*_TEMPLATE, "n_names").agg(pl.sum("n_pairs"), n_correct=n_correct)
@@ -36,8 +30,8 @@ def _accuracies(rates: pl.DataFrame) -> pl.DataFrame:
     return templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs"), n=n).sort(_TEMPLATE)
 
 
-def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Give min, mean and max over templates of their accuracy, as rows of the table ROWS.
+def spread_rows(metric: str, known: Condensed, counts: Counts, ends: Sequence[str]) -> list[Row]:
+    """Give min, mean or max (`ends`) over templates of their accuracy, as rows of the table ROWS.
 
     Metrics `template_spread_min`, `_mean` and `_max`: a relation's own, and micro-averaged over
     relations, each weighted by its pairs that have any answer. The templates of the minimum and the
@@ -45,23 +39,19 @@ def template_spread(answers: pl.DataFrame, n_failed: pl.DataFrame | None = None)
 
     Source: BELIEF, appendix C.2, Table 11 (2025: Table 12).
 
+    >>> from factsweep.operators.metrics.belief.condensed import condensed
     >>> answers = pl.DataFrame({
     ...     "relation_id": ["P1"] * 4, "template_id": ["a", "a", "b", "b"],
     ...     "pair_id": ["t1", "t2", "t1", "t2"], "correct": [True, True, True, False],
     ... })
-    >>> overall = template_spread(answers).filter(pl.col("slice").is_null())
-    >>> overall.select("metric", "value").rows()
+    >>> known = condensed(answers, {})
+    >>> rows = spread_rows("template_spread", known, known.counts(None), ("min", "mean", "max"))
+    >>> [(row.metric, row.value) for row in rows if row.slice is None]
     [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
-    known = condensed(answers, {})
-    return analyses(["template_spread"], known, known.counts(n_failed), {}, empty("templates"))
-
-
-def _spread_rows(metric: str, known: Condensed, counts: Counts, ends: Sequence[str]) -> list[Row]:
-    """The rows of some of the ends between which the templates' accuracies lie."""
     pairs = known.pairs.group_by("relation_id").agg(n_pairs=pl.len().cast(pl.Int64))
     accuracy = pl.col("accuracy")
-    templates = _accuracies(known.rates).group_by("relation_id")
+    templates = template_accuracy(known.rates).group_by("relation_id")
     spread = templates.agg(min=accuracy.min(), mean=accuracy.mean(), max=accuracy.max())
     weighted = spread.join(pairs, on="relation_id").sort("relation_id")
     rows = []
@@ -76,45 +66,6 @@ _NAME = ("relation_id", "pair_id", "subject_index")
 _FACTORS = {"subject_consist": "template_id", "template_consist": "subject_index"}
 
 
-def subject_template(
-    answers: pl.DataFrame,
-    n_failed: pl.DataFrame | None = None,
-    *,
-    by: consist.By = "match",
-    seed: int,
-    n_rounds: int = 1000,
-) -> pl.DataFrame:
-    r"""Vary one factor and keep the other: rows of the table ROWS, over all and per relation.
-
-    - `subject_consist`: Consist among the prompts of a pair that have the same template and
-      differ in the name; `template_consist`: the same name, another template.
-    - `subject_acc_min`, `subject_acc_max`: the lowest and the highest Acc@1 of all subsets of the
-      prompts that hold one name per pair (under all templates); `template_acc_min`,
-      `template_acc_max`: of those that hold one template per relation (with all names).
-
-    Subsets are independent from pair to pair (relation to relation), so the extremes are reached
-    by taking each one's worst or best. Needs the columns relation_id, pair_id, template_id,
-    subject_index, key and correct; `by` as in `consist`, `n_failed` as in `belief`. The Consist
-    rows have intervals.
-
-    Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
-    Table 11, which shows that the extremes are taken this way.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "subject_index": [0, 1, 0, 1], "correct": [True, True, False, True],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f", "\x1frome\x1f"],
-    ... })
-    >>> rows = subject_template(answers, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
-    >>> rows.select("metric", "value").rows()[1:4:2]
-    [('template_consist', 0.5), ('subject_acc_max', 1.0)]
-    """
-    known = condensed(answers, _subject_terms(answers, by))
-    estimates = known.estimates(_FACTORS, seed=seed, n_rounds=n_rounds)
-    counts, templates = known.counts(n_failed), empty("templates")
-    return analyses(["subject_template"], known, counts, estimates, templates)
-
-
 def _subject_terms(answers: pl.DataFrame, by: consist.By) -> dict[str, pl.DataFrame]:
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
     return {
@@ -127,57 +78,41 @@ def _subject_terms(answers: pl.DataFrame, by: consist.By) -> dict[str, pl.DataFr
     }
 
 
-def _subject_rows(
+def subject_rows(
     known: Condensed, counts: Counts, estimates: Mapping[str, Bootstrapped]
 ) -> list[Row]:
+    r"""Vary one factor and keep the other: rows of the table ROWS, over all and per relation.
+
+    - `subject_consist`: Consist among the prompts of a pair that have the same template and
+      differ in the name; `template_consist`: the same name, another template.
+    - `subject_acc_min`, `subject_acc_max`: the lowest and the highest Acc@1 of all subsets of the
+      prompts that hold one name per pair (under all templates); `template_acc_min`,
+      `template_acc_max`: of those that hold one template per relation (with all names).
+
+    Subsets are independent from pair to pair (relation to relation), so the extremes are reached
+    by taking each one's worst or best. The Consist rows have intervals.
+
+    Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
+    Table 11, which shows that the extremes are taken this way.
+
+    >>> from factsweep.operators.metrics.belief.condensed import condensed
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],
+    ...     "subject_index": [0, 1, 0, 1], "correct": [True, True, False, True],
+    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f", "\x1frome\x1f"],
+    ... })
+    >>> known = condensed(answers, _subject_terms(answers, "match"))
+    >>> estimates = known.estimates(_FACTORS, seed=1, n_rounds=10)
+    >>> rows = subject_rows(known, known.counts(None), estimates)
+    >>> [(row.metric, row.value) for row in rows if row.slice is None][1:4:2]
+    [('template_consist', 0.5), ('subject_acc_max', 1.0)]
+    """
     return [
         *(row for metric in _FACTORS for row in counts.rows(metric, estimates[metric])),
         *plain_rows("subject_acc_min", known.of("subject_acc_min"), counts),
         *plain_rows("subject_acc_max", known.of("subject_acc_max"), counts),
-        *_spread_rows("template_acc", known, counts, ("min", "max")),
+        *spread_rows("template_acc", known, counts, ("min", "max")),
     ]
-
-
-def manual_paraphrase(
-    answers: pl.DataFrame,
-    templates: pl.DataFrame,
-    n_failed: pl.DataFrame | None = None,
-    *,
-    by: consist.By = "match",
-    seed: int,
-    n_rounds: int = 1000,
-) -> pl.DataFrame:
-    r"""Compare them: rows of the table ROWS, over all and per relation.
-
-    - `manual_rank`: the mean rank of the manual templates among all of their relation, by Acc@1,
-      1 being the best; templates of equal accuracy share their mean rank.
-    - `inner_group_consist`, `inter_group_consist`: Consist among the prompts of a pair with the
-      same name whose templates are of the same group (a manual one and its paraphrases), and of
-      different groups. With intervals. Null where the groups are not known.
-
-    `answers` needs relation_id, pair_id, template_id, subject_index, key and correct; `templates`
-    template_id, origin and group. `by` as in `consist`, `n_failed` as in `belief`.
-
-    Source: BELIEF, appendix C.4, Table 13 (2025: Table 14). It does not say that the name is held;
-    its two numbers, weighted by their pairs of templates, come near to the Consist of
-    prompts with the same name (Table 12), and not to that of all prompts (Table 3).
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 3, "pair_id": ["t"] * 3, "template_id": ["a", "b", "c"],
-    ...     "subject_index": [0, 0, 0], "correct": [True, True, False],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f"],
-    ... })
-    >>> templates = pl.DataFrame({
-    ...     "template_id": ["a", "b", "c"], "origin": ["manual", "paraphrase", "manual"],
-    ...     "group": [0, 0, 1],
-    ... })
-    >>> rows = manual_paraphrase(answers, templates, seed=1, n_rounds=10)
-    >>> rows.filter(pl.col("slice").is_null()).select("metric", "value").rows()
-    [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
-    """
-    known = condensed(answers, _group_terms(answers, templates, by))
-    estimates = known.estimates(_GROUPS, seed=seed, n_rounds=n_rounds)
-    return analyses(["manual_paraphrase"], known, known.counts(n_failed), estimates, templates)
 
 
 _GROUPS = ("inner_group_consist", "inter_group_consist")
@@ -194,19 +129,49 @@ def _group_terms(
     return dict(zip(_GROUPS, map(consist.share_of_matches, (inner, inter)), strict=True))
 
 
-def _manual_rows(
+def manual_rows(
     known: Condensed,
     counts: Counts,
     estimates: Mapping[str, Bootstrapped],
     templates: pl.DataFrame,
 ) -> list[Row]:
+    r"""Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
+
+    - `manual_rank`: the mean rank of the manual templates among all of their relation, by Acc@1,
+      1 being the best; templates of equal accuracy share their mean rank.
+    - `inner_group_consist`, `inter_group_consist`: Consist among the prompts of a pair with the
+      same name whose templates are of the same group (a manual one and its paraphrases), and of
+      different groups. With intervals. Null where the groups are not known.
+
+    `templates` needs template_id, origin and group.
+
+    Source: BELIEF, appendix C.4, Table 13 (2025: Table 14). It does not say that the name is held;
+    its two numbers, weighted by their pairs of templates, come near to the Consist of
+    prompts with the same name (Table 12), and not to that of all prompts (Table 3).
+
+    >>> from factsweep.operators.metrics.belief.condensed import condensed
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 3, "pair_id": ["t"] * 3, "template_id": ["a", "b", "c"],
+    ...     "subject_index": [0, 0, 0], "correct": [True, True, False],
+    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f"],
+    ... })
+    >>> templates = pl.DataFrame({
+    ...     "template_id": ["a", "b", "c"], "origin": ["manual", "paraphrase", "manual"],
+    ...     "group": [0, 0, 1],
+    ... })
+    >>> known = condensed(answers, _group_terms(answers, templates, "match"))
+    >>> estimates = known.estimates(_GROUPS, seed=1, n_rounds=10)
+    >>> rows = manual_rows(known, known.counts(None), estimates, templates)
+    >>> [(row.metric, row.value) for row in rows if row.slice is None]
+    [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
+    """
     ranks = plain_rows("manual_rank", _manual_ranks(known.rates, templates), counts)
     return ranks + [row for metric in _GROUPS for row in counts.rows(metric, estimates[metric])]
 
 
 def _manual_ranks(rates: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     """Each manual template's rank in its relation, over 1."""
-    accuracy = _accuracies(rates)
+    accuracy = template_accuracy(rates)
     # Sums of the same shares in another order differ in their last digits: those are ties.
     rank = pl.col("accuracy").round(12).rank("average", descending=True).over("relation_id")
     origin = templates.select(pl.col("template_id").cast(pl.String), "origin")
@@ -231,7 +196,10 @@ ESTIMATED = (*_FACTORS, *_GROUPS)
 def analysis_terms(
     names: Collection[Analysis], answers: pl.DataFrame, templates: pl.DataFrame, by: consist.By
 ) -> dict[str, pl.DataFrame]:
-    """The terms of the metrics of those analyses that are named; `by` as in `consist`."""
+    """The terms of the metrics of those analyses that are named; `by` as in `consist`.
+
+    `answers` needs relation_id, pair_id, template_id, subject_index, key and correct.
+    """
     subjects = _subject_terms(answers, by) if "subject_template" in names else {}
     groups = _group_terms(answers, templates, by) if "manual_paraphrase" in names else {}
     return subjects | groups
@@ -250,9 +218,9 @@ def analyses(
     """
     rows = []
     if "template_spread" in names:
-        rows += _spread_rows("template_spread", known, counts, ("min", "mean", "max"))
+        rows += spread_rows("template_spread", known, counts, ("min", "mean", "max"))
     if "subject_template" in names:
-        rows += _subject_rows(known, counts, estimates)
+        rows += subject_rows(known, counts, estimates)
     if "manual_paraphrase" in names:
-        rows += _manual_rows(known, counts, estimates, templates)
+        rows += manual_rows(known, counts, estimates, templates)
     return table(rows)

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from factsweep.operators.metrics.belief.analyses import manual_paraphrase, template_accuracy
+from factsweep.operators.metrics.belief.analyses import template_accuracy
 from factsweep.operators.metrics.belief.consist import consist_terms
+from factsweep.operators.metrics.belief.fluctuation import template_rates
 from factsweep.operators.metrics.shared.rows import ratio
+from tests.operators.metrics.analysed import analysed
 
 Tables = st.SearchStrategy[pl.DataFrame]
 TEMPLATES = pl.DataFrame(
@@ -26,7 +28,7 @@ GROUP = dict(TEMPLATES.select("template_id", "group").iter_rows())
 
 
 def found(answers: pl.DataFrame, templates: pl.DataFrame = TEMPLATES) -> dict[str, float | None]:
-    rows = manual_paraphrase(answers, templates, seed=1, n_rounds=5)
+    rows = analysed("manual_paraphrase", answers, templates)
     return dict(rows.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())
 
 
@@ -50,7 +52,7 @@ def naive_consist(answers: pl.DataFrame, *, inner: bool) -> float | None:
 
 def naive_rank(answers: pl.DataFrame) -> float | None:
     ranks = []
-    for relation in template_accuracy(answers).partition_by("relation_id"):
+    for relation in template_accuracy(template_rates(answers)).partition_by("relation_id"):
         places = rankdata([-round(each, 9) for each in relation["accuracy"]])
         pairs = zip(relation["template_id"], places, strict=True)
         ranks += [place for template, place in pairs if not template.endswith(".1")]

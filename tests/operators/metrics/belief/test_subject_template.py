@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.analyses import subject_template
+from factsweep.operators.metrics.belief.consist import By
+from tests.operators.metrics.analysed import analysed
 from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
 
 
-def found(answers: pl.DataFrame, **options: str) -> dict[str, float | None]:
-    rows = subject_template(answers, seed=1, n_rounds=5, **options)
+def found(answers: pl.DataFrame, by: By = "match") -> dict[str, float | None]:
+    rows = analysed("subject_template", answers, by=by)
     return dict(rows.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.analyses import template_accuracy, template_spread
+from factsweep.operators.metrics.belief.analyses import template_accuracy
+from factsweep.operators.metrics.belief.fluctuation import template_rates
+from tests.operators.metrics.analysed import analysed
 from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
@@ -41,7 +43,7 @@ def test_template_spread_any_answers_equals_naive_extremes(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
     answers = data.draw(answer_tables.filter(len))
-    found, expected = template_spread(answers), naive(answers)
+    found, expected = analysed("template_spread", answers), naive(answers)
     n_pairs = dict(answers.group_by("relation_id").agg(pl.col("pair_id").n_unique()).iter_rows())
     for relation, accuracies in expected.items():
         spread = [min(accuracies), mean(accuracies), max(accuracies)]
@@ -59,7 +61,7 @@ def test_template_accuracy_any_answers_equals_naive_means(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
     answers = data.draw(answer_tables)
-    found = template_accuracy(answers)
+    found = template_accuracy(template_rates(answers))
     for relation, accuracies in naive(answers).items():
         own = found.filter(relation_id=relation)
         assert sorted(own["accuracy"]) == pytest.approx(sorted(accuracies))
@@ -72,7 +74,8 @@ def test_template_accuracy_shuffled_rows_change_nothing(
 ) -> None:
     answers = data.draw(answer_tables)
     shuffled = answers.sample(fraction=1, shuffle=True, seed=3)
-    assert template_accuracy(shuffled).equals(template_accuracy(answers))
+    found, expected = (template_accuracy(template_rates(rows)) for rows in (shuffled, answers))
+    assert found.equals(expected)
 
 
 @given(data=st.data())
@@ -80,11 +83,11 @@ def test_template_spread_complete_answers_mean_is_acc_at_1(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables)
-    assert values(template_spread(answers), None)[1] == pytest.approx(acc_at_1(answers))
+    assert values(analysed("template_spread", answers), None)[1] == pytest.approx(acc_at_1(answers))
 
 
 def test_template_spread_failed_prompts_are_counted(no_answers: pl.DataFrame) -> None:
     failed = pl.DataFrame({"relation_id": ["P1"], "n_failed": [4]})
-    found = template_spread(no_answers, failed)
+    found = analysed("template_spread", no_answers, n_failed=failed)
     assert found["value"].null_count() == found.height == 6
     assert found["n_failed"].unique().to_list() == [4]
