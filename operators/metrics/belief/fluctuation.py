@@ -50,7 +50,9 @@ def fluctuation(
     >>> found.range, round(found.sd, 2)
     (1.0, 0.5)
     """
-    return spread(drawn_accuracies(answers, draw=draw, n_draws=n_draws, seed=seed))
+    if draw == "template":
+        return spread(template_draws(template_rates(answers), n_draws=n_draws, seed=seed))
+    return spread(pair_draws(acc_at_1_terms(answers), n_draws=n_draws, seed=seed))
 
 
 def spread(accuracies: NDArray[np.float64]) -> Fluctuation:
@@ -58,18 +60,6 @@ def spread(accuracies: NDArray[np.float64]) -> Fluctuation:
     if not accuracies.size:
         return Fluctuation(None, None)
     return Fluctuation(float(np.ptp(accuracies)), float(accuracies.std()))
-
-
-def drawn_accuracies(
-    answers: pl.DataFrame, *, draw: Draw, n_draws: int, seed: int
-) -> NDArray[np.float64]:
-    """Give the accuracy of each draw; nothing without answers.
-
-    A pair without an answer under the drawn template is left out of that draw.
-    """
-    if draw == "template":
-        return template_draws(template_rates(answers), n_draws=n_draws, seed=seed)
-    return pair_draws(acc_at_1_terms(answers), n_draws=n_draws, seed=seed)
 
 
 def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
@@ -100,7 +90,10 @@ def template_rates(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
-    """Draw a template per relation, then a subject name per pair, from `template_rates`."""
+    """Draw a template per relation, then a subject name per pair, from `template_rates`.
+
+    A pair without an answer under the drawn template is left out of that draw.
+    """
     if rates.is_empty():
         return np.empty(0)
     shares = rates.with_columns(rate=pl.col("n_correct") / pl.col("n_names"))

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.belief.fluctuation import Draw, drawn_accuracies, fluctuation
+from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.fluctuation import (
+    Draw,
+    fluctuation,
+    pair_draws,
+    template_draws,
+    template_rates,
+)
 from tests.operators.metrics.scalars import acc_at_1
 
 Tables = st.SearchStrategy[pl.DataFrame]
@@ -37,7 +44,9 @@ def naive_draw(answers: pl.DataFrame, draw: Draw, rng: np.random.Generator) -> f
 
 
 def drawn(answers: pl.DataFrame, draw: Draw, n_draws: int = 20_000) -> NDArray[np.float64]:
-    return drawn_accuracies(answers, draw=draw, n_draws=n_draws, seed=3)
+    if draw == "template":
+        return template_draws(template_rates(answers), n_draws=n_draws, seed=3)
+    return pair_draws(acc_at_1_terms(answers), n_draws=n_draws, seed=3)
 
 
 @pytest.mark.parametrize("draw", DRAWS)
