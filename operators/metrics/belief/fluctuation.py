@@ -22,13 +22,6 @@ class Fluctuation(NamedTuple):
     sd: float | None
 
 
-class Draws(NamedTuple):
-    """Per draw, the number of correct pairs and of pairs."""
-
-    n_correct: NDArray[np.int64]
-    n_pairs: NDArray[np.int64]
-
-
 def fluctuation(
     answers: pl.DataFrame, *, draw: Draw, n_draws: int = 50_000, seed: int
 ) -> Fluctuation:
@@ -101,13 +94,16 @@ def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[n
     n_correct, n_pairs = np.zeros((2, n_draws), np.int64)
     for relation in distinct.partition_by("relation_id", maintain_order=True):
         rng = generator(seed, "draw=template", relation["relation_id"][0])
-        drawn = _relation_draws(relation, rng, n_draws)
-        n_correct += drawn.n_correct
-        n_pairs += drawn.n_pairs
+        right, asked = _relation_draws(relation, rng, n_draws)
+        n_correct += right
+        n_pairs += asked
     return n_correct / n_pairs
 
 
-def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int) -> Draws:
+def _relation_draws(
+    rates: pl.DataFrame, rng: np.random.Generator, n_draws: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Per draw, the number of correct pairs and of pairs."""
     template, sizes = rates["template_id"].rle_id().to_numpy(), rates["n_pairs"].to_numpy()
     n_pairs = np.bincount(template, weights=sizes).astype(np.int64)
     drawn = rng.integers(len(n_pairs), size=n_draws)
@@ -118,7 +114,7 @@ def _relation_draws(rates: pl.DataFrame, rng: np.random.Generator, n_draws: int)
         mine = slice(ends[place] - n_drawn[place], ends[place])
         by_template[mine] += rng.binomial(n, rate, n_drawn[place])
     n_correct[np.argsort(drawn, kind="stable")] = by_template
-    return Draws(n_correct, n_pairs[drawn])
+    return n_correct, n_pairs[drawn]
 
 
 _BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"
