@@ -4,8 +4,7 @@ Source: BELIEF, appendix A.2, step 2, "Paraphrasing templates using GPT-4".
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
 import polars as pl
 
@@ -29,20 +28,6 @@ _ITEM = re.compile(r"^\s*(?:\(?\d+[.):]|[-*•–])\s+(?=\S)")
 _QUOTES = "\"'“”„‘’«»`*"
 
 
-class Paraphrased(NamedTuple):
-    """A manual template, its paraphrases, and what was asked for them.
-
-    `n_unfit` lines lacked [X] or [Y] or had one twice; `n_repeated` repeated an earlier sentence.
-    """
-
-    relation_id: str
-    template: str
-    paraphrases: tuple[str, ...]
-    n_rounds: int
-    n_unfit: int
-    n_repeated: int
-
-
 def paraphrased(
     ask: Ask,
     manual: pl.DataFrame,
@@ -50,8 +35,8 @@ def paraphrased(
     n: int = N_PARAPHRASES,
     max_rounds: int = 10,
     hints: Mapping[str, str] | None = None,
-) -> Iterator[Paraphrased]:
-    """Ask for n paraphrases of each manual template (MANUAL), one template after the other.
+) -> Iterator[list[tuple[str, str, str]]]:
+    """Ask for n paraphrases of each manual template (MANUAL): a template's rows of PARAPHRASES.
 
     What is unfit or said before in the relation is removed, and the same asked again, up to
     `max_rounds` times per template. `hints`: a relation's sentence ("Be aware that [Y] is …").
@@ -60,8 +45,8 @@ def paraphrased(
     said = {each: set(map(wording, templates)) for each, templates in by_relation.iter_rows()}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
         prompt = instruction(template, n=n, hint=(hints or {}).get(relation_id))
-        result = until_enough(ask, prompt, said[relation_id], n, max_rounds)
-        yield Paraphrased(relation_id, template, *result)
+        texts = until_enough(ask, prompt, said[relation_id], n, max_rounds)
+        yield [(relation_id, template, text) for text in texts]
 
 
 def instruction(template: str, *, n: int = N_PARAPHRASES, hint: str | None = None) -> str:
@@ -102,28 +87,14 @@ def wording(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(" .")
 
 
-def as_table(results: Iterable[Paraphrased]) -> pl.DataFrame:
-    """One row per paraphrase: PARAPHRASES."""
-    rows = [
-        (each.relation_id, each.template, text) for each in results for text in each.paraphrases
-    ]
-    return pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
-
-
-def until_enough(
-    ask: Ask, prompt: str, said: set[str], n: int, max_rounds: int
-) -> tuple[tuple[str, ...], int, int, int]:
-    """The sentences, rounds, unfit and repeated lines; what is taken is added to `said`."""
+def until_enough(ask: Ask, prompt: str, said: set[str], n: int, max_rounds: int) -> list[str]:
+    """At most n sentences that are fit and were not said; what is taken is added to `said`."""
     kept: list[str] = []
-    n_rounds = n_unfit = n_repeated = 0
-    while len(kept) < n and n_rounds < max_rounds:
-        n_rounds += 1
+    for _ in range(max_rounds):
+        if len(kept) >= n:
+            break
         for text in candidates(ask(prompt)):
-            if not has_slots(text):
-                n_unfit += 1
-            elif wording(text) in said:
-                n_repeated += 1
-            elif len(kept) < n:
+            if len(kept) < n and has_slots(text) and wording(text) not in said:
                 said.add(wording(text))
                 kept.append(text)
-    return tuple(kept), n_rounds, n_unfit, n_repeated
+    return kept

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from factsweep.operators.construction.paraphrase import Ask, as_table, paraphrased, until_enough
+from factsweep.operators.construction.paraphrase import PARAPHRASES, Ask, paraphrased, until_enough
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.meter import Meter
 
@@ -39,23 +39,24 @@ def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
     Raises:
         InputError: the model gives no answer, `kept` holds something else, or another run has it.
     """
-    results, n, often = [], 0, {"n": model.n, "max_rounds": model.max_rounds}
+    rows: list[tuple[str, str, str]] = []
+    often = {"n": model.n, "max_rounds": model.max_rounds}
     with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, kept) as ask:
-        for result in paraphrased(ask, manual, **often, hints=model.hints):
-            results.append(result)
-            n += len(result.paraphrases)
-            meter.show(f"{len(results)}/{manual.height} templates, {n:,} paraphrases")
-    return as_table(results)
+        found = paraphrased(ask, manual, **often, hints=model.hints)
+        for n, mine in enumerate(found, start=1):
+            rows += mine
+            meter.show(f"{n}/{manual.height} templates, {len(rows):,} paraphrases")
+    return pl.DataFrame(rows, PARAPHRASES, orient="row")
 
 
-def proposed(model: Model, prompts: Sequence[str], kept: Path) -> list[tuple[str, ...]]:
+def proposed(model: Model, prompts: Sequence[str], kept: Path) -> list[list[str]]:
     """The model's templates for each prompt, at most `n`; answers are kept as those of `asked`.
 
     Raises:
         InputError: as `asked`.
     """
     with _remembering(model, kept) as ask:
-        return [until_enough(ask, each, set(), model.n, model.max_rounds)[0] for each in prompts]
+        return [until_enough(ask, each, set(), model.n, model.max_rounds) for each in prompts]
 
 
 @contextmanager
