@@ -22,11 +22,8 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
     labels = prompts.label_tokens(facts, tokenizer())
 
     def match(answers: pl.DataFrame, further: Tables) -> Tables:
-        found = matched(answers, answers, labels)
         return {
-            "answers": found.answers,
-            "calibration": found.calibration,
-            "errors": found.errors,
+            **matched(answers, labels),
             "biases": _biases(further["priors"]),
             "gains": gains(_label_probabilities(answers, labels)),
             "left_out": prompts.count_left_out(_of_its_relation(labels, answers)),
@@ -38,8 +35,7 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
 def _label_probabilities(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     mine = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
     relation = _of_its_relation(labels, answers)
-    predictions = answers.select("prompt_id", probabilities="candidate_probabilities")
-    return label_probabilities(predictions, answers, mine, prompts.candidates(relation))
+    return label_probabilities(answers, mine, prompts.candidates(relation))
 
 
 def _of_its_relation(labels: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
