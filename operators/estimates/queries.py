@@ -4,7 +4,7 @@ A query is a fact with one prompt (KAMEL), or a group with all its candidates (P
 the prompts is a stratified sample of queries (`stratified.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +14,9 @@ from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.stratified import MISSING, By, Means, controlled_means, means
 from factsweep.operators.estimates.table import ESTIMATES, row
 from factsweep.operators.metrics.kamel.macro import macro, precision_recall
-from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, PLAUSIBILITY, plausibility
-from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS, costs, group_scores
+from factsweep.operators.metrics.probelm.probelm import group_tables, with_all_types
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
-from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 CURVED = "the F1 of a relation is biased where few of its queries were asked"
 
@@ -126,10 +124,10 @@ def probelm_estimates(
     narrows those of the prompt types that it has.
     """
     of = asked(scores, pairs)
-    before = () if control is None else _of_settings(_everything(control, pairs), candidates)
-    earlier = {setting: table for setting, table, _ in before}
+    before = {} if control is None else group_tables(_everything(control, pairs), candidates)
+    earlier = {setting: table for setting, table, _ in with_all_types(before)}
     rows = []
-    for setting, table, names in _of_settings(scores, candidates):
+    for setting, table, names in with_all_types(group_tables(scores, candidates)):
         mine = table.select("relation_id", "pair_id", *names)
         both = _means(mine, earlier.get(setting), of, by="query", seed=seed)
         for column, name in enumerate(names):
@@ -148,17 +146,3 @@ def _mean(known: Means | None, column: int) -> Estimated:
 def _everything(control: Control, pairs: pl.DataFrame) -> pl.DataFrame:
     """What a control has answered of all relations."""
     return pl.concat(control(str(each)) for each in pairs["relation_id"].unique().sort())
-
-
-def _of_settings(
-    scores: pl.DataFrame, candidates: pl.DataFrame
-) -> Iterator[tuple[str, pl.DataFrame, tuple[str, ...]]]:
-    """Each prompt type with its groups' scores, and their names; then all types together."""
-    tables = {}
-    for setting in PROMPT_TYPES:
-        mine = scores.filter(setting=setting)
-        if mine.height:
-            tables[setting] = group_scores(candidates, costs(mine, "text_perplexity"))
-            yield setting, tables[setting], RANKING_METRICS
-    if len(tables) == len(PROMPT_TYPES):
-        yield ALL_TYPES, plausibility(list(tables.values())), tuple(PLAUSIBILITY)

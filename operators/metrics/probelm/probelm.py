@@ -40,9 +40,9 @@ _Part = tuple[str | None, pl.Expr]
 class _Measured(NamedTuple):
     """Group scores (or plausibility) of one setting and variant; `prefix` goes before the names."""
 
-    setting: str
     variant: str | None
     prefix: str
+    setting: str
     scores: pl.DataFrame
     metrics: tuple[str, ...]
 
@@ -83,31 +83,40 @@ def probelm(
 
 
 def _measured(scores: pl.DataFrame, candidates: pl.DataFrame) -> Iterator[_Measured]:
-    found = scores["setting"].unique()
-    settings = [each for each in PROMPT_TYPES if each in found]
-    chance = ranking.random_group_scores(candidates)
+    tables: dict[str, pl.DataFrame] = {}
     for score in get_args(ranking.Score):
         if not set(ranking.COLUMNS_OF[score]) <= set(scores.columns):
             continue
-        tables: dict[str, pl.DataFrame] = {
-            setting: ranking.group_scores(
-                candidates, ranking.costs(scores.filter(setting=setting), score)
-            )
-            for setting in settings
-        }
+        tables = group_tables(scores, candidates, score)
         variant = None if score == "text_perplexity" else f"score={score}"
-        yield from _of_tables(tables, variant, "")
-    yield from _of_tables(dict.fromkeys(settings, chance), None, "baseline_")
+        for each in with_all_types(tables):
+            yield _Measured(variant, "", *each)
+    chance = ranking.random_group_scores(candidates)
+    for each in with_all_types(dict.fromkeys(tables, chance)):
+        yield _Measured(None, "baseline_", *each)
 
 
-def _of_tables(
-    tables: Mapping[str, pl.DataFrame], variant: str | None, prefix: str
-) -> Iterator[_Measured]:
+def group_tables(
+    scores: pl.DataFrame, candidates: pl.DataFrame, score: ranking.Score = "text_perplexity"
+) -> dict[str, pl.DataFrame]:
+    """The groups' scores (GROUP_SCORES) in each prompt type that is there; as in `probelm`."""
+    there = scores["setting"].unique()
+    costs = {
+        setting: ranking.costs(scores.filter(setting=setting), score)
+        for setting in PROMPT_TYPES
+        if setting in there
+    }
+    return {setting: ranking.group_scores(candidates, each) for setting, each in costs.items()}
+
+
+def with_all_types(
+    tables: Mapping[str, pl.DataFrame],
+) -> Iterator[tuple[str, pl.DataFrame, tuple[str, ...]]]:
+    """Each prompt type with its table and metrics; then all three together, if all are there."""
     for setting, table in tables.items():
-        yield _Measured(setting, variant, prefix, table, ranking.RANKING_METRICS)
+        yield setting, table, ranking.RANKING_METRICS
     if len(tables) == len(PROMPT_TYPES):
-        together = plausibility(list(tables.values()))
-        yield _Measured(ALL_TYPES, variant, prefix, together, tuple(PLAUSIBILITY))
+        yield ALL_TYPES, plausibility(list(tables.values())), tuple(PLAUSIBILITY)
 
 
 def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
