@@ -25,7 +25,7 @@ from factsweep.operators.estimates.fluctuations.fluctuation import (
 from factsweep.operators.estimates.fluctuations.maximum import choice, chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.intervals import Estimated
-from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
+from factsweep.operators.estimates.means import weighted_mean
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first
 _N_DRAWS = 50_000  # of the fluctuation
@@ -319,9 +319,10 @@ def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimate
     correct = (said == 0).astype(np.float64)
     keys = sample.fact * (int(said.max()) + 1) + said
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    one_word, n_prompts = (said < ONE_WORD).astype(np.float64), sample.n_prompts.astype(np.float64)
     return {
-        "acc_at_1": mean_of_facts(sample, correct),
-        "one_word_ratio": mean_of_prompts(sample, (said < ONE_WORD).astype(np.float64)),
+        "acc_at_1": weighted_mean(sample, correct, np.ones(sample.n_facts)),
+        "one_word_ratio": weighted_mean(sample, one_word, n_prompts),
         "consist": consist(sample, (count[group] - 1).astype(np.float64)),
         "fluctuation_sd": fluctuation_sd(sample, correct),
         "fluctuation_range": fluctuation_range(

@@ -31,7 +31,7 @@ from _peers import Guess, prompt_eval, relations, uniform, whole_templates
 from _simulation import LIKE, Logits, Made, Sizes, made_up, truth
 
 from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.means import mean_of_facts
+from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import SERIES, blank
 from factsweep.pipeline.results import past
@@ -113,7 +113,8 @@ def _methods(made: Made, sd: float) -> dict[str, Method]:
 def _ours(made: Made, n_prompts: int, seed: int) -> Found:
     sample, said = made.sampled(n_prompts / int(made.n_prompts.sum()), seed)
     correct = (said == 0).astype(np.float64)
-    return mean_of_facts(sample, correct).value, fluctuation_sd(sample, correct).value
+    acc_at_1 = weighted_mean(sample, correct, np.ones(sample.n_facts))
+    return acc_at_1.value, fluctuation_sd(sample, correct).value
 
 
 def _point(method: Method, n_prompts: int, known: Mapping[str, float], n_samples: int) -> Point:

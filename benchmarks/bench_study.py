@@ -25,7 +25,7 @@ from bench_curve import of_run
 from numpy.typing import NDArray
 
 from factsweep.operators.estimates.looks import banded
-from factsweep.operators.estimates.means import mean_of_facts
+from factsweep.operators.estimates.means import weighted_mean
 from factsweep.pipeline.results import past
 
 N_STEPS = 12
@@ -94,7 +94,8 @@ def _draw(runs: Sequence[Made], known: NDArray[np.float64], share: float, seed: 
         found = estimated(made, control, share, seed).found
         ours.append((*found[:3], share))
         sample, said = made.sampled(share, seed)
-        alone.append(mean_of_facts(sample, (said == 0).astype(np.float64)).value or 0.0)
+        correct = (said == 0).astype(np.float64)
+        alone.append(weighted_mean(sample, correct, np.ones(sample.n_facts)).value or 0.0)
     columns = ("value", "ci_low", "ci_high", "estimated")
     points = pl.DataFrame(ours, dict.fromkeys(columns, pl.Float64), orient="row")
     band = banded(points.with_columns(setting=pl.lit("")))

@@ -82,16 +82,6 @@ class Mean(NamedTuple):
         return within_bounds(self.value, half_width(self.variance, self.degrees))
 
 
-def mean_of_facts(sample: Crossed, values: FloatArray) -> Estimated:
-    """Estimate the mean over facts of the mean over their prompts."""
-    return weighted_mean(sample, values, np.ones(sample.n_facts))
-
-
-def mean_of_prompts(sample: Crossed, values: FloatArray) -> Estimated:
-    """Estimate the mean over prompts: facts weigh as many prompts as they have."""
-    return weighted_mean(sample, values, sample.n_prompts.astype(np.float64))
-
-
 def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Estimated:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
 

@@ -21,7 +21,7 @@ from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_r
 from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.intervals import Estimated, exactly
-from factsweep.operators.estimates.means import mean_of_facts, mean_of_prompts
+from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.comparing.pairing import in_both
@@ -113,11 +113,12 @@ def row(
 def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:
     """What the full run would give, by metric, without a control."""
     sample, correct = scored.sample, scored.correct
+    means = {name: weighted_mean(sample, *terms) for name, terms in scored.means.items()}
     return {
-        "acc_at_1": mean_of_facts(sample, correct),
+        "acc_at_1": means["acc_at_1"],
         **_fluctuation(scored, seed, n_draws),
         "consist": consist(sample, scored.matches),
-        "one_word_ratio": mean_of_prompts(sample, scored.one_word),
+        "one_word_ratio": means["one_word_ratio"],
         "coverage_maximum": maximum(sample, correct, seed=seed),
         "template_chosen": chosen(sample, correct, seed=seed),
         "coverage_oracle": oracle(sample, correct, seed=seed),

@@ -8,7 +8,7 @@ import pytest
 from _simulated_control import later, two_models
 from _simulation import Made, Sizes
 
-from factsweep.operators.estimates.means import mean_of_facts
+from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.estimates.paired import mean_difference, paired
 from factsweep.operators.metrics.comparing.estimates import Known, difference
 
@@ -29,9 +29,10 @@ def seen(share: float, seed: int) -> tuple[Known, Known]:
     """The difference by pairs, and by the two estimates alone."""
     (sample, one), (_, other) = (made.sampled(share, seed) for made in models())
     right = [(said == 0).astype(np.float64) for said in (one, other)]
-    found = mean_difference(sample, right[1] - right[0], np.ones(sample.n_facts))
+    weights = np.ones(sample.n_facts)
+    found = mean_difference(sample, right[1] - right[0], weights)
     assert found is not None
-    alone = [Known(*map(float, mean_of_facts(sample, each)[:3])) for each in right]  # type: ignore[arg-type]
+    alone = [Known(*map(float, weighted_mean(sample, each, weights)[:3])) for each in right]  # type: ignore[arg-type]
     return Known(*found), difference(*alone)
 
 

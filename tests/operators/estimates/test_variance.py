@@ -6,7 +6,7 @@ import pytest
 from _simulation import Logits, Made, made_up
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
-from factsweep.operators.estimates.means import mean_of_facts
+from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.estimates.variance import SOURCES, VARIANCE, advice, variance
 
 
@@ -57,7 +57,7 @@ def test_variance_of_samples_is_on_average_that_of_the_full_run(made: Made) -> N
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_variance_full_error_is_that_of_the_interval(made: Made, share: float) -> None:
     sample, correct = crossed(made, share)
-    found = mean_of_facts(sample, correct)
+    found = weighted_mean(sample, correct, np.ones(sample.n_facts))
     assert found.value is not None
     assert found.full_high is not None
     error = variance(sample, correct)["full_error"].sum()
