@@ -10,7 +10,6 @@ from factsweep.operators.estimates.groups import summed
 from factsweep.operators.estimates.intervals import Estimated, exactly, share_interval
 from factsweep.operators.estimates.means import of_both_stages
 from factsweep.operators.matching.lemmas import contains
-from factsweep.operators.metrics.belief.consist import By
 
 TOO_FEW = "no fact was asked four times, so nothing says how far its consistency varies"
 ALONE = "no fact has two prompts"
@@ -91,9 +90,7 @@ def variance_of_share(
     return known
 
 
-def n_matching(
-    answers: pl.DataFrame, *, by: By = "match", keys: Sequence[str] = ("key",)
-) -> pl.Series:
+def n_matching(answers: pl.DataFrame, *, keys: Sequence[str] = ("key",)) -> pl.Series:
     r"""How many other answers of the pair each answer matches, as `consist` has it: f64.
 
     Of several `keys` (of several runs' answers to a prompt) all have to match.
@@ -105,14 +102,12 @@ def n_matching(
     """
     rows = answers.select("pair_id", pl.col(keys).cast(pl.String))
     distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).agg(n=pl.len().cast(pl.Int64))
-    found = [distinct.select("pair_id", *keys, found=pl.col("n") - 1)]
-    if by == "match":
-        others = distinct.join(distinct, on="pair_id", suffix="_other")
-        both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
-        others = others.filter(pl.any_horizontal(a != b for a, b in both))
-        match = ((a == b) | contains(a, b) | contains(b, a) for a, b in both)
-        hits = others.filter(pl.all_horizontal(match))
-        found.append(hits.select("pair_id", *keys, found="n_other"))
-    sums = pl.concat(found).group_by("pair_id", *keys).agg(pl.sum("found"))
+    same = distinct.select("pair_id", *keys, found=pl.col("n") - 1)
+    others = distinct.join(distinct, on="pair_id", suffix="_other")
+    both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
+    others = others.filter(pl.any_horizontal(a != b for a, b in both))
+    match = ((a == b) | contains(a, b) | contains(b, a) for a, b in both)
+    hits = others.filter(pl.all_horizontal(match)).select("pair_id", *keys, found="n_other")
+    sums = pl.concat([same, hits]).group_by("pair_id", *keys).agg(pl.sum("found"))
     joined = rows.join(sums, on=["pair_id", *keys], how="left", maintain_order="left")
     return joined["found"].fill_null(0).cast(pl.Float64)

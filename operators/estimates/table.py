@@ -22,7 +22,6 @@ from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import weighted_mean
-from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.comparing.pairing import in_both
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
@@ -195,7 +194,7 @@ def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.Data
     return found
 
 
-def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> Scored:
+def scored(pairs: pl.DataFrame, answers: pl.DataFrame) -> Scored:
     """Number the answers of a sample by the facts, templates and names of the full run.
 
     `pairs` (relation_id, pair_id, n_names, n_templates) is what the full run asks; where some
@@ -223,7 +222,7 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame, *, by: By = "match") -> S
         sample,
         rows["correct"].cast(pl.Float64).to_numpy(),
         (rows["n_lemmas"] == 1).cast(pl.Float64).to_numpy(),
-        n_matching(rows, by=by).to_numpy(),
+        n_matching(rows).to_numpy(),
         rows,
         relation["relation_id"].cast(pl.String).to_list(),
     )

@@ -75,8 +75,6 @@ def test_n_matching_sums_to_twice_the_matching_pairs(
 ) -> None:
     answers = data.draw(answer_tables)
     assert n_matching(answers).sum() == 2 * match_counts(answers)["n_matches"].sum()
-    equal = match_counts(answers, by="equality")["n_matches"].sum()
-    assert n_matching(answers, by="equality").sum() == 2 * equal
 
 
 @cache
