@@ -12,36 +12,31 @@ END = "%"
 _SPECIAL = r"[^\p{L}\p{M}\p{N}\s]"
 
 
-def answer_set(text: pl.Expr, matching: Matching = "strict") -> pl.Expr:
-    r"""The distinct answers in a text, in their order: String to List(String), null to null.
+def answer_set(text: pl.Expr) -> pl.Expr:
+    r"""The distinct answers in a text as the authors' scorer reads it: String to List(String).
 
-    strict: up to the first "%" or line end; split at ";"; lowercase, composed (NFC), without
-    special characters and outer spaces; an answer of which nothing is left is none.
-
-    paper: as the authors' scorer does it: without outer white space of the whole text, lowercase,
-    every "%" removed, split at ";", and no answer stripped, so that a second answer keeps its space
-    and matches no label.
-
-    In both, equal answers count once.
+    That is without outer white space of the whole text, lowercase, every "%" removed, split at ";",
+    and no answer stripped, so that a second answer keeps its space and matches no label. They stand
+    in their order; equal answers count once. Null to null.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
     >>> texts = pl.DataFrame({"text": [" English; Français!;% 1", "1,000", ";%", None]})
     >>> texts.select(answer_set(pl.col("text")))["text"].to_list()
-    [['english', 'français'], ['1000'], [], None]
-    >>> texts.select(answer_set(pl.col("text"), "paper"))["text"].to_list()
     [['english', ' français!', ' 1'], ['1,000'], [''], None]
     """
-    if matching == "paper":
-        whole = text.str.strip_chars().str.to_lowercase()
-        parts = whole.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
-        return parts.list.unique(maintain_order=True)
-    bare = answer_forms(text).list.eval(pl.element().struct.field("bare"))
-    return bare.list.filter(pl.element() != "").list.unique(maintain_order=True)
+    whole = text.str.strip_chars().str.to_lowercase()
+    parts = whole.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
+    return parts.list.unique(maintain_order=True)
 
 
 def answer_forms(text: pl.Expr) -> pl.Expr:
     """Each answer in a text, read strictly: `full` with its special characters, `bare` without.
+
+    Strictly is up to the first "%" or line end; split at ";"; lowercase, composed (NFC), without
+    outer spaces. An answer of which nothing is left is none: whoever compares leaves it out.
+
+    Source: KAMEL, section 3.2, "Evaluation Metrics".
 
     >>> texts = pl.DataFrame({"text": ["C++; 1,000%"]})
     >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()

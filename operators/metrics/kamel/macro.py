@@ -132,16 +132,16 @@ def precision_recall(
     gold = _read(_labels(asked, labels), apart, matching).select("pair_id", "gold", "answer")
     # An empty answer is never right, though "%" as a label would leave one too.
     found = _found(given, gold.filter(pl.col("answer") != ""))
-    counted = asked.join(given.group_by("pair_id").len("n_answers"), on="pair_id", how="left")
-    counted = counted.join(found, on="pair_id", how="left").select(
+    n_answers = given.group_by("pair_id").len("n_answers")
+    counted = asked.join(n_answers, on="pair_id", how="left", maintain_order="left")
+    counted = counted.join(found, on="pair_id", how="left", maintain_order="left").select(
         "relation_id",
         "pair_id",
         n_answers=pl.col("n_answers").fill_null(0).cast(pl.Int64),
         n_gold=pl.col("objects").list.len().cast(pl.Int64),
         n_found=pl.col("n_found").fill_null(0),
     )
-    ordered = asked.select("pair_id").join(counted, on="pair_id", maintain_order="left")
-    return ordered.select(counted.columns).with_columns(
+    return counted.with_columns(
         precision=pl.col("n_found") / pl.max_horizontal("n_answers", pl.lit(1)),
         recall=pl.col("n_found") / pl.col("n_gold"),
     )
@@ -163,7 +163,7 @@ def _read(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.Da
     """The distinct answers in each text, one row per answer."""
     if matching == "strict":
         return answers_told_apart(texts, apart)
-    answers = texts.select(pl.exclude("text"), answer=answer_set(pl.col("text"), matching))
+    answers = texts.select(pl.exclude("text"), answer=answer_set(pl.col("text")))
     return answers.explode("answer").drop_nulls("answer").unique()
 
 

@@ -3,13 +3,15 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.matching.answer_set import Matching, answer_set
+from factsweep.operators.datasets.kamel import answers_told_apart
+from factsweep.operators.matching.answer_set import answer_set
+from factsweep.operators.schemas import schema
+
+NONE_APART = schema("relation_id text, bare text, full text").to_frame()
 
 
-def found(text: str | None, matching: Matching = "strict") -> list[str] | None:
-    frame = pl.DataFrame({"text": [text]}, schema={"text": pl.String})
-    answers: list[str] | None = frame.select(answer_set(pl.col("text"), matching)).item()
-    return None if answers is None else list(answers)
+def texts(text: str | None) -> pl.DataFrame:
+    return pl.DataFrame([("P1", text)], schema("relation_id text, text text"), orient="row")
 
 
 @pytest.mark.parametrize(
@@ -31,11 +33,12 @@ def found(text: str | None, matching: Matching = "strict") -> list[str] | None:
         ("a\u037eb", ["ab"]),  # the Greek question mark only looks like the separator
         ("", []),
         (" ;.;-%", []),
-        (None, None),
+        (None, []),
     ],
 )
-def test_answer_set_strict_is_lower_case_and_bare(text: str, answers: list[str]) -> None:
-    assert found(text) == answers
+def test_strict_answers_are_lower_case_and_bare(text: str | None, answers: list[str]) -> None:
+    found = answers_told_apart(texts(text), NONE_APART)
+    assert sorted(found["answer"]) == sorted(answers)
 
 
 @pytest.mark.parametrize(
@@ -52,5 +55,8 @@ def test_answer_set_strict_is_lower_case_and_bare(text: str, answers: list[str])
         (None, None),
     ],
 )
-def test_answer_set_paper_strips_the_text_and_no_answer(text: str, answers: list[str]) -> None:
-    assert found(text, "paper") == answers
+def test_answer_set_strips_the_text_and_no_answer(
+    text: str | None, answers: list[str] | None
+) -> None:
+    found = texts(text).select(answer_set(pl.col("text"))).item()
+    assert (None if found is None else list(found)) == answers
