@@ -1,7 +1,6 @@
 """How many years a date is off."""
 
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,13 +15,6 @@ _FIRST_ANSWER = r"^[;\s]*([^;%\r\n]*)"  # an answer that is empty is none
 _YEAR = r"(?:^|[^0-9])([0-9]{3,4})(?:[^0-9]|$)"
 _EARLY_YEAR = r"^(?:AD *|-)?([0-9]{1,2})(?: *(?:AD|B?\.?C\.?E?\.?))?\.?$"
 _BEFORE_CHRIST = r"^-|[0-9] *(?:BC|BCE|B\.C\.)"
-
-
-class YearError(NamedTuple):
-    """The absolute error in years, over the queries that have a year in their answer."""
-
-    mean: bootstrap.Bootstrapped
-    median: bootstrap.Bootstrapped
 
 
 def year(text: pl.Expr) -> pl.Expr:
@@ -60,12 +52,14 @@ def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return errors.agg(error=error).sort("relation_id", "pair_id")
 
 
-def year_error(errors: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> YearError:
-    """Mean and median error over all queries, and of each relation."""
+def year_error(
+    errors: pl.DataFrame, *, seed: int, n_rounds: int = 1000
+) -> tuple[bootstrap.Bootstrapped, bootstrap.Bootstrapped]:
+    """Mean and median error (years) over queries with a year in their answer, and by relation."""
     known = errors.drop_nulls("error")
     terms = pair_terms(known, pl.mean("error"), pl.lit(1.0))
     mean = bootstrap.bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-    return YearError(mean, _medians(terms, seed, n_rounds))
+    return mean, _medians(terms, seed, n_rounds)
 
 
 def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> bootstrap.Bootstrapped:
