@@ -140,7 +140,7 @@ class Normaliser:
     @cached_property
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
-        return _installed(self.pipeline) if language is None else _blank(language)
+        return installed(self.pipeline) if language is None else _blank(language)
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:
@@ -249,7 +249,12 @@ def _blank(language: str) -> "Language":
     return nlp
 
 
-def _installed(pipeline: str) -> "Language":
+def installed(pipeline: str) -> "Language":
+    """A spaCy pipeline by its name or its folder.
+
+    Raises:
+        InputError: it is not installed.
+    """
     import spacy  # with torch: a pipeline may be a transformer
 
     try:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.normalise import installed
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -45,15 +46,7 @@ class DependencyParser:
 
     @cached_property
     def _nlp(self) -> "Language":
-        import spacy
-
-        try:
-            return spacy.load(self.pipeline)
-        except OSError as error:
-            raise InputError(
-                f"spaCy pipeline {self.pipeline!r} is not installed; "
-                f"install it with: python -m spacy download {self.pipeline}"
-            ) from error
+        return installed(self.pipeline)
 
 
 def heads(doc: "Doc") -> list[int]:
