@@ -24,7 +24,7 @@ has a probability only where the model has a token for the beginning of a text.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import polars as pl
 
@@ -68,13 +68,6 @@ class Plausibility:
     def variant(self) -> None:
         """There are no departures from the defaults."""
         return
-
-
-class TokenSpan(NamedTuple):
-    """The tokens [start, end) of a text."""
-
-    start: int
-    end: int
 
 
 def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expansion]:
@@ -135,19 +128,19 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
 
 def entity_tokens(
     offsets: Sequence[tuple[int, int]], entity_start: int, entity_end: int
-) -> TokenSpan:
-    """The tokens that hold a character of the entity, by the offsets of the text's tokens.
+) -> tuple[int, int]:
+    """The tokens [start, end) that hold a character of the entity, by the offsets of the tokens.
 
     A token of a blank and a word is the word's; one that reaches from the entity into what
     follows is the entity's, too. Special tokens have the offset (0, 0) and are nobody's.
 
     >>> offsets = [(0, 0), (0, 2), (2, 7), (7, 11), (11, 14), (14, 15)]  # <s>|Bo| uses| tea|pot|.
     >>> entity_tokens(offsets, 8, 14)
-    TokenSpan(start=3, end=5)
+    (3, 5)
     """
     spans = enumerate(offsets)
     places = [i for i, (start, end) in spans if start < entity_end and end > entity_start]
-    return TokenSpan(places[0], places[-1] + 1) if places else TokenSpan(0, 0)
+    return (places[0], places[-1] + 1) if places else (0, 0)
 
 
 def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
