@@ -35,29 +35,22 @@ class Ability:
         return tuple(filter(None, (self.answers, self.again, *self.further)))
 
 
-def _of_texts(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    """How far two scorings of the same texts lie apart."""
-    named = (rows.rename({"prompt_id": "item_id"}) for rows in (first, again))
-    return permutation_difference(*named)
-
-
 def _of_candidates(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     """How far two scorings of the same candidates, in other orders, lie apart."""
     return permutation_difference(*map(_items, (first, again)))
 
 
 def _items(preferences: pl.DataFrame) -> pl.DataFrame:
-    """One row per candidate: item_id, logprob."""
+    """One row per candidate: logprob, prompt_id (that of a wrong one ends with its own id)."""
     wrong = preferences.select("prompt_id", "distractors").explode("distractors")
     wrong = wrong.drop_nulls("distractors").unnest("distractors")
-    named = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("item_id")
-    right = preferences.select("logprob", item_id="prompt_id")
-    return pl.concat([right, wrong.select("logprob", named)])
+    named = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("prompt_id")
+    return pl.concat([preferences.select("logprob", "prompt_id"), wrong.select("logprob", named)])
 
 
 GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))
 FILL = Ability("fill", "masked", "token", again=None, further=("priors",))
-SCORE = Ability("score", "scores", "logprob", again="rescored", differ=_of_texts)
+SCORE = Ability("score", "scores", "logprob", again="rescored", differ=permutation_difference)
 PREFER = Ability(
     "prefer",
     "preferences",

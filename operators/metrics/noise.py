@@ -57,15 +57,15 @@ FLIP_RATE = Metric(
 def permutation_difference(scores: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
     """The largest absolute difference of the log-probabilities, in nats (one row of table BELIEF).
 
-    Both have item_id and logprob; `again` those that were scored twice. n counts the items that
-    have a number in both, n_failed the other items of `again`. Null where n is 0.
+    Both have prompt_id and logprob; `again` those that were scored twice. n counts the prompts
+    that have a number in both, n_failed the other prompts of `again`. Null where n is 0.
 
-    >>> scores = pl.DataFrame({"item_id": ["a", "b", "c"], "logprob": [-8.0, -9.0, -2.0]})
-    >>> again = pl.DataFrame({"item_id": ["b", "a"], "logprob": [-9.25, -8.0]})
+    >>> scores = pl.DataFrame({"prompt_id": ["a", "b", "c"], "logprob": [-8.0, -9.0, -2.0]})
+    >>> again = pl.DataFrame({"prompt_id": ["b", "a"], "logprob": [-9.25, -8.0]})
     >>> permutation_difference(scores, again).select("metric", "value", "n", "n_failed").row(0)
     ('permutation_difference', 0.25, 2, 0)
     """
-    both = again.join(scores, on="item_id", how="left", suffix="_first")
+    both = again.join(scores, on="prompt_id", how="left", suffix="_first")
     second, first = (pl.col(name).cast(pl.Float64) for name in ("logprob", "logprob_first"))
     differences = both.select((first - second).abs()).to_series()
     found = differences.filter(differences.is_finite())

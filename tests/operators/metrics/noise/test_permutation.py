@@ -17,7 +17,7 @@ SCORES = st.dictionaries(st.sampled_from("abcdef"), LOGPROB)
 
 
 def table(scores: dict[str, float | None]) -> pl.DataFrame:
-    schema = {"item_id": pl.String, "logprob": pl.Float64}
+    schema = {"prompt_id": pl.String, "logprob": pl.Float64}
     return pl.DataFrame(list(scores.items()), schema=schema, orient="row")
 
 
@@ -64,7 +64,7 @@ def test_difference_number_that_is_lost_the_second_time_is_counted() -> None:
 
 def test_difference_of_single_precision_is_exact() -> None:
     scores, again = (
-        pl.DataFrame({"item_id": ["a"], "logprob": [x]}, schema_overrides={"logprob": pl.Float32})
+        pl.DataFrame({"prompt_id": ["a"], "logprob": [x]}, schema_overrides={"logprob": pl.Float32})
         for x in (-100.0, -100.00001)
     )
     found = permutation_difference(scores, again)["value"].item()
