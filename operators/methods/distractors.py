@@ -159,10 +159,10 @@ def _figures(result: method.Result) -> dict[str, figures.Drawn]:
     curves, taus = result.tables["curve"], result.tables["agreement"]
     found: dict[str, figures.Drawn] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
-        found |= figures.drawn("retrieval", figures.retrieval_points(rows), sample)
+        found |= figures.drawn("retrieval", figures.curve_points(rows, "min"), sample)
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
     if optimal["model"].n_unique() > 1:
-        found |= figures.drawn("model-size", figures.size_points(optimal))
+        found |= figures.drawn("model-size", figures.curve_points(optimal, "avg"))
         found |= figures.drawn_sizes(figures.sizes(result.tables["metrics"], result.costs))
     if not taus.is_empty():
         by_clozes = figures.cloze_points(taus)

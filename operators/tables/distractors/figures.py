@@ -1,7 +1,7 @@
 """The figures of the paper on distractors (1 to 6 and 8): their numbers, and the drawings."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -117,18 +117,12 @@ def drawn(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[st
     return {name: Drawn(wide(points, axes.x), lines_figure(points, axes), axes.heading)}
 
 
-def retrieval_points(curves: pl.DataFrame) -> pl.DataFrame:
-    """Figures 1 and 2: Min@n by n, one series per model and setting, in percent.
+def curve_points(curves: pl.DataFrame, column: Literal["min", "avg"]) -> pl.DataFrame:
+    """Figures 1, 2 and 5: Min@n or Avg@n by n, one series per model and setting, in percent.
 
-    `curves` has model, setting, variant, n and min. Columns: series, x, y.
+    `curves` has model, setting, variant, n and the column. Columns: series, x, y.
     """
-    return curves.select(_series(curves), x="n", y=100 * pl.col("min"))
-
-
-def size_points(curves: pl.DataFrame) -> pl.DataFrame:
-    """Figure 5: Avg@n by n, one series per model, of the retrieval `optimal`, in percent."""
-    mine = curves.filter(setting="optimal")
-    return mine.select(_series(mine), x="n", y=100 * pl.col("avg"))
+    return curves.select(_series(curves), x="n", y=100 * pl.col(column))
 
 
 def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:

@@ -78,8 +78,9 @@ def test_models_are_told_apart_where_there_are_several() -> None:
     curve = pl.DataFrame(
         {"model": ["a", "b"], "setting": "optimal", "variant": None, "n": 1, "min": 0.5, "avg": 1.0}
     )
-    assert points(figures.retrieval_points(curve)) == {("a optimal", 1): 50, ("b optimal", 1): 50}
-    assert points(figures.size_points(curve.head(1))) == {("optimal", 1): 100}
+    several, one = figures.curve_points(curve, "min"), figures.curve_points(curve.head(1), "avg")
+    assert points(several) == {("a optimal", 1): 50, ("b optimal", 1): 50}
+    assert points(one) == {("optimal", 1): 100}
 
 
 def sizes(values: list[float]) -> figures.Sizes:
