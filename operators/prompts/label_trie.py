@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.tokens import encode, wants_bos
+from factsweep.operators.prompts.tokens import encode, shared_start, wants_bos
 
 Path = tuple[int, ...]
 
@@ -149,7 +149,7 @@ class Labels:
         if self._at_blank and cloze and self._checked(cloze, own):
             return Behind(own, self._trie)
         texts = self._texts(cloze, self.names)
-        n_shared = min([len(own), *(_n_alike(own, text) for text in texts)])
+        n_shared = len(shared_start([own, *texts]))
         labels = zip(self.names, (text[n_shared:] for text in texts), strict=True)
         return Behind(own[:n_shared], Trie.of(labels, own[n_shared:]))
 
@@ -200,8 +200,3 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
         for end in (f"of{each}" for each in _ENDS)
         for begin in _BEGINS
     )
-
-
-def _n_alike(one: Sequence[int], other: Sequence[int]) -> int:
-    n = min(len(one), len(other))
-    return next((i for i in range(n) if one[i] != other[i]), n)

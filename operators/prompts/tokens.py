@@ -189,6 +189,16 @@ def visible(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
+def shared_start(texts: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens that all texts begin with.
+
+    >>> shared_start([[1, 2, 3], [1, 2, 4, 5]])
+    [1, 2]
+    """
+    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
+    return [tokens[0] for tokens in alike]
+
+
 def n_shared(ids: Sequence[Sequence[int]]) -> int:
     """The tokens that each prompt shares, from its start, with the one before it; summed.
 

@@ -10,11 +10,12 @@ What a token sees, and where it stands, is the same as in the text by itself.
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import Any
 
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
 from factsweep.operators.engines.transformers.batches import bounded, padded
+from factsweep.operators.prompts.tokens import shared_start
 
 # Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
 # the widest table of a pass is one of tokens × vocabulary.
@@ -40,7 +41,7 @@ class Likelihood:
     def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
         from transformers import DynamicCache
 
-        shared = _shared([request.token_ids for request in requests])
+        shared = shared_start([request.token_ids for request in requests])
         n_read = max(len(shared) - 1, 0)
         cache = DynamicCache(config=self._model.config)
         (before,) = self._logprobs([shared], cache)
@@ -74,13 +75,3 @@ class Likelihood:
             read, asked = read.to(self._device), asked.to(self._device)
             logits = self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
             return logits.float().log_softmax(-1).gather(-1, asked[..., None])[..., 0].tolist()
-
-
-def _shared(texts: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens that all texts begin with.
-
-    >>> _shared([[1, 2, 3], [1, 2, 4, 5]])
-    [1, 2]
-    """
-    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
-    return [tokens[0] for tokens in alike]
