@@ -174,11 +174,7 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
     """
     rows = []
     for unit in UNITS:
-        sums = counts.select(
-            "relation_id",
-            numerator=pl.col(f"n_{unit}_left_out").cast(pl.Float64),
-            denominator=pl.col(f"n_{unit}").cast(pl.Float64),
-        )
+        sums = counts.select("relation_id", numerator=f"n_{unit}_left_out", denominator=f"n_{unit}")
         sizes = dict(counts.select("relation_id", f"n_{unit}").iter_rows())
         rows += plain_rows(f"{unit}_left_out", sums, Counts(sizes, {}))
     return table(rows)
