@@ -4,16 +4,13 @@ Configuration is given as on the command line, or by keyword: `run("seed=1")` is
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
-from factsweep.pipeline.results import results
-from factsweep.pipeline.results.results import Results
+from factsweep.pipeline.results.results import Results, load
 
 _COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
 
@@ -72,8 +69,6 @@ def run(*overrides: str, **fields: object) -> Results:
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     asked = settings(written(*overrides, **fields))
-    if asked.budget is not None:
-        raise InputError(f"budget={asked.budget}: this is what `estimate` takes; leave it out.")
     from factsweep.pipeline.run import run as compute
 
     compute(asked)
@@ -123,20 +118,6 @@ def score(*overrides: str, **fields: object) -> Results:
 
     measure(asked)
     return load(f"{asked.results}/{asked.name}")
-
-
-def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
-    """The results of a run that is done, from its folder or URL.
-
-    Metrics need nothing else. Facts, answers, tables and figures are made from the run's artifacts;
-    say where these lie if it is not where the run had them.
-
-        load("results/demo").answers(relation="P36")
-
-    Raises:
-        InputError: there are none.
-    """
-    return results.load(str(folder), None if artifacts is None else str(artifacts))
 
 
 def written(*overrides: str, **fields: object) -> list[str]:

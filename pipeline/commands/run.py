@@ -79,9 +79,9 @@ def execute(asked: argparse.Namespace) -> int:
 
 
 def _print_card(settings: "Run") -> int:
-    from factsweep.pipeline import api
+    from factsweep.pipeline.results.results import load
 
-    print(shown(f"\n{api.load(f'{settings.results}/{settings.name}')}"))
+    print(shown(f"\n{load(f'{settings.results}/{settings.name}')}"))
     return 0
 
 

@@ -40,12 +40,8 @@ class _Matched:
     kept: Tables
 
 
-@dataclass
-class _Spent:
-    """Seconds, and seconds of CPU."""
-
-    seconds: float = 0.0
-    core_seconds: float = 0.0
+class _Spent(Alone):
+    """What was spent before the rest is made."""
 
     def timed(self, work: Callable[[], Any]) -> Any:
         """What `work` returns; its time is added."""
@@ -108,9 +104,8 @@ class Ahead:
         rest.seconds, rest.core_seconds = self._matching.seconds, self._matching.core_seconds
         matched.run(lease, rest)
         kept = {relation: each.kept for relation, each in found.items()}
-        condensing = Alone(self._condensing.seconds, self._condensing.core_seconds)
         measure = replace(metrics, stage=replace(self._aggregate, kept=kept))
-        measure.run(leases.get(metrics.artifact.folder), condensing)
+        measure.run(leases.get(metrics.artifact.folder), self._condensing)
 
     def _new(self) -> Iterator[str]:
         """The relations all of whose prompts are answered, and that were not matched before."""

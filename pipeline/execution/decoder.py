@@ -256,7 +256,7 @@ class Decoder:
         if isinstance(error, StoppedError):
             return self._stopped(error)
         if isinstance(error, DecodingError):
-            last = self._last_death()
+            last: str | None = ray.get(self._tally.last_death.remote())
             return DecodingError(f"{error} The last one died of {last}.") if last else error
         if isinstance(error, FactsweepError):
             return error
@@ -308,10 +308,6 @@ class Decoder:
         if not hopeless:
             return None
         return cause.with_log(DecodingError(f"{self._run.model.name} {hopeless}"), log)
-
-    def _last_death(self) -> str | None:
-        found: str | None = ray.get(self._tally.last_death.remote())
-        return found
 
     def _show_first(self, turn: _Turn, tokenizer: Any) -> None:
         """Show the first prompt as the model reads it, if no engine was ready before this one."""

@@ -113,17 +113,8 @@ def _served(model: Model) -> Weights:
     if (folder := Path(model.tokenizer)).is_dir():
         found = digests.of_files({each.name: each for each in folder.glob("*token*")})
     else:
-        found, _ = _hub_commit(model.tokenizer, "main")
+        found, _ = hub_commit(model.tokenizer, "main")
     return Weights(model, model.revision, {"tokenizer": found})
-
-
-def commit(model: Model) -> str:
-    """The commit of the hub that the model's revision means today.
-
-    Raises:
-        InputError: there is no such model, or it cannot be seen from here.
-    """
-    return _hub_commit(model.id, model.revision)[0]
 
 
 def verify(weights: Weights) -> None:
@@ -146,7 +137,7 @@ def verify(weights: Weights) -> None:
 
 
 def _on_hub(model: Model) -> Weights:
-    commit, offline = _hub_commit(model.id, model.revision)
+    commit, offline = hub_commit(model.id, model.revision)
     _check_code(model, commit)
     return Weights(model, commit, _own(hub.own_files(model.id, commit)), offline)
 
@@ -204,7 +195,7 @@ def _at_path(model: Model) -> Weights:
     return Weights(model, digests.of_files(digests.below(folder)))
 
 
-def _hub_commit(name: str, revision: str) -> tuple[str, bool]:
+def hub_commit(name: str, revision: str) -> tuple[str, bool]:
     """The commit, and whether only the cache knows it, since the hub did not answer."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError

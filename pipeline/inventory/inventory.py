@@ -166,7 +166,7 @@ def forget(store: Store, run: str) -> None:
             )
     _check_quiet(store)
     for use in found:
-        uses.forget(store, use)
+        store.drop(use.name)
 
 
 def _check_quiet(store: Store) -> None:

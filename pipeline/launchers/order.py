@@ -100,7 +100,7 @@ def _commit(run: Run) -> list[str]:
     if model.source != "hub" or _COMMIT.fullmatch(model.revision):
         return []
     try:
-        return [f"model.revision={models.commit(model)}"]
+        return [f"model.revision={models.hub_commit(model.id, model.revision)[0]}"]
     except InputError as error:
         LOG.warning(
             "%s The sweep resolves model.revision=%s itself, anew at every start; give a commit to "

@@ -14,11 +14,6 @@ _BEFORE_VNNI = ("SSE41", "AVX", "AVX2")
 _BEFORE_AVX512 = (*_BEFORE_VNNI, "AVX2_VNNI", "AVX2_VNNI_2")
 
 
-def name(gpus: int) -> str:
-    """The name of the GPU where an engine holds `gpus` of them, else that of the CPU."""
-    return gpu() if gpus else cpu()
-
-
 def device(asked: str) -> str:
     """`cpu` or `cuda`; of `auto`, `cuda` where the vLLM that is installed is the CUDA build."""
     if asked != "auto":

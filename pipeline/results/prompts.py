@@ -23,7 +23,7 @@ from factsweep.operators.prompts.turns import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.execution.step import Step
-from factsweep.pipeline.stages.expand import candidate_sets, with_text
+from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.given import asked_name
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -128,7 +128,7 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
         candidate = pl.col("prompt_id").str.strip_suffix(pl.format(".{}", "setting"))
         return rows.select("prompt_id", "setting", "prompt", "asked", candidate_id=candidate)
     if ability == PREFER:
-        by_set = candidate_sets(prompts, shard).group_by("candidates_id")
+        by_set = prompts.read("candidate_sets", shard).group_by("candidates_id")
         sets = by_set.agg(candidates=pl.struct("entity_id", "labels"))
         rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
         return rows.select("prompt_id", "prompt", "asked", "candidates")

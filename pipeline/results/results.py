@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -100,16 +101,20 @@ class Results:
         )
 
 
-def load(folder: str, artifacts: str | None = None) -> Results:
-    """The results in a folder such as results/demo.
+def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
+    """The results of a run that is done, from its folder or URL.
 
-    `artifacts` says where the run's artifacts lie today; null: where the run had them, which may be
-    relative to the current folder.
+    Metrics need nothing else. Facts, answers, tables and figures are made from the run's artifacts;
+    say where these lie if it is not where the run had them, which may be relative to the current
+    folder.
+
+        load("results/demo").answers(relation="P36")
 
     Raises:
         InputError: there are none.
         DamagedFileError: run.json is not what was written.
     """
+    folder = str(folder)
     try:
         found = record.read(Store(folder))
     except FileNotFoundError as error:
@@ -120,7 +125,7 @@ def load(folder: str, artifacts: str | None = None) -> Results:
             ) from error
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:
-        found["run"]["artifacts"] = artifacts
+        found["run"]["artifacts"] = str(artifacts)
     return Results(folder, found)
 
 

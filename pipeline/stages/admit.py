@@ -19,7 +19,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages.asking.question import Task
-from factsweep.pipeline.stages.expand import candidate_sets, with_text
+from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -96,8 +96,9 @@ class Admit(Shared):
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
         """The longest that the model reads: a cloze with the longest label of its candidates."""
-        compared = self.ability == PREFER
-        return longest_text(rows, candidate_sets(self.prompts, shard) if compared else None)
+        if self.ability != PREFER:
+            return rows["text"]
+        return longest_text(rows, self.prompts.read("candidate_sets", shard))
 
     def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
         ids = rows["prompt_id"].gather(list(found))

@@ -176,11 +176,6 @@ def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     return expansion.with_text(*artifact.store.at_once(*both))
 
 
-def candidate_sets(artifact: Artifact, shard: str) -> pl.DataFrame:
-    """The entities that are compared after the prompts of a shard."""
-    return artifact.read("candidate_sets", shard)
-
-
 def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
     """The candidate sets of some prompts, by id; each shard of prompts has those that it uses.
 
@@ -192,7 +187,7 @@ def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame
     found: dict[str, pl.DataFrame] = {}
     for shard in artifact.shards("candidate_sets"):
         if relation_of(shard) in relations and len(found) < len(wanted):
-            each = candidate_sets(artifact, shard)
+            each = artifact.read("candidate_sets", shard)
             each = each.filter(pl.col("candidates_id").is_in(wanted.implode()))
             parts = each.partition_by("candidates_id", as_dict=True, maintain_order=True)
             found |= {str(name): part for (name,), part in parts.items()}

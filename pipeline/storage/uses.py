@@ -52,11 +52,6 @@ def note(store: Store, use: Use) -> None:
     store.put(use.name, seal(asdict(use), use.name))
 
 
-def forget(store: Store, use: Use) -> None:
-    """Remove a use from the store."""
-    store.drop(use.name)
-
-
 def noted(store: Store) -> Iterator[Use]:
     """All uses of a store.
 

@@ -56,7 +56,9 @@ class Shelf:
         fetch(Repository(model.id, model.revision, "model"), LOG.info, before=make_room)
 
     def _make_room(self, name: str, coming: Mapping[str, int], in_use: Model | None) -> None:
-        store = Store(_cache())
+        from huggingface_hub import constants
+
+        store = Store(constants.HF_HUB_CACHE)
         fetched = json.loads(store.get(_LIST)) if store.exists(_LIST) else {}
         kept = {name, None if in_use is None else _name(in_use)}
         room = self._gib * 2**30 - sum(coming.values())
@@ -76,12 +78,6 @@ class Shelf:
 
 def _name(model: Model) -> str:
     return f"{model.id}@{model.revision}"
-
-
-def _cache() -> str:
-    from huggingface_hub import constants
-
-    return constants.HF_HUB_CACHE
 
 
 def _bytes(fetched: Mapping[str, Sequence[str]], coming: Mapping[str, int]) -> int:

@@ -22,7 +22,7 @@ class Hardware:
     @property
     def name(self) -> str:
         """What its seconds were measured on; asked where the engine is."""
-        return self.named or processor.name(self.gpus)
+        return self.named or (processor.gpu() if self.gpus else processor.cpu())
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Pl
     plan = done()
     noted = uses.ended(use(plan))
     shutil.rmtree(results(plan))
-    uses.forget(plan.store, noted)
+    plan.store.drop(noted.name)
     elsewhere = replace(noted, host="another", results="/home/her/results")
     uses.note(plan.store, elsewhere)
     assert idle(plan) == set()

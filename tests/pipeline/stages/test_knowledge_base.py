@@ -13,7 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.pipeline.config.benchmark import Benchmark, Sweep
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.stages import expand, facts, knowledge_base
+from factsweep.pipeline.stages import facts, knowledge_base
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
@@ -137,7 +137,7 @@ def test_expand_draws_from_the_folder_that_the_benchmark_names(
     stage = Expand(read, "distractors", Distractors("temporal"), 0, 100, base)
     assert stage.recipe.inputs["knowledge_base"] == base.fingerprint
     prompts = made(stage, store)
-    sets = expand.candidate_sets(prompts, "P36.0000").filter(candidates_id="P36.Q183")
+    sets = prompts.read("candidate_sets", "P36.0000").filter(candidates_id="P36.Q183")
     assert sets["entity_id"].to_list() == ["Q64", "Q586", "Q90"]
 
 
