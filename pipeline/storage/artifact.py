@@ -125,14 +125,25 @@ class Artifact(Contents):
         """Publish a JSON file of the artifact, which `note` reads, or replace it."""
         self.put(file, seal(content, f"{self.folder}/{file}"))
 
-    def drop(self, *names: str) -> None:
-        """Remove files of the artifact that are no longer needed, those that exist.
+    def drop(self, name: str) -> None:
+        """Remove a file of the artifact that is no longer needed.
 
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        if names:
-            self._ours(partial(self.store.drop, *(f"{self.folder}/{name}" for name in names)))
+        self._ours(partial(self.store.drop, f"{self.folder}/{name}"))
+
+    def drop_all(self, names: Collection[str]) -> None:
+        """Remove files of the artifact that are no longer needed.
+
+        Raises:
+            ArtifactHeldError: another driver has taken the artifact over.
+        """
+        if names and self.store.drops_at_once:
+            self._ours(partial(self.store.drop_all, [f"{self.folder}/{name}" for name in names]))
+            return
+        for name in names:
+            self.drop(name)
 
     def check_lease(self) -> None:
         """Look whether the artifact is still ours to write.

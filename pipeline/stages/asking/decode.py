@@ -170,7 +170,8 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     folders = (work.chunks, work.refusals, *thoughts)
     chunks = work.artifact.store.each(work.artifact.published, folders)
     found = zip(folders, chunks, strict=True)
-    work.artifact.drop(*(f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each))
+    names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]
+    work.artifact.drop_all(names)
     trial.drop(work.artifact, work.open_name)
     return unanswered.height
 

@@ -47,12 +47,13 @@ class Remote:
     """The files below a URL.
 
     `creates_once`: of several that create the same file in the same instant only one succeeds.
+    `drops_at_once`: many files are removed by one request.
 
     Raises:
         InputError: it is none that Arrow knows.
     """
 
-    is_near = creates_once = False
+    is_near = creates_once = drops_at_once = False
 
     def __init__(self, root: str) -> None:
         self._root = root

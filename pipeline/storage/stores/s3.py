@@ -31,7 +31,7 @@ class Bucket(Remote):
         InputError: the URL has another option.
     """
 
-    creates_once = True
+    creates_once = drops_at_once = True
 
     def __init__(self, root: str) -> None:
         super().__init__(root)

@@ -152,19 +152,29 @@ class Store:
         with self._asking(folder, "read"):
             return self._files.files(folder)
 
-    def drop(self, *names: str) -> None:
-        """Remove files that are no longer needed, those that exist; of a bucket all at once.
+    def drop(self, name: str) -> None:
+        """Remove a file that is no longer needed, if it exists.
 
         Raises:
-            DamagedFileError: one is a folder.
+            DamagedFileError: it is a folder.
         """
-        with self._asking(names[0], "removed"):
-            self._files.drop(*names)
+        with self._asking(name, "removed"):
+            self._files.drop(name)
 
     @property
     def creates_once(self) -> bool:
         """Whether of several that create the same file in the same instant only one succeeds."""
         return self._files.creates_once
+
+    @property
+    def drops_at_once(self) -> bool:
+        """Whether many files are removed by one request."""
+        return self._files.drops_at_once
+
+    def drop_all(self, names: Collection[str]) -> None:
+        """Remove files that are no longer needed, those that exist, where `drops_at_once`."""
+        with self._asking(next(iter(names)), "removed"):
+            self._files.drop(*names)
 
     def drop_empty(self, folder: str) -> None:
         """Remove the folders below one, and itself, that hold nothing; a URL has none."""
