@@ -22,13 +22,14 @@ from factsweep.pipeline.estimates.answers import Estimates, matched_by, unanswer
 from factsweep.pipeline.execution.asked import names
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.pairs import paired, setting_of
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.match import Match, beside
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.stores.store import Store
 
 # What the prompts of two runs may differ in: what demonstrations are drawn by.
 _DRAWN = ("prompts seed:", "prompts setting.scope:")
@@ -50,7 +51,7 @@ def named(plan: Plan) -> Named:
     """
     run, controls = plan.run, dict[str, PastBranch]()
     if run.control is not None:
-        found = setting_of(run.control, partial(past.by_title, run.results))
+        found = setting_of(run.control, partial(_full, run))
         controls = {each.title: _same(run, each, found) for each in plan.branches}
     return Named(controls, others(plan))
 
@@ -105,6 +106,17 @@ def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
     for shard in prompts.shards("ranked"):
         if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
             raise _other(run, earlier.setting)
+
+
+def _full(run: Run, name: str) -> Mapping[str, PastBranch]:
+    """The settings of a run by title, if it was asked all of its prompts."""
+    store = Store(f"{run.results.rstrip('/')}/{name}")
+    if not store.exists(record.NAME) and store.exists(record.ESTIMATES[0]):
+        raise InputError(
+            f"control={run.control}: {store.where()} has estimates alone, and a control has "
+            "answers to all prompts; run it without budget=, or name another."
+        )
+    return past.by_title(run.results, name)
 
 
 def _same(run: Run, branch: Branch, earlier: Mapping[str, PastBranch]) -> PastBranch:

@@ -26,7 +26,7 @@ from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import ESTIMATE
-from factsweep.pipeline.results.report import PAGE, measured, shown
+from factsweep.pipeline.results.report import PAGE, measured, reported, shown
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
@@ -88,6 +88,7 @@ def report(
     whole = Store(out)
     whole.put(PAGE, index("Results by benchmark", entries).encode())
     yield whole.where(PAGE)
+    yield from _write_pages(full, results)
 
 
 def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
@@ -99,6 +100,17 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
     store.put(PAGE, written.page_of(found).encode())
     title = "Estimates from a part of the prompts"
     return Entry(f"{_ESTIMATES}/{PAGE}", title, ", ".join(sorted(names)))
+
+
+def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
+    """Write the page of each run that has none: it was removed, or left out of a copy."""
+    for name in names:
+        store = Store(f"{results.rstrip('/')}/{name}")
+        if store.exists(PAGE):
+            continue
+        branches = past.branches(results, [name])
+        store.put(PAGE, results_page(branches, measured(branches), reported(branches)))
+        yield store.where(PAGE)
 
 
 def _trusted(branch: PastBranch) -> str:

@@ -266,7 +266,7 @@ def test_blocks_of_a_budget_are_estimated_with_its_control(earlier: Callable[...
 REFUSED = {
     "control=none": "has no run none",
     "control=one:zero-shot": "one has no setting zero-shot",
-    "control=part": "has estimates from a part of the prompts, where a full run is needed",
+    "control=part": "has estimates alone, and a control has answers to all prompts",
     "benchmark.relations=[P30]": "was asked other prompts than 4-template asks now",
     "prompt.templates=manual": "was asked other prompts than 4-template asks now",
     "budget=null": "is for an estimate; give budget= too",

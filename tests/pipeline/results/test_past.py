@@ -197,9 +197,13 @@ def test_report_of_a_run_whose_artifacts_were_removed_names_it(
 def test_report_command_writes_the_tables_of_all_runs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    page = results / "one" / "index.html"  # one that is gone is written, too
+    page.unlink(missing_ok=True)
     assert main(["report", f"results={results}"]) == 0
-    folder = results / "report" / "myriadlama-mini"
-    assert str(folder) in capsys.readouterr().out
+    folder, said = results / "report" / "myriadlama-mini", capsys.readouterr().out
+    assert str(folder) in said
+    assert str(page) in said
+    assert page.read_text().endswith("</html>")
     headline = pl.read_csv(folder / "tables" / "headline.csv")
     assert sorted(headline["setting"].unique()) == SETTINGS
     coverage = pl.read_csv(folder / "tables" / "table-7.csv")

@@ -12,6 +12,7 @@ from factsweep.operators.metrics.belief.fluctuation import (
     Draw,
     fluctuation,
     pair_draws,
+    spread,
     template_draws,
     template_rates,
 )
@@ -56,6 +57,7 @@ def test_fluctuation_tiny_example_agrees_with_naive_draws(draw: Draw) -> None:
     fast = drawn(answers, draw)
     assert fast.mean() == pytest.approx(naive.mean(), abs=4 * naive.std() / 600**0.5)
     assert fast.std() == pytest.approx(naive.std(), rel=0.15)
+    assert fluctuation(answers, draw=draw, n_draws=20_000, seed=3) == spread(fast)
 
 
 def test_fluctuation_missing_answer_leaves_the_denominator() -> None:
