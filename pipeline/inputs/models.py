@@ -196,7 +196,13 @@ def _at_path(model: Model) -> Weights:
 
 
 def hub_commit(name: str, revision: str) -> tuple[str, bool]:
-    """The commit, and whether only the cache knows it, since the hub did not answer."""
+    """The commit of the hub that a model's revision means today, and whether the hub is silent.
+
+    Then the cache alone knows it.
+
+    Raises:
+        InputError: there is no such model, or it cannot be seen from here.
+    """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

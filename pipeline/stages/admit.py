@@ -96,9 +96,9 @@ class Admit(Shared):
 
     def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
         """The longest that the model reads: a cloze with the longest label of its candidates."""
-        if self.ability != PREFER:
-            return rows["text"]
-        return longest_text(rows, self.prompts.read("candidate_sets", shard))
+        compared = self.ability == PREFER
+        sets = self.prompts.read("candidate_sets", shard) if compared else None
+        return longest_text(rows, sets)
 
     def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
         ids = rows["prompt_id"].gather(list(found))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from factsweep.pipeline import api
+import factsweep
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import planned
@@ -64,7 +64,7 @@ def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
     assert thoughts["prompt_id"].to_list() == said["prompt_id"].to_list()
     assert thoughts["n_tokens"].explode().is_between(1, 9).all()
     (results,) = tmp_path.glob("results/*")
-    read = api.load(results, artifacts=tmp_path / "artifacts").answers()
+    read = factsweep.load(results, artifacts=tmp_path / "artifacts").answers()
     assert read["thought"].null_count() == 0
     assert (Path(results) / "index.html").read_text().count("did not end by themselves") >= 1
 

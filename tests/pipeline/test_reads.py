@@ -15,10 +15,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import factsweep
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
-from factsweep.pipeline import api
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -60,7 +60,7 @@ def right(sound: Path) -> pl.DataFrame:
 def numbers(plan: Plan) -> pl.DataFrame:
     """The metrics after the run is run again; what is written and what is read agree."""
     found = measured(plan.run, make_here)
-    assert api.load("results/one").metrics.equals(found)
+    assert factsweep.load("results/one").metrics.equals(found)
     return found
 
 
@@ -178,7 +178,7 @@ def test_metrics_of_results_that_are_harmed_are_refused(
     assert main(VERBS["export"]) == 2
     assert f"{path} " in capsys.readouterr().err
     with pytest.raises(InputError, match=naming("results/one/metrics.parquet")):
-        _ = api.load("results/one").metrics
+        _ = factsweep.load("results/one").metrics
     assert any("metrics.parquet" in each for each in verify(plan.run).problems)
     assert numbers(plan).equals(right)
 
