@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
 from factsweep.pipeline.doctor import examination
-from factsweep.pipeline.execution import cluster, share
+from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.faults import head
 from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
@@ -147,7 +146,6 @@ def compute(
     from factsweep.pipeline.live.following import follow
     from factsweep.pipeline.live.page import LivePage
 
-    plan = replace(plan, run=share.placed(plan.run))
     examination.refused(plan.run)
     if together := list(others):
         names = listed([each.run.model.name for each in together])

@@ -56,7 +56,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     study.option("--until", until)
     error = "with --until: the chance that any place is wrong; default: 0.05"
     study.option("--error", error, type=float)
-    one = "with launch: all runs in one job, side by side on its GPUs, in place of one job for each"
+    one = "with launch: all runs in one job, one after the other, in place of one job for each"
     study.flag("--one-job", one)
     study.flag("--dry-run", "with launch: print the jobs, and submit nothing")
 

@@ -41,19 +41,6 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def shared(run: Run) -> Iterator[str]:
-    """A running Ray for the runs of several processes, by the settings of one; yields its address.
-
-    Raises:
-        InputError: no Ray answers at cluster.address, or none starts.
-    """
-    import ray
-
-    with _running(run, {}):
-        yield str(ray.get_runtime_context().gcs_address)
-
-
-@contextmanager
 def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
     import ray
     from ray._private import worker
@@ -210,15 +197,6 @@ def gpus_by_node() -> list[int]:
     import ray
 
     return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
-
-
-def free_gpus() -> list[float]:
-    """The GPUs of each node that has some, without those that engines hold."""
-    from ray._private.state import available_resources_per_node, total_resources_per_node
-
-    free = available_resources_per_node()
-    nodes = sorted(node for node, there in total_resources_per_node().items() if there.get("GPU"))
-    return [float(free.get(node, {}).get("GPU", 0)) for node in nodes]
 
 
 def room(run: Run) -> str:

@@ -23,7 +23,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import engine
 from factsweep.pipeline.execution.faults import cause, leaving
 from factsweep.pipeline.execution.faults.watchdog import Watchdog
-from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.execution.queue import n_answers, shard_name
 from factsweep.pipeline.execution.step import check_planned
 from factsweep.pipeline.execution.tally import Begun, TallyPurse
@@ -41,17 +40,6 @@ from factsweep.pipeline.storage.stores import s3_client
 
 _COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
-
-
-def held_gpus(run: Run, context: Any) -> list[str]:
-    """The GPUs that the engine of this process holds.
-
-    What vLLM's workers hold in a placement group is not known here, and gets names of our own.
-    """
-    if not (n := gpus_per_engine(run)):
-        return []
-    known: list[str] = context.get_accelerator_ids()["GPU"]
-    return known or [f"{context.get_actor_id()[:6]}-{number}" for number in range(n)]
 
 
 @dataclass(eq=False)
@@ -125,8 +113,8 @@ class Decoder:
         self._hopeless: DecodingError | None = None
         self._telling = Lock()
         self._purse = None if run.max_cost is None else TallyPurse(tally)
-        born = (self._name, context.get_node_id(), str(cause.own_log()), held_gpus(run, context))
-        if lost := ray.get(tally.born.remote(*born)):
+        log = str(cause.own_log())
+        if lost := ray.get(tally.lives.remote("born", self._name, context.get_node_id(), log)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # why it cannot be loaded is told when it is handed its first shard

@@ -6,9 +6,8 @@ Its process loads this module, and little else: a run waits for it.
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.faults.lives import Lives
@@ -17,70 +16,6 @@ if TYPE_CHECKING:
     from factsweep.pipeline.config.cluster import Cluster
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
-Span = dict[str, Any]  # engine, node, gpus, doing, began, ended (seconds)
-
-
-@dataclass
-class _At:
-    """An engine: itself, its node and its GPUs; the span that it is in, null where it waits."""
-
-    held: Span
-    span: Span | None = None
-    shards: set[str] = field(default_factory=set)
-
-
-class Timeline:
-    """The spans of all engines of a run that hold GPUs: loading, or answering; else they wait.
-
-    An engine that is killed is taken to be at work until another begins in its place.
-    """
-
-    def __init__(self) -> None:
-        self._spans: list[Span] = []
-        self._at: dict[str, _At] = {}
-
-    def born(self, engine: str, node: str, gpus: Sequence[str]) -> None:
-        """An engine begins to load; one of the same name before it has ended."""
-        self.ended(engine)
-        if gpus:
-            self._at[engine] = _At({"engine": engine, "node": node, "gpus": list(gpus)})
-            self._turn(engine, "loading")
-
-    def begun(self, engine: str, shard: str) -> None:
-        """An engine answers a shard; who had it before has it no more."""
-        for other in self._at:
-            if other != engine:
-                self.published(other, shard)
-        if (own := self._at.get(engine)) is not None:
-            own.shards.add(shard)
-            if own.span is None or own.span["doing"] == "loading":
-                self._turn(engine, "answering")
-
-    def published(self, engine: str, shard: str) -> None:
-        """An engine has published a shard; it may be at the next one already."""
-        at = self._at.get(engine)
-        if at is not None and shard in at.shards:
-            at.shards.discard(shard)
-            if not at.shards:
-                self._turn(engine, None)
-
-    def ended(self, engine: str) -> None:
-        """An engine is no more."""
-        if engine in self._at:
-            self._turn(engine, None)
-            del self._at[engine]
-
-    def spans(self) -> list[Span]:
-        """All that was done until now."""
-        now = time.time()
-        open_ = (at.span for at in self._at.values() if at.span is not None)
-        return [*self._spans, *({**each, "ended": now} for each in open_ if now > each["began"])]
-
-    def _turn(self, engine: str, doing: Literal["loading", "answering"] | None) -> None:
-        at, now = self._at[engine], time.time()
-        if at.span is not None and now > at.span["began"]:
-            self._spans.append({**at.span, "ended": now})
-        at.span = None if doing is None else {**at.held, "doing": doing, "began": now}
 
 
 class Begun(NamedTuple):
@@ -103,10 +38,8 @@ class Tally:
     ) -> None:
         self._stall_s = stall_s
         self._lives = Lives(max_deaths, one_machine=one_machine)
-        self._timeline = Timeline()
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
-        self._to_begin = set[str]()  # shards
         self._at: dict[str, str] = {}  # by shard: the engine that has begun it
         self._seen: dict[str, float] = {}
         self._notes: list[str] = []
@@ -142,7 +75,6 @@ class Tally:
         """Say how many answers each shard of a setting lacks; so many settings are to come."""
         new = {shard: n for shard, n in left.items() if shard not in self._left}
         self._left |= new
-        self._to_begin |= new.keys()
         self._counts.update(all_shards=len(new), all_answers=sum(new.values()))
         self._counts["to_come"] = to_come
 
@@ -151,8 +83,6 @@ class Tally:
 
         Where another engine died of it, what that one had not published is left to do again.
         """
-        self._timeline.begun(engine, shard)
-        self._to_begin.discard(shard)
         again = max(0, left - self._left.get(shard, left))
         self._at[shard] = engine
         self._left[shard] = left
@@ -174,7 +104,6 @@ class Tally:
 
     def end(self, engine: str, shard: str) -> None:
         """An engine has published a shard; it may be at the next one already."""
-        self._timeline.published(engine, shard)
         if self._at.get(shard) == engine:
             del self._at[shard]
             self._left[shard] = 0
@@ -186,18 +115,7 @@ class Tally:
 
     def lives(self, event: str, *details: str) -> Any:
         """Tell or ask what `event` names, a method of Lives."""
-        if event == "ended":
-            self._timeline.ended(details[0])
         return getattr(self._lives, event)(*details)
-
-    def born(self, engine: str, node: str, log: str, gpus: Sequence[str]) -> str | None:
-        """An engine begins on these GPUs; returns the log of one before it that died silently."""
-        self._timeline.born(engine, node, gpus)
-        return self._lives.born(engine, node, log)
-
-    def spans(self) -> list[dict[str, Any]]:
-        """What engines that hold GPUs did until now, and when (`Timeline.spans`)."""
-        return self._timeline.spans()
 
     def last_death(self) -> str | None:
         """What the last engine that died has died of."""
@@ -214,13 +132,11 @@ class Tally:
     def read(self) -> tuple[dict[str, float], list[str]]:
         """The counts, and the sentences since the last reading.
 
-        `decoded` are all answers that engines gave, `answers` those that need not be given again;
-        `places` are the engines that there were, but for those that took the place of a dead one.
+        `decoded` are all answers that engines gave, `answers` those that need not be given again.
         """
         notes, self._notes = self._notes, []
         counts: dict[str, float] = {**self._counts, "engines": self._alive()}
         counts["loading"] = len(self._lives.loading())
-        counts["places"], counts["to_begin"] = self._lives.n_places, len(self._to_begin)
         counts["decoded"] = counts.get("answers", 0)
         counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
         return counts, notes

@@ -64,7 +64,6 @@ def follow(plan: Plan, writer: Writer, live: LivePage) -> None:
             bar.close()
             live.close(counts)
             _keep_logs(plan.run, tally)
-            _keep_spans(plan.run, tally)
 
 
 def _keep_logs(settings: Run, tally: Any) -> None:
@@ -84,16 +83,6 @@ def _keep_logs(settings: Run, tally: Any) -> None:
         LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
     if lost:
         LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])
-
-
-def _keep_spans(settings: Run, tally: Any) -> None:
-    """Note which GPUs its engines held, and what they did there."""
-    try:
-        spans = ray.get(tally.spans.remote(), timeout=_LOGS_S)
-        there = sum(ray.cluster_resources().get("GPU", 0) for _ in spans[:1])
-        journal.keep_spans(settings, spans, int(there))
-    except (ray.exceptions.RayError, InputError) as error:
-        LOG.warning("what the GPUs did cannot be noted (%s).", reason(error))
 
 
 def _read_there(node: str, log: str) -> Any:

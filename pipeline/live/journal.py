@@ -1,26 +1,21 @@
 """The log of a run: <results>/<run>/logs/run.log, and what is kept of its engines beside it.
 
-Of each engine that is its own log, and of all together what their GPUs did (gpus.parquet).
+Each engine has a log of its own.
 """
 
-import io
 import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
-
-import polars as pl
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.operators.tables.runs.busy import SPANS
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan
@@ -31,10 +26,8 @@ from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.stores.store import Store
-from factsweep.pipeline.storage.tables import parquet
 
 _FOLDER = "logs"
-_SPANS = f"{_FOLDER}/gpus.parquet"
 _MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
 _KEPT = 3  # that were set aside
 _PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
@@ -127,22 +120,6 @@ def keep(run: Run, number: int, text: str) -> None:
     earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
     for each in earlier[:-_MOST_ENGINES]:
         store.drop(f"{_FOLDER}/{each}")
-
-
-def keep_spans(run: Run, spans: Sequence[Mapping[str, Any]], n_gpus: int) -> None:
-    """Add what engines did just now, in a cluster of so many GPUs; nothing where they hold none."""
-    if not spans:
-        return
-    new = pl.DataFrame([{**each, "run": run.name, "there": n_gpus} for each in spans], SPANS)
-    report.folder(run).put(_SPANS, parquet(pl.concat([spans_of(run), new])))
-
-
-def spans_of(run: Run) -> pl.DataFrame:
-    """What the GPUs of a run did, each time that it went on; columns: `SPANS`."""
-    store = report.folder(run)
-    if not store.exists(_SPANS):
-        return pl.DataFrame(schema=SPANS)
-    return pl.read_parquet(io.BytesIO(store.get(_SPANS))).match_to_schema(SPANS)
 
 
 class _InFolder(RotatingFileHandler):

@@ -1,7 +1,4 @@
-"""Asking the runs of a study: side by side on GPUs, else the ends of the axis first, then between.
-
-What fails is named.
-"""
+"""Computes the runs of a study one after the other: the ends of the axis first, then between."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,16 +8,13 @@ from functools import partial
 from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates.estimate import as_budget, estimate, is_answered
 from factsweep.pipeline.execution.asked import asked
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
-from factsweep.pipeline.studies import effort, ranking, side_by_side
-from factsweep.pipeline.studies.packing import Job
-from factsweep.pipeline.studies.side_by_side import Errors, Piece
+from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.study import Member, Study
 from factsweep.pipeline.studies.weights import Shelf
 
@@ -43,7 +37,7 @@ def ask(study: Study) -> list[Failed]:
     Raises:
         StoppedError: the user asked to stop; the next time resumes.
     """
-    failed = _asked(study, _ordered(study))
+    failed = _ask_members(study, _ordered(study))
     for share in ranking.looks(study)[1:]:
         lost = {each.label for each in failed}
         left = [each for each in ranking.undecided(study) if each.label not in lost]
@@ -52,91 +46,20 @@ def ask(study: Study) -> list[Failed]:
         budget = as_budget(share)
         LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
         more = [replace(each, run=replace(each.run, budget=budget)) for each in left]
-        failed += _asked(study, more)
+        failed += _ask_members(study, more)
     return failed
 
 
-def _asked(study: Study, members: Sequence[Member]) -> list[Failed]:
-    """Compute what is missing of each; returns those that failed.
-
-    Where two have room on the GPUs of the cluster at the same time they go on side by side; those
-    that are asked all prompts end before the others begin, whose controls they are.
-    """
-    if not _may_share(study):
-        return _one_by_one(study, members, members)
+def _ask_members(study: Study, members: Sequence[Member]) -> list[Failed]:
+    """Compute what is missing of each run, one after the other; returns those that failed."""
     failed = []
-    whole = [each for each in members if _run(study, each).budget is None]
-    for part in (whole, [each for each in members if each not in whole]):
-        pieces = _pieces(study, part)
-        errors = side_by_side.measured(pieces) if len(pieces) > 1 else None
-        done = [] if errors is None else [run.name for each in pieces for run in each.runs]
-        labels = {each.run.name: each.label for each in part}
-        failed += [Failed(labels[name], error) for name, error in (errors or {}).items()]
-        failed += _one_by_one(study, members, [e for e in part if e.run.name not in done])
-    return failed
-
-
-def _may_share(study: Study) -> bool:
-    """Whether some runs hold GPUs of one cluster that is there; weights that go are for one."""
-    clusters = [each.run.cluster for each in study.members]
-    return (
-        clusters[0].weights_gib is None
-        and len({each.address for each in clusters}) == 1
-        and any(side_by_side.can_share(each.run) for each in study.members)
-    )
-
-
-def _pieces(study: Study, members: Sequence[Member]) -> list[Piece]:
-    """What has prompts to ask on GPUs, with the runs together that share engines.
-
-    What is wrong with a run is left to itself to say.
-    """
-    plans, of = dict[str, list[Plan]](), dict[str, list[Member]]()
-    first = dict[Run, str]()  # by base: the run whose engines the others share
-    for each in members:
-        run = _run(study, each)
-        if (plan := _lacking(run)) is not None:
-            is_adapted = run.model.adapter is not None and run.budget is None
-            name = first.setdefault(_base(run), run.name) if is_adapted else run.name
-            plans.setdefault(name, []).append(plan)
-            of.setdefault(name, []).append(each)
-    jobs = list[Job]()
-    with suppress(FactsweepError):
-        jobs = effort.jobs(plans)
-    return [
-        Piece(job, tuple(each.run for each in of[job.name]), partial(_there, study, of[job.name]))
-        for job in jobs
-    ]
-
-
-def _lacking(run: Run) -> Plan | None:
-    """The plan of a run that has prompts to ask on GPUs; null: it has none, or is wrong."""
-    if run.answers is not None or not side_by_side.can_share(run):
-        return None
-    with suppress(FactsweepError):
-        plan = asked(paid_for(run))
-        return None if is_answered(plan) else plan
-    return None
-
-
-def _there(study: Study, members: Sequence[Member]) -> Errors:
-    """Measure some runs in the process of a driver; returns what failed."""
-    failed = [(each.run.name, _tried(study, each)) for each in members]
-    return {name: each.error for name, each in failed if each is not None}
-
-
-def _one_by_one(study: Study, members: Sequence[Member], part: Sequence[Member]) -> list[Failed]:
-    """Compute what is missing of some members, one after the other; returns those that failed."""
-    failed = []
-    gib = study.members[0].run.cluster.weights_gib
-    shelf = None if gib is None else Shelf(gib)
-    for number, each in enumerate(members, 1):
-        if each not in part:
-            continue
-        LOG.info("run %d of %d: %s", number, len(members), each.run.name)
-        bring = None if shelf is None else partial(_bring, shelf, study, members[number - 1 :][:2])
-        if (found := _tried(study, each, bring)) is not None:
-            failed.append(found)
+    weights_gib = study.members[0].run.cluster.weights_gib
+    shelf = None if weights_gib is None else Shelf(weights_gib)
+    for index, member in enumerate(members):
+        LOG.info("run %d of %d: %s", index + 1, len(members), member.run.name)
+        bring = None if shelf is None else partial(_bring, shelf, study, members[index:][:2])
+        if (failure := _try_to_measure(study, member, bring)) is not None:
+            failed.append(failure)
     return failed
 
 
@@ -145,7 +68,9 @@ def _bring(shelf: Shelf, study: Study, members: Sequence[Member]) -> None:
     shelf.bring(*[_weights(study, each) for each in members])
 
 
-def _tried(study: Study, member: Member, before: Callable[[], None] | None = None) -> Failed | None:
+def _try_to_measure(
+    study: Study, member: Member, before: Callable[[], None] | None = None
+) -> Failed | None:
     """Compute what is missing of a run, when `before` is done; returns whether it failed."""
     try:
         if before is not None:

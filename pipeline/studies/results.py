@@ -1,8 +1,7 @@
 """What comes out of a study: its curve, the lives of its facts, and the papers' tables of all runs.
 
 <study>/<label>/    the results of each run
-       /report/     what `report` writes of them, with the curve and the lives of facts before it,
-                    and what the GPUs did
+       /report/     what `report` writes of them, with the curve and the lives of facts before it
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,9 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.slices import deciles
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import study as tables
-from factsweep.operators.tables.runs.busy import busy_figure, busy_table
 from factsweep.operators.tables.runs.study import PLACE, POINTS
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates import written as estimates
-from factsweep.pipeline.live.journal import spans_of
 from factsweep.pipeline.reports.report import Together, report
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
@@ -69,7 +66,7 @@ def write(study: Study) -> Findings:
     if rows["estimated"].is_not_null().any():
         # Of the full runs' values on these facts; a rank among these alone would mislead.
         rows = ranking.ranked(study, banded(rows.drop(*ranking.RANKS))).select(POINTS.names())
-    whole = joined(_along(study, rows), spoken, _busy(study))
+    whole = joined(_along(study, rows), spoken)
     write_report(Store(out), whole)
     shown = [each for name, each in whole.tables.items() if name in whole.raw]
     return Findings(tuple(shown), lines)
@@ -80,21 +77,6 @@ def _languages(study: Study, names: Sequence[str]) -> Report:
     if study.axis != LANGUAGE or not names:
         return Report({})
     return languages(past.branches(study.results, names), study.plan.known_share)
-
-
-def _busy(study: Study) -> Report:
-    """What the GPUs did that engines held; nothing where they held none."""
-    spans = pl.concat([spans_of(each.run) for each in study.members])
-    if spans.is_empty():
-        return Report({})
-    label = {each.run.name: each.run.name.removeprefix(f"{study.name}/") for each in study.members}
-    spans = spans.with_columns(pl.col("run").replace(label))
-    return Report(
-        {"gpus": busy_table(spans)},
-        {"gpus": busy_figure(spans)},
-        {"gpus": "What the GPUs did"},
-        {"gpus": spans},
-    )
 
 
 def _along(study: Study, points: pl.DataFrame) -> Report:

@@ -67,11 +67,6 @@ class Lives:
         self.logs.append((node, log))
         return at.lost.log if at.lost is not None else None
 
-    @property
-    def n_places(self) -> int:
-        """How many engines there were side by side."""
-        return len(self._places)
-
     def asked(self, place: str, what: str) -> None:
         """The engine is loaded, and is asked this: a prompt alone, or a shard."""
         if (life := self._places[place].alive) is not None:

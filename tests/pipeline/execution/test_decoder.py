@@ -274,7 +274,7 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
 
     monkeypatch.setattr(decoder.engine, "load", fails)
     tally = Tally(one_machine=True)
-    tally.born("engine", "node", "first.log", [])
+    tally.lives("born", "engine", "node", "first.log")
     tally.lives("died", "engine", "RuntimeError: no kernel image")
     second = Decoder(prepared.run, prepared.loaded, Handle(tally))
     for item in bench.items:

@@ -45,8 +45,8 @@ def counted(tally: Tally, name: str) -> float:
 def test_tally_settings_are_announced_one_after_the_other_and_once(tally: Tally) -> None:
     for _ in range(2):
         tally.announce({"two": 100, "three": 50}, to_come=1)
-    found = [counted(tally, name) for name in ("all_shards", "all_answers", "to_begin", "to_come")]
-    assert found == [3, 250, 2, 1]
+    found = [counted(tally, name) for name in ("all_shards", "all_answers", "to_come")]
+    assert found == [3, 250, 1]
 
 
 def test_tally_engine_in_a_long_batch_is_alive_until_the_watchdog_ends_it(

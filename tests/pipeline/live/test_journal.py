@@ -15,7 +15,6 @@ import ray
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.live import following, journal, pulse
 from factsweep.pipeline.machine import logs
@@ -27,14 +26,6 @@ from tests.pipeline.here import make_here
 Settings = Callable[..., Run]
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 SECRET = "hf_planted0123456789abcdefgh"
-SPAN = {
-    "engine": "e",
-    "node": "n",
-    "gpus": ["0", "1"],
-    "doing": "loading",
-    "began": 1.0,
-    "ended": 2.0,
-}
 
 
 def folder(settings: Run) -> Path:
@@ -234,15 +225,3 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
     handler.close()
     assert store.get("run.log").count(b"line") == 4
-
-
-def test_keep_spans_adds_what_engines_did_each_time(tmp_path: Path) -> None:
-    run = load([f"results={tmp_path}", "run_name=sweep"])
-    journal.keep_spans(run, [], 8)
-    assert journal.spans_of(run).is_empty()
-    assert not (tmp_path / "sweep").exists()  # without GPUs nothing is written
-    journal.keep_spans(run, [SPAN], 8)
-    journal.keep_spans(run, [{**SPAN, "began": 5.0, "ended": 9.0}], 16)
-    found = journal.spans_of(run)
-    assert found["run"].to_list() == ["sweep", "sweep"]
-    assert found.select("began", "there").rows() == [(1.0, 8), (5.0, 16)]
