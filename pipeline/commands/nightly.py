@@ -19,7 +19,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     command = verbs.add_parser(
         "nightly",
         description="run a named sweep and compare it with its baseline",
-        examples=["factsweep nightly demo", "factsweep nightly demo --unit cron"],
+        examples=["factsweep nightly demo", "factsweep nightly demo --date 2026-11-20"],
     )
     command.take(
         "nightly",
@@ -29,8 +29,6 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         run=_nightly,
     )
     command.option("--date", "the night; default today", type=date.fromisoformat)
-    unit = "print a scheduler's unit for it, and run nothing"
-    command.option("--unit", unit, choices=("cron", "systemd", "kubernetes"))
     text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
     command.option("--notify", text, metavar="URL")
     _add_baseline(verbs)
@@ -63,8 +61,6 @@ def _nightly(asked: argparse.Namespace) -> int:
     url = asked.notify or os.environ.get(notify.VARIABLE)
     if url:
         notify.check(url)
-    if asked.unit:
-        return _print_unit(asked)
     day = asked.date or datetime.now().astimezone().date()
     try:
         found = night(asked.nightly, asked.overrides, day)
@@ -83,19 +79,6 @@ def _where(asked: argparse.Namespace) -> list[str]:
     """What was typed that says where results and the user's own configuration lie."""
     own = ["--config-dir", asked.config_dir] if asked.config_dir else []
     return [*(each for each in asked.overrides if each.startswith("results=")), *own]
-
-
-def _print_unit(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.machine import secrets
-    from factsweep.pipeline.studies.nightly.night import load
-    from factsweep.pipeline.studies.nightly.schedule import UNITS, Start
-
-    notified = ["--notify", asked.notify] if asked.notify else []
-    start = Start.here(asked.nightly, [*asked.overrides, *notified])
-    text = UNITS[asked.unit](start, load(asked.nightly).unit)
-    secrets.refuse(text, "the unit")
-    print(text, end="")
-    return 0
 
 
 def _lines(found: "Night", given: str, where: Sequence[str]) -> Iterator[str]:

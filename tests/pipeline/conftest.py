@@ -173,7 +173,6 @@ def nightly_file(tmp_path: Path) -> NightlyFile:
             "fresh": True,
             "max_flip_rate": 0.05,
             "comparison": {"smallest_difference": 0.05, "n_rounds": 200},
-            "unit": {"at": "02:30", "image": "i", "secret": None, "claim": "c", "gpus": 0},
         }
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(content | changes))

@@ -12,8 +12,6 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
@@ -21,7 +19,6 @@ from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.names import check_run, folded
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.cluster import Cpus
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
@@ -60,24 +57,6 @@ _NO_BASELINE = (
     "baseline"
 )
 
-_STARTED = NoNumber("it says when and where a night is started, not what it computes")
-
-
-@dataclass(frozen=True)
-class Unit:
-    """When and where a scheduler starts it."""
-
-    at: Annotated[Text, _STARTED]
-    image: Annotated[Text, _STARTED]
-    secret: Annotated[Text | None, _STARTED]
-    claim: Annotated[Text, _STARTED]
-    gpus: Annotated[int, Field(ge=0, le=1_000), _STARTED]
-    cpus: Annotated[Cpus, _STARTED] = 2
-    memory: Annotated[Text, _STARTED] = "16Gi"
-    hours: Annotated[float, Field(gt=0, le=168), _STARTED] = 12
-    tolerations: Annotated[tuple[dict[str, Any], ...], _STARTED] = ()
-    pull_secrets: Annotated[tuple[Text, ...], _STARTED] = ()
-
 
 @dataclass(frozen=True)
 class Nightly:
@@ -89,7 +68,6 @@ class Nightly:
     fresh: Annotated[bool, NoNumber("it sets decoding.repeats, which is part of a recipe")]
     max_flip_rate: Annotated[Share, NoNumber("it says when a verdict is withheld")]
     comparison: Annotated[dict[str, Any], NoNumber("it changes fields of conf/comparison/")]
-    unit: Unit
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.launchers import LAUNCHERS, order
 from factsweep.pipeline.studies.nightly import night
-from factsweep.pipeline.studies.nightly.schedule import Start, kubernetes
 from tests.messages import naming
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"
@@ -113,10 +112,3 @@ def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launc
     given = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
     with pytest.raises(InputError, match=naming("factsweep.d", "give")):
         LAUNCHERS[launcher].rendered(load(given), given)
-
-
-def test_unit_of_a_nightly_names_the_own_folder(hers: Path) -> None:
-    start = Start.here("demo", [])
-    assert start.words == ("nightly", "demo", "--config-dir", str(hers))
-    with pytest.raises(InputError, match=naming("machine")):
-        kubernetes(start, night.load("demo").unit)

@@ -173,7 +173,7 @@ def test_any_own_folder_ends_in_a_result_or_a_sentence(
     File(f"{group}/{name}.yaml", content).written(folder)
     asked = {
         "comparison": ["compare", "a", "b", f"results={folder}"],
-        "nightly": ["nightly", name, "--unit", "cron"],
+        "nightly": ["baseline", "show", name],
         "data_catalog": ["catalog", "verify", name],
         "benchmark": ["plan", f"benchmark={name}", base[-2]],
     }

@@ -80,17 +80,16 @@ def _no_night(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(night, "ask", stopped)
 
 
-OPTIONS = st.builds("{}={}".format, st.sampled_from(["--unit", "--date"]), VALUES)
-UNITS = st.sampled_from(["--unit=cron", "--unit=systemd", "--unit=kubernetes", "--date=2026-11-01"])
+DATES = st.builds("--date={}".format, VALUES) | st.just("--date=2026-11-01")
 
 
 @fuzz
 @given(
-    typed=st.lists(OPTIONS | UNITS | OVERRIDES, max_size=3),
+    typed=st.lists(DATES | OVERRIDES, max_size=3),
     name=st.sampled_from(["demo", "llama3", "nope", "demo.yaml"]) | VALUES,
 )
 @pytest.mark.usefixtures("_no_night")
-def test_any_arguments_of_a_night_end_in_a_unit_or_a_sentence(
+def test_any_arguments_of_a_night_end_in_a_sentence(
     typed: list[str], name: str, base: list[str], fresh: Callable[[], Path]
 ) -> None:
     places = [each for each in base if each.startswith("artifacts=")]
@@ -98,16 +97,16 @@ def test_any_arguments_of_a_night_end_in_a_unit_or_a_sentence(
 
 
 @fuzz
-@given(data=st.data(), unit=st.sampled_from([[], ["--unit=kubernetes"], ["--unit=systemd"]]))
+@given(data=st.data())
 @pytest.mark.usefixtures("_no_night")
-def test_any_file_of_a_night_ends_in_a_unit_or_a_sentence(
-    data: st.DataObject, unit: list[str], base: list[str], fresh: Callable[[], Path]
+def test_any_file_of_a_night_ends_in_a_sentence(
+    data: st.DataObject, base: list[str], fresh: Callable[[], Path]
 ) -> None:
     text = (ROOT / "conf/nightly/demo.yaml").read_bytes()
     content = data.draw(damaged(text) | mutated(yaml.safe_load(text)).map(dumped), label="file")
     path = File("mine.yaml", content).written(fresh())
     own = [each for each in base if not each.startswith("results=")]
-    ends_well("nightly", *unit, str(path), *own, f"results={path.parent}/results")
+    ends_well("nightly", str(path), *own, f"results={path.parent}/results")
 
 
 MODELS = ("gpt2", "llama3-8b,gpt2", "nope", ",", "gpt2,")

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -125,14 +124,3 @@ def test_notify_no_address_is_refused_before_the_night(
     err = capsys.readouterr().err
     assert re.search(naming("--notify", "FACTSWEEP_NOTIFY_URL"), err)
     assert "secret" not in err
-
-
-def test_notify_unit_has_the_address_unless_it_is_a_secret(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["nightly", "demo", "--unit", "cron", "--notify", "https://h.example/n"]) == 0
-    assert "--notify https://h.example/n" in capsys.readouterr().out
-    slack = "https://hooks.slack.com/services/" + "T01234567/B01234567/" + "a" * 24
-    assert main(["nightly", "demo", "--unit", "cron", "--notify", slack]) == 2
-    assert "holds a secret" in capsys.readouterr().err
