@@ -9,7 +9,7 @@ from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.operators.redact import redactor
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.doctor import gpus, job, load, machine, model, stores
+from factsweep.pipeline.doctor import address, gpus, load, machine, model, stores
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution.hardware import gpus_per_engine
@@ -30,7 +30,7 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     artifacts, _ = here[-1]
     yield from _each(*here, (artifacts, partial(stores.room_for, run)))
     reached = True
-    for each in _each(("cluster", partial(job.checks, run))):
+    for each in _each(("cluster", partial(address.checks, run))):
         reached = reached and each.state != "fails"
         yield each
     if elsewhere and reached:

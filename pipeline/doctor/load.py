@@ -16,7 +16,7 @@ from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import calibration, rates
-from factsweep.pipeline.doctor import agreement, allreduce, gpus
+from factsweep.pipeline.doctor import gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
@@ -61,11 +61,9 @@ class Phases(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What an engine was found to do, what it was asked and said, and its rate as spent."""
+    """What an engine was found to do, and its rate as spent."""
 
     findings: list[Finding]
-    asked: Mapping[str, list[int]]  # token ids of the prompts, by prompt_id
-    texts: Mapping[str, str]  # the answers that are texts
     spent: pl.DataFrame
 
 
@@ -73,21 +71,14 @@ def checks(run: Run) -> Iterator[Finding]:
     """Load the engine where the sweep would, ask some of its prompts, and ask them again.
 
     With model.engine.load_format=dummy no weights are needed: the answers are then noise, and the
-    times are those of the real model. With real weights the rate is kept, for `plan`, and answers
-    are compared with those of one GPU and of a CPU.
+    times are those of the real model. With real weights the rate is kept, for `plan`.
     """
     run = settled(run)
     with cluster.started(run):
-        if run.model.tensor_parallel > 1:  # before the engine takes the GPUs
-            together: list[Finding] = _where_an_engine_goes(allreduce.checks, run)
-            yield from together
-            if any(each.state == "fails" for each in together):
-                return  # the engine would hang as they do
         looked: Looked = _where_an_engine_goes(looked_at, run, _PROMPTS)
         yield from looked.findings
         if run.model.arguments.get("load_format") != "dummy":
             rates.keep(Store(str(home())), looked.spent, "doctor --load")
-            yield from agreement.checks(run, looked.asked, looked.texts, _answered)
 
 
 def _where_an_engine_goes(look: Callable[..., Any], run: Run, *more: Any) -> Any:
@@ -98,19 +89,6 @@ def _where_an_engine_goes(look: Callable[..., Any], run: Run, *more: Any) -> Any
         return ray.get(task.remote(run, *more))
     except ray.exceptions.RayTaskError as error:  # whose text is a traceback
         raise cause.of_task(error) from None
-
-
-def _answered(run: Run) -> Mapping[str, str]:
-    """The answers of another configuration; none if its weights do not fit its GPUs."""
-    found: Mapping[str, str] = _where_an_engine_goes(_texts, run, _PROMPTS)
-    return found
-
-
-def _texts(run: Run, n_prompts: int) -> Mapping[str, str]:
-    there, _ = gpus.seen()
-    if there and gpus.room(run, there).state == "fails":
-        return {}
-    return looked_at(run, n_prompts).texts
 
 
 def looked_at(run: Run, n_prompts: int = _PROMPTS) -> Looked:
@@ -124,13 +102,11 @@ def looked_at(run: Run, n_prompts: int = _PROMPTS) -> Looked:
         rows = pl.concat(job.parts).head(n_prompts)
         engine, tokenizer, phases = _loaded(run, plan.weights)
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
-    ids = job.task.token_ids(tokenizer, rows["text"].to_list())
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
     spent = [calibration.row(plan, job, first.counts, first.seconds)]
     told = [_start(run, phases, first), *_told(first, second)]
-    asked = dict(zip(rows["prompt_id"], ids, strict=True))
-    return Looked(told, asked, first.texts, pl.DataFrame(spent, schema=SPENT))
+    return Looked(told, pl.DataFrame(spent, schema=SPENT))
 
 
 def _loaded(run: Run, weights: models.Weights) -> tuple[Any, Any, Phases]:
