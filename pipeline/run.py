@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -19,7 +18,6 @@ from factsweep.pipeline.execution.faults import head
 from factsweep.pipeline.execution.faults.repair import repair, settle
 from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.live import journal, pulse
-from factsweep.pipeline.live.measuring import Measures, Measuring
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.doubts import differences
@@ -137,14 +135,11 @@ def _completed(
     return known
 
 
-def compute(
-    plan: Plan, measures: type[Measures[Any]] = Measuring, others: Iterable[Plan] = ()
-) -> None:
-    """Make every artifact of the plan that is missing; its page shows what `measures` finds."""
+def compute(plan: Plan, others: Iterable[Plan] = ()) -> None:
+    """Make every missing artifact of the plan; the engines also answer for `others`."""
     import ray  # it takes .3 s, and so do these two: not for a run of which all is done
 
     from factsweep.pipeline.live.following import follow
-    from factsweep.pipeline.live.page import LivePage
 
     examination.refused(plan.run)
     if together := list(others):
@@ -161,7 +156,7 @@ def compute(
             cluster.started(plan.run, offline=plan.weights.offline),
             head.watched(ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)),
         ):
-            follow(plan, writer, LivePage(plan, measures))
+            follow(plan, writer)
 
 
 def check_failed(plan: Plan) -> None:

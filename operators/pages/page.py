@@ -3,7 +3,6 @@
 A page holds all that it shows: no server, no network, no other file. Whatever comes from data or
 from a model is escaped by the templates; the facts lie compressed in base64, where no text of
 theirs can end a script. The content security policy admits the page's own script and nothing else.
-A partial page says how far its run is, and asks for itself again (`Progress`).
 """
 
 import base64
@@ -15,7 +14,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.pages.drawing import Drawing
@@ -107,7 +106,6 @@ class Page:
     tables: Sequence[Grid]
     left_out: Sequence[str]
     runs: Sequence[Ran]
-    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,22 +140,6 @@ class EstimatesPage:
     tiles: Sequence[Tile]
     settings: Sequence[EstimatedSetting]
     runs: Sequence[Ran]
-    is_partial: bool = False
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is, for its partial page.
-
-    `heading` says it in a few words, `lead` what is measured, `notes` how much of what, and `state`
-    that it goes on. The page asks for itself again after `again_s` seconds.
-    """
-
-    heading: str
-    lead: str
-    notes: Sequence[str]
-    state: str
-    again_s: float
 
 
 @dataclass(frozen=True)
@@ -182,36 +164,6 @@ def estimates(content: EstimatesPage) -> str:
 def index(title: str, entries: Sequence[Entry]) -> str:
     """A page that lists pages, as HTML."""
     return _render("index.html", title=title, entries=entries)
-
-
-def waiting(title: str) -> str:
-    """The partial page of a run that has measured nothing yet, as HTML."""
-    return _render("waiting.html", title=title)
-
-
-def forward(link: str) -> str:
-    """A page that leads to another one, as HTML."""
-    return _render("forward.html", link=link)
-
-
-def renewed(partial: str, progress: Progress) -> str:
-    """A partial page that says how far its run is now."""
-    for slot in ("again", "progress", "state"):
-        text = _environment().get_template(f"{slot}.html").render(progress=progress)
-        partial = _filled(partial, slot, text)
-    return partial
-
-
-def ended(partial: str, state: str) -> str:
-    """A partial page that stays as it is: `state` says how its run ended."""
-    return _filled(_filled(partial, "again", ""), "state", str(escape(state)))
-
-
-def _filled(partial: str, slot: str, text: str) -> str:
-    """A page with a text between two comments, which no text of a model can be: it is escaped."""
-    first, last = f"<!--{slot}-->", f"<!--/{slot}-->"
-    before, found, rest = partial.partition(first)
-    return before + first + text + last + rest.partition(last)[2] if found else partial
 
 
 def _render(template: str, **values: object) -> str:

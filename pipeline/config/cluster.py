@@ -104,9 +104,6 @@ class Cluster:
     max_deaths: Annotated[int, Field(ge=1, le=1_000), _PATIENCE]
     stall_s: Annotated[Seconds, _PATIENCE]
     start_s: Annotated[Seconds, _PATIENCE]
-    page_every_s: Annotated[
-        Seconds | None, NoNumber("it says how often the page of a run that goes on is renewed")
-    ]
     when_held: Annotated[
         Literal["leave", "wait"], NoNumber("it says what to do while another run writes")
     ]

@@ -56,6 +56,12 @@ def load(overrides: Sequence[str]) -> Run:
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
 
+def _current_fields(kind: type[Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded fields without those that this version no longer has."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in recorded.items() if name in names}
+
+
 def of_record(recorded: Mapping[str, Any]) -> Run:
     """The run whose fields a run.json or an estimate.json holds.
 
@@ -81,7 +87,7 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
         "decoding": _filling(decoding) if fills else decoding,
         "matching": build(Matching, recorded["matching"], "matching"),
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
-        "cluster": build(Cluster, recorded["cluster"], "cluster"),
+        "cluster": build(Cluster, _current_fields(Cluster, recorded["cluster"]), "cluster"),
     }
     if recorded.get("beside") is not None:
         made["beside"] = tuple(recorded["beside"])

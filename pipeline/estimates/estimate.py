@@ -19,7 +19,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates
-from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.estimates.control import Named
 from factsweep.pipeline.execution.asked import budget_lines, check, sampled
 from factsweep.pipeline.execution.faults.repair import repair
@@ -92,7 +91,7 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
             LOG.info("%s: %s", branch.title, sentence)
             said = [*sentences, f"{branch.title}: {sentence}"]
             together = Estimates.joined([*done, latest])
-            _write(whole, now, together, said, partial=more is not None)
+            _write(whole, now, together, said)
         done, sentences = [*done, latest], said
     return together
 
@@ -123,7 +122,7 @@ def _made(plan: Plan, known: Named) -> Estimates:
         journal.begin(plan)
         say_warnings(plan)
         if plan.run.answers is None:
-            compute(plan, Blocks)
+            compute(plan)
         else:
             make_here(plan)
     for branch in plan.branches:
@@ -138,11 +137,9 @@ def _made(plan: Plan, known: Named) -> Estimates:
     )
 
 
-def _write(
-    whole: Plan, run: Run, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
-) -> None:
+def _write(whole: Plan, run: Run, found: Estimates, sentences: Sequence[str] = ()) -> None:
     store = report.folder(run)
-    files = written.files(sampled(replace(whole, run=run)), found, sentences, partial=partial)
+    files = written.files(sampled(replace(whole, run=run)), found, sentences)
     for name, content in files.items():
         store.put(name, content)
 

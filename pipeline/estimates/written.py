@@ -70,13 +70,10 @@ class PastEstimate:
         return f"estimate from {tables.asked(self.of(title))} of the prompts"
 
 
-def files(
-    plan: Plan, found: Estimates, sentences: Sequence[str] = (), *, partial: bool = False
-) -> dict[str, bytes]:
+def files(plan: Plan, found: Estimates, sentences: Sequence[str] = ()) -> dict[str, bytes]:
     """The files of what was estimated, by name; estimate.json, which names the others, is last.
 
     The text ends with the sentences, if there are any.
-    `partial`: more of the budget is being asked, and there is no page yet but that of the run.
     """
     written = _of_plan(plan, found)
     made = {
@@ -85,16 +82,10 @@ def files(
     }
     text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
     made[record.ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
-    if not partial:
-        made[record.ESTIMATES_PAGE] = page_of([written]).encode()
+    made[record.ESTIMATES_PAGE] = page_of([written]).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
     content = {**written.record, "files": checksums}
     return {**made, record.ESTIMATE: seal(content, record.ESTIMATE)}
-
-
-def partial_page(plan: Plan, found: Estimates) -> str:
-    """The page of a run that goes on, with what is estimated by now."""
-    return page_of([_of_plan(plan, found)], partial=True)
 
 
 def _of_plan(plan: Plan, found: Estimates) -> PastEstimate:
@@ -180,8 +171,8 @@ def _no_tokenizer() -> None:
     raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
 
 
-def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
-    """The page of what was estimated, by runs; `partial`: more of the budget is being asked."""
+def page_of(estimates: Sequence[PastEstimate]) -> str:
+    """The page of estimates, by runs."""
     rows = pl.concat(each.found.estimates for each in estimates)
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}
@@ -193,7 +184,6 @@ def page_of(estimates: Sequence[PastEstimate], *, partial: bool = False) -> str:
         tiles=list(estimated_tiles(rows, main)),
         settings=[one for each in estimates for one in _settings(each, several=len(estimates) > 1)],
         runs=list(_runs(estimates)),
-        is_partial=partial,
     )
     return page.estimates(content)
 

@@ -2,21 +2,23 @@
 
 Ray's own task graph is the DAG: a step is a task that waits for the futures of its inputs. One
 pool of engines answers for all steps that have a question, so that a model is loaded once. It
-begins with the first setting whose prompts are there, and one process measures what is being
-answered. A large step hands its parts out (`tasks.py`).
+begins with the first setting whose prompts are there, and one process measures each setting as
+soon as it is answered. A large step hands its parts out (`tasks.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from factsweep.pipeline.execution import ahead
+from factsweep.operators.errors import FactsweepError
 from factsweep.pipeline.execution.cluster import beside_driver
 from factsweep.pipeline.execution.hardware import computes_on_cores
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.pool import decode_all
 from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.execution.tasks import Tasks
 from factsweep.pipeline.storage.lease import Lease
+
+_LOOK_EVERY_S = 2.0
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
@@ -28,7 +30,7 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     begun = graph.write_in_turn() if _is_streamed(plan) else []
     answered = graph.decode(tally, begun)
     if answered and not _is_one_after_the_other(plan):
-        graph.measure_ahead(answered)
+        graph.measure_when_answered(answered)
     last = [graph.future(branch.steps[-1]) for branch in plan.branches]
     return list(dict.fromkeys([*answered, *last]))
 
@@ -88,19 +90,48 @@ class _Graph:
         self._futures.update(dict.fromkeys((each.artifact.folder for each in asked), done))
         return [done]
 
-    def measure_ahead(self, answered: list[Any]) -> None:
-        """Measure the settings that lack answers while they are answered: one task for all.
-
-        It goes on as long as engines do, on the node that is not taken away.
-        """
+    def measure_when_answered(self, answered: list[Any]) -> None:
+        """Measure each setting as soon as it is answered: one task, on the driver's node."""
         import ray
 
-        asked = [branch for branch in self._plan.branches if branch.lacks_answers()]
-        if asked:
-            beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-            done = beside(ahead.measure).remote(asked, self._leases, answered)
-            made = (each.folder for one in asked for each in (one.matched, one.metrics))
-            self._futures.update(dict.fromkeys(made, done))
+        branches = [branch for branch in self._plan.branches if branch.lacks_answers()]
+        if branches:
+            remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+            future = remote(measure).remote(branches, self._leases, answered)
+            artifacts = (artifact for b in branches for artifact in (b.matched, b.metrics))
+            self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
+
+
+def measure(
+    branches: Sequence[Branch], leases: Mapping[str, Lease], answered: Sequence[Any]
+) -> None:
+    """Match and measure each setting once all its prompts are answered; a Ray task.
+
+    `answered` is the future of all answers. An error of a setting is raised after the last answer,
+    so that it does not stop the engines.
+    """
+    import ray
+
+    waiting, failed = list(branches), list[Branch]()
+    while waiting:
+        done, _ = ray.wait(list(answered), timeout=_LOOK_EVERY_S)
+        ray.get(done)  # raises if the engines ended with an error
+        ready = [b for b in waiting if done or all(a.is_complete() for a in b.answered())]
+        for branch in ready:
+            waiting.remove(branch)
+            try:
+                _measure(branch, leases)
+            except FactsweepError:
+                failed.append(branch)
+    ray.get(list(answered))
+    for branch in failed:
+        _measure(branch, leases)
+
+
+def _measure(branch: Branch, leases: Mapping[str, Lease]) -> None:
+    for artifact in (branch.matched, branch.metrics):
+        step = branch.step(artifact)
+        step.run(leases.get(artifact.folder), Tasks(step.check, num_cpus=0))
 
 
 def _run(step: Step, lease: Lease | None, num_cpus: int, *_after: None) -> None:

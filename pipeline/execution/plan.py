@@ -124,10 +124,9 @@ class Plan:
         return list({each.folder: each for each in found}.values())
 
     def beside(self, others: Sequence["Plan"]) -> "Plan":
-        """The plan with what others ask of the same engines; no page shows several at once."""
-        run = replace(self.run, cluster=replace(self.run.cluster, page_every_s=None))
+        """The plan with the branches of other plans, which the same engines answer."""
         branches = (branch for other in others for branch in other.branches)
-        return replace(self, run=run, branches=(*self.branches, *branches))
+        return replace(self, branches=(*self.branches, *branches))
 
     @property
     def store(self) -> Store:

@@ -114,7 +114,7 @@ def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
     yield
     content = {
         "hardware": processor.cpu(),
-        "seconds": time.monotonic() - began + sharing.seconds,
+        "seconds": time.monotonic() - began,
         "core_seconds": time.process_time() - busy + sharing.core_seconds,
     }
     artifact.put_note(_COST, content)

@@ -24,7 +24,7 @@ class Tasks:
     """
 
     def __init__(self, check: Callable[[], None], fewest: int = FEWEST, num_cpus: int = 1) -> None:
-        self.seconds = self.core_seconds = 0.0
+        self.core_seconds = 0.0
         self._check = check
         self._num_cpus = num_cpus
         self._fewest = fewest

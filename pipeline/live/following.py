@@ -18,7 +18,6 @@ from factsweep.pipeline.execution.faults.lives import Loading
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.tally import tally_actor
 from factsweep.pipeline.live import journal, pulse
-from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.storage.lease import Writer
@@ -29,16 +28,14 @@ _STOP_WITHIN_S = 60.0
 _LOGS_S = 15.0  # to fetch the logs of the engines
 
 
-def follow(plan: Plan, writer: Writer, live: LivePage) -> None:
+def follow(plan: Plan, writer: Writer) -> None:
     """Start the tasks and show how they get on; what ends them is an error of ours."""
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name), live)
+        readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name))
         counts: dict[str, float] = {}
         refused = s3_client.REFUSED.times
-        if live.where:
-            meter.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
@@ -49,8 +46,8 @@ def follow(plan: Plan, writer: Writer, live: LivePage) -> None:
                 counts, notes = _read(tally, refused)
                 for reader in readers:
                     reader.show(counts)
-                for text in (*notes, *live.news()):
-                    meter.say(text)
+                for note in notes:
+                    meter.say(note)
                 start.check(counts)
                 ray.get(done)
         except ray.exceptions.RayTaskError as error:
@@ -62,7 +59,6 @@ def follow(plan: Plan, writer: Writer, live: LivePage) -> None:
             raise
         finally:
             bar.close()
-            live.close(counts)
             _keep_logs(plan.run, tally)
 
 

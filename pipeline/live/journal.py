@@ -91,11 +91,8 @@ def _end(run: Run, state: State, why: str | None = None) -> None:
         return
     is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
     if is_own or (state == "done" and last.state != "done"):
-        from factsweep.pipeline.live import page  # with Ray, which takes .3 s
-
         with suppress(InputError):  # the disk is full, say: the error itself says so
             pulse.write(run, state, why=why and hidden(why))
-            page.ended(run, state, why and hidden(why))
 
 
 def begin(plan: Plan) -> None:

@@ -46,10 +46,8 @@ def results_page(
     result: Result,
     report: Report,
     notes: Sequence[str] = (),
-    *,
-    partial: bool = False,
 ) -> bytes:
-    """The page of what was measured on one benchmark; `partial`: of a run that goes on."""
+    """The page of what was measured on one benchmark."""
     method = branches[0].how
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
@@ -81,7 +79,6 @@ def results_page(
         tables=list(grids.values()),
         left_out=left_out,
         runs=list(_runs(branches)),
-        is_partial=partial,
     )
     return page.page(content).encode()
 

@@ -4,9 +4,9 @@ One process makes it, a few relations at a time, and keeps of each what its metr
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -30,10 +30,7 @@ _RANK = ("pair_id", "calibration_rank")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Measures a setting from its matched answers; `again` are the answers made a second time.
-
-    `kept` is what `condense` gave of relations, by their id; of the others, the answers are read.
-    """
+    """Measures a setting from its matched answers; `again` are the answers made a second time."""
 
     method: str
     model: str
@@ -47,7 +44,6 @@ class Aggregate:
     answers: Artifact
     again: Artifact | None
     matched: Artifact
-    kept: Mapping[str, Tables] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def recipe(self) -> Recipe:
@@ -83,16 +79,6 @@ class Aggregate:
         read = (self.facts, self.prompts, self.answers, self.matched, self.again)
         made_of = [each for each in read if each is not None]
         artifact.finish(method.measure.measured, made_of=made_of)
-
-    def condense(self, relation_id: str, matched: Tables, facts: Facts) -> Tables:
-        """What the metrics need of a relation's matched tables, which need not be kept then."""
-        again = self.prompts.read("ranked", relation_id, ("prompt_id",))
-        return METHODS[self.method].measure.condense(matched, again, facts, self.options)
-
-    def categories(self, table: str) -> Sequence[str]:
-        """The columns of a matched table that `condense` takes as categories."""
-        measure = METHODS[self.method].measure
-        return measure.categories if table == measure.answers else ()
 
     def _of_asking(self, again: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
         """What the answers themselves say, each of which is read once."""
@@ -140,14 +126,14 @@ class Aggregate:
         return {table: pl.concat([each[table] for each in found]) for table in found[0]}
 
     def _condensed(self, relation_id: str, facts: Facts) -> Tables:
-        if relation_id in self.kept:
-            return self.kept[relation_id]
-        tables = METHODS[self.method].measure.matched
+        measure = METHODS[self.method].measure
+        categories = {measure.answers: measure.categories}
         matched = {
-            each: self.matched.read(each, relation_id, categories=self.categories(each))
-            for each in tables
+            table: self.matched.read(table, relation_id, categories=categories.get(table, ()))
+            for table in measure.matched
         }
-        return self.condense(relation_id, matched, facts)
+        again = self.prompts.read("ranked", relation_id, ("prompt_id",))
+        return measure.condense(matched, again, facts, self.options)
 
     def _n_matched(self, table: str) -> Counter[str]:
         return Counter(self.matched.rows(table))

@@ -87,10 +87,6 @@ class Match(Shared):
 
             by_relation(publish, relations)
 
-    def relation(self, relation_id: str, facts: Facts) -> Tables:
-        """The matched tables of one relation; `facts` may have others, too."""
-        return self._of_facts(facts, [relation_id])(*self._read(relation_id))
-
     def _of_facts(self, facts: Facts, relations: Sequence[str]) -> Matcher:
         mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
         return self.matcher(replace(facts, pairs=mine))

@@ -26,12 +26,8 @@ class Sharing(Protocol):
     """How parts of an artifact are shared out to processes."""
 
     @property
-    def seconds(self) -> float:
-        """Those in which parts of it were made before it was begun."""
-
-    @property
     def core_seconds(self) -> float:
-        """What that and other processes took."""
+        """The CPU seconds of other processes."""
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
         """Have `work` make and publish all parts, each of so many prompts, some in each process."""
@@ -40,8 +36,7 @@ class Sharing(Protocol):
 class Alone:
     """All parts are made in this process."""
 
-    def __init__(self, seconds: float = 0.0, core_seconds: float = 0.0) -> None:
-        self.seconds, self.core_seconds = seconds, core_seconds
+    core_seconds = 0.0
 
     def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
         """Make all parts, one after the other."""

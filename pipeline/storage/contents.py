@@ -107,12 +107,6 @@ class Contents:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
         return {shard: each.rows for shard, each in self._entries(table).items()}
 
-    def contents(self, table: str, shards: Sequence[str]) -> list[str]:
-        """The SHA-256 of published shards' data: from the manifest, or from their own footers."""
-        if self._manifests or self.is_complete():
-            return [self._entries(table)[shard].content for shard in shards]
-        return [each.content for each in self.store.each(partial(self.footer, table), shards)]
-
     def shards(self, table: str) -> list[str]:
         """The published shards of a table: those of the manifest, or all that lie there so far."""
         if self._manifests or self.is_complete():

@@ -1,8 +1,6 @@
 """Encoder models: through the same shards, artifacts and resume as the decoders, by a real BERT."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Branch, Plan, planned
+from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inventory.verify import verify
-from factsweep.pipeline.live.measuring import Measuring
 from factsweep.pipeline.results import report
 from factsweep.pipeline.run import run
 from factsweep.pipeline.stages import facts
@@ -220,21 +217,3 @@ def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
 def test_encoder_is_not_asked_for_sets_of_answers(encoder_settings: Settings) -> None:
     with pytest.raises(InputError, match=naming("asks", "answers")):
         encoder_settings("kamel", "benchmark=kamel-mini")
-
-
-@pytest.mark.slow
-def test_partial_page_of_an_encoder_lacks_relations_without_priors(
-    done: Plan, tmp_path: Path
-) -> None:
-    shutil.copytree(done.run.artifacts, tmp_path / "artifacts")
-    plan = planned(replace(done.run, artifacts=f"{tmp_path}/artifacts"))
-    (branch,) = plan.branches
-    (priors,) = branch.further
-    for artifact in (branch.metrics, branch.matched, priors):
-        (tmp_path / "artifacts" / artifact.folder / "manifest.json").unlink()
-    shard = priors.published("priors")[0]
-    priors.store.drop(f"{priors.folder}/priors/{shard}.parquet")
-    found = Measuring(planned(plan.run)).so_far()
-    n = len(priors.published("priors"))
-    assert found.notes == (f"{branch.title}: {n} of {n + 1} relations.",)
-    assert found.page is not None

@@ -17,7 +17,6 @@ from factsweep.pipeline import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.estimates import estimate as estimating
-from factsweep.pipeline.estimates.blocks import Blocks
 from factsweep.pipeline.execution.asked import sampled
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.execution.work import work
@@ -59,7 +58,7 @@ def estimate(settings: Run) -> pl.DataFrame:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The engine of all estimates of a test, which are made in this process."""
     engine = Counting()
-    monkeypatch.setattr(estimating, "compute", lambda plan, _measures: make_here(plan, engine))
+    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan, engine))
     return engine
 
 
@@ -253,14 +252,6 @@ def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
     assert re.search(naming("facts", "not all answered"), caplog.text)
     table = Path("results/third/estimates.md").read_text()
     assert "worth prompts" in table
-
-
-def test_blocks_of_a_budget_are_estimated_with_its_control(earlier: Callable[..., Run]) -> None:
-    settings = earlier("control=one")
-    found = estimate(settings)
-    assert found["n_effective"].count() == 3
-    live = Blocks(sampled(planned(settings))).so_far()
-    assert_frame_equal(pl.read_parquet(live.files["estimates.parquet"]), found)
 
 
 REFUSED = {

@@ -73,7 +73,7 @@ def place(
     engine = Wavering()
     found = Place(tmp_path_factory.mktemp("beside"), small, engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "compute", lambda plan, _measures: make_here(plan, engine))
+        patch.setattr(estimate, "compute", lambda plan: make_here(plan, engine))
         yield found
 
 

@@ -61,14 +61,11 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
 ) -> None:
     settings = small_settings()
     measured(settings, make_here)
-    progress = folder(settings).parent / "progress.html"
-    progress.write_text("the run was stopped")
     pulse.write(settings, "stopped", {"answers": 7.0})
     measured(settings, make_here)
     found = pulse.read(settings)
     assert found is not None
     assert (found.state, found.counts) == ("done", {"answers": 7.0})
-    assert 'content="0; url=index.html"' in progress.read_text()
 
 
 def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:

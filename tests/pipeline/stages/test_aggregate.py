@@ -12,7 +12,6 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -102,22 +101,6 @@ def test_aggregate_again_gives_the_same_table(
     metrics.store.drop(f"{metrics.folder}/manifest.json")
     compute_here(small_settings())
     assert_frame_equal(metrics.read_all("metrics"), before)
-
-
-def test_aggregate_of_relations_that_were_kept_reads_no_answers(finished: Plan) -> None:
-    (branch,) = finished.branches
-    stage, matched = branch.step(branch.metrics).stage, branch.matched
-    assert isinstance(stage, Aggregate)
-    facts, kept = facts_stage.load(branch.facts), {}
-    for relation in matched.shards("answers"):
-        tables = {name: matched.read(name, relation) for name in matched.manifest().tables}
-        kept[relation] = stage.condense(relation, tables, facts)
-        for name in tables:
-            matched.store.drop(f"{matched.folder}/{name}/{relation}.parquet")
-    found = Artifact(Store(f"fsspec+memory://{uuid4().hex}"), branch.metrics.recipe)
-    replace(stage, kept=kept).make(found)
-    for name in ("metrics", "bins"):
-        assert_frame_equal(found.read_all(name), branch.metrics.read_all(name), check_exact=True)
 
 
 @pytest.mark.parametrize("method", ["probelm", "distractors"])

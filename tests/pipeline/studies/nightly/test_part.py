@@ -57,7 +57,7 @@ def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) 
         return report.write(plan, {"total": 0})
 
     monkeypatch.setattr(asking, "compute", whole)
-    monkeypatch.setattr(estimating, "compute", lambda plan, _measures: make_here(plan, engine))
+    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan, engine))
     return engine
 
 
