@@ -38,7 +38,7 @@ def results_once(
     folder = tmp_path_factory.mktemp("estimates")
     common = [*small, *FEW, f"artifacts={folder}/artifacts", f"results={folder}/results"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimating, "compute", lambda plan: make_here(plan))
+        patch.setattr(estimating, "compute", make_here)
         for name, budget in (("part", "60%"), ("all", "100%")):
             estimating.estimate(load([*common, f"run_name={name}", f"budget={budget}"]))
     report.write(compute_here(load([*common, "run_name=full"])), {"total": 0})
@@ -119,7 +119,7 @@ def test_compare_estimate_with_full_marks_it_and_its_interval(
 def test_compare_of_two_estimates_of_the_same_prompts_pairs_them(
     results: Path, results_once: Path, small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan))
+    monkeypatch.setattr(estimating, "compute", make_here)
     places = [f"artifacts={results_once.parent}/artifacts", f"results={results}"]
     twin = ["model.name=twin", "model.max_model_len=1024", "run_name=twin", "budget=60%"]
     estimating.estimate(load([*small, *FEW, *places, *twin]))
