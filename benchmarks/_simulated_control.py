@@ -1,8 +1,6 @@
 """Made-up earlier runs of made-up answers: what a control is worth, and whether intervals hold."""
 
 from collections.abc import Iterator
-from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -17,7 +15,6 @@ from _simulation import (
     drawn_relations,
 )
 
-from factsweep.operators.estimates.controls.agreement import Agreed, controlled_consist
 from factsweep.operators.estimates.controls.control import (
     PARTS,
     Control,
@@ -26,9 +23,6 @@ from factsweep.operators.estimates.controls.control import (
     parts,
 )
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-
-Metric = Literal["acc_at_1", "consist"]
-CONTROLLED: tuple[Metric, ...] = get_args(Metric)
 
 GAIN = pl.Schema(
     {
@@ -89,34 +83,6 @@ class Known:
             within[mine] = split[fact[mine], sample.template[mine], sample.name[mine]]
         return Control(self._means, within, np.ones(sample.n_facts, np.bool_))
 
-    def agreed(self, sample: Crossed, said: IntArray) -> Agreed:
-        """The same of how its answers match."""
-        fact = sample.fact - self._starts[sample.cell_relation]
-        own = np.zeros(len(said), np.int64)
-        for number, answers in enumerate(self._earlier.answers_of):
-            mine = sample.cell_relation == number
-            own[mine] = answers[fact[mine], sample.template[mine], sample.name[mine]]
-        everyone = np.ones(sample.n_facts, np.bool_)
-        both = own * N_ANSWERS + said
-        return Agreed(_matching(sample, own), _matching(sample, both), self.consist, everyone)
-
-    @cached_property
-    def consist(self) -> FloatArray:
-        """The share of matching pairs of each fact in the full run."""
-        sample, said = self._earlier.sampled(1.0, 0)
-        n = sample.n_prompts
-        hits = np.bincount(sample.fact, _matching(sample, said), sample.n_facts)
-        shares: FloatArray = hits / np.maximum(1, n * (n - 1))
-        return shares
-
-
-def _matching(sample: Crossed, said: IntArray) -> FloatArray:
-    """How many others of the fact's sampled answers are the same, for each."""
-    keys = sample.fact * (int(said.max()) + 1) + said
-    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    others: FloatArray = (count[group] - 1).astype(np.float64)
-    return others
-
 
 def _split(answers: IntArray, n_names: IntArray) -> tuple[FloatArray, FloatArray]:
     """The facts' means, and the parts of each prompt: facts × templates × names × PARTS."""
@@ -137,35 +103,22 @@ def estimated(made: Made, known: Known, share: float, seed: int) -> Controlled:
     return controlled_mean(sample, right, np.ones(sample.n_facts), known.of(sample), seed=seed)
 
 
-def estimated_consist(made: Made, known: Known, share: float, seed: int) -> Controlled:
-    """Consist from a sample, with a control."""
-    sample, said = made.sampled(share, seed)
-    said = said.astype(np.int64)
-    return controlled_consist(
-        sample, _matching(sample, said), known.agreed(sample, said), seed=seed
-    )
-
-
 def gains(
     made: Made,
     earlier: Made,
     shares: tuple[float, ...],
     *,
     n_samples: int,
-    metric: Metric = "acc_at_1",
 ) -> pl.DataFrame:
-    """What samples with a control say of a metric, of the schema GAIN: one row per share.
+    """What samples with a control say of Acc@1, of the schema GAIN: one row per share.
 
     `gain` is the mean number of effective prompts of each prompt that was asked.
     """
     known, truth = Known(earlier), _accuracy(made)
-    estimate = estimated
-    if metric == "consist":
-        estimate, truth = estimated_consist, float(Known(made).consist.mean())
     n_prompts = int(made.n_prompts.sum())
     rows = []
     for share in shares:
-        found = [estimate(made, known, share, seed) for seed in range(n_samples)]
+        found = [estimated(made, known, share, seed) for seed in range(n_samples)]
         value, low, high = np.array([each.found[:3] for each in found]).T
         n = round(share * n_prompts)
         covered = float(((low <= truth) & (truth <= high)).mean())

@@ -18,18 +18,12 @@ from factsweep.operators.estimates.choosing.choice import allotted
 from factsweep.operators.estimates.choosing.laps import square
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuations.fluctuation import (
-    drawn_templates,
-    fluctuation_range,
     fluctuation_sd,
 )
-from factsweep.operators.estimates.fluctuations.maximum import choice, chosen, maximum
-from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.means import weighted_mean
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first
-_N_DRAWS = 50_000  # of the fluctuation
-_SEED = 1  # of what estimates draw
 _CLOSE = 1e-12
 ONE_WORD = 3  # those of the first answers that are one word
 
@@ -88,11 +82,6 @@ class Made:
     def accuracies(self) -> tuple[FloatArray, ...]:
         """The accuracy of each relation's templates in the full run."""
         return tuple(each.mean(0) for each in self.by_fact)
-
-    @property
-    def relation_ids(self) -> list[str]:
-        """The relations' names: their numbers."""
-        return [str(number) for number in range(len(self.answers_of))]
 
     def sampled(self, share: float, seed: int) -> tuple[Crossed, IntArray]:
         """A sample of the prompts, and its answers."""
@@ -247,11 +236,8 @@ def drawn_answers(
     return np.where(is_right, 0, wrong).astype(np.int8), n_names
 
 
-def truth(made: Made, *, n_draws: int = 50_000) -> dict[str, float]:
-    """What the full run gives, from the whole tables; `n_draws` are the fluctuation's.
-
-    What `template_chosen` should be depends on the sample: here it is the error of it, which is 0.
-    """
+def truth(made: Made) -> dict[str, float]:
+    """The numbers of the full run, from the whole tables."""
     each = [_whole(*tables) for tables in zip(made.answers_of, made.n_names_of, strict=True)]
     n_facts = np.array([len(names) for names in made.n_names_of])
     share = n_facts / n_facts.sum()
@@ -261,21 +247,12 @@ def truth(made: Made, *, n_draws: int = 50_000) -> dict[str, float]:
 
     names = share**2 @ [whole.of_names for whole in each]
     spread = share**2 @ [whole.by_template.var() for whole in each] + names
-    rng = np.random.default_rng(0)
-    drawn = np.sqrt(names) * rng.standard_normal(n_draws)
-    for number, (weight, whole) in enumerate(zip(share, each, strict=True)):
-        templates = drawn_templates(len(whole.by_template), n_draws, _SEED, str(number))
-        drawn += weight * whole.by_template[templates]
     one_word = sum(whole.n_one_word for whole in each)
     return {
         "acc_at_1": mean([float(whole.by_template.mean()) for whole in each]),
         "one_word_ratio": one_word / float(made.n_prompts.sum()),
         "consist": mean([whole.consist for whole in each]),
         "fluctuation_sd": float(np.sqrt(spread)),
-        "fluctuation_range": float(np.ptp(drawn)),
-        "coverage_maximum": mean([whole.best for whole in each]),
-        "template_chosen": 0.0,
-        "coverage_oracle": mean([whole.ever for whole in each]),
     }
 
 
@@ -286,8 +263,6 @@ class Whole(NamedTuple):
     of_names: float
     n_one_word: int
     consist: float
-    best: float
-    ever: float
 
 
 def _right(answers: IntArray, n_names: IntArray) -> NDArray[np.bool_]:
@@ -309,12 +284,10 @@ def _whole(answers: IntArray, n_names: IntArray) -> Whole:
         float((share * (1 - share)).sum(0).mean() / n_facts**2),
         int(((answers < ONE_WORD) & there).sum()),
         float(np.mean(matching)),
-        float(right.any(2).mean(0).max()),
-        float(right.any((1, 2)).mean()),
     )
 
 
-def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimated]:
+def estimated(sample: Crossed, said: IntArray) -> dict[str, Estimated]:
     """All estimates of a sample."""
     correct = (said == 0).astype(np.float64)
     keys = sample.fact * (int(said.max()) + 1) + said
@@ -325,31 +298,7 @@ def estimated(made: Made, sample: Crossed, said: IntArray) -> dict[str, Estimate
         "one_word_ratio": weighted_mean(sample, one_word, n_prompts),
         "consist": consist(sample, (count[group] - 1).astype(np.float64)),
         "fluctuation_sd": fluctuation_sd(sample, correct),
-        "fluctuation_range": fluctuation_range(
-            sample, correct, made.relation_ids, n_draws=_N_DRAWS, seed=_SEED
-        ),
-        "coverage_maximum": maximum(sample, correct, seed=_SEED),
-        "template_chosen": _error_of_choice(made, sample, correct),
-        "coverage_oracle": oracle(sample, correct, seed=_SEED),
     }
-
-
-def _error_of_choice(made: Made, sample: Crossed, correct: FloatArray) -> Estimated:
-    """The estimate of what the sample's choice gives, minus what it gives in the full run."""
-    found = chosen(sample, correct, seed=_SEED)
-    choices = choice(sample, correct, seed=_SEED)
-    if choices is None or found.value is None:
-        return found
-    share = np.bincount(made.relation) / len(made.relation)
-    starts = np.searchsorted(made.relation, np.arange(1, len(share)))
-    known = 0.0
-    for weight, first, of, best in zip(
-        share, np.split(choices.first, starts), made.by_fact, choices.templates, strict=True
-    ):
-        judged = of[~first, best[0]].mean() + of[first, best[1]].mean()
-        known += weight * float(judged) / 2
-    value, low, high = (None if end is None else end - known for end in found[:3])
-    return Estimated(value, low, high)
 
 
 def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
@@ -358,7 +307,7 @@ def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
     `n` counts samples with an interval; `sd` is the standard deviation of the values, and
     `bias_in_sd` their mean error, over that.
     """
-    found = [estimated(made, *made.sampled(share, seed)) for seed in range(n_samples)]
+    found = [estimated(*made.sampled(share, seed)) for seed in range(n_samples)]
     return counted(truth(made), found, share)
 
 

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60)
     n_samples = parser.parse_args().samples
     sets = [drawn(number) for number in range(14)]
-    known = [truth(made, n_draws=10)["fluctuation_sd"] for made in sets]
+    known = [truth(made)["fluctuation_sd"] for made in sets]
     print("share   intervals   covered   too high   too low   null")
     for share in SHARES:
         covered = high = low = null = 0

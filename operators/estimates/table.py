@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
-from factsweep.operators.estimates.controls.agreement import Agreed, agreed, controlled_consist
 from factsweep.operators.estimates.controls.control import (
     Control,
     Controlled,
@@ -15,11 +14,7 @@ from factsweep.operators.estimates.controls.control import (
     controls,
 )
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
-from factsweep.operators.estimates.fluctuations.accuracies import accuracies
-from factsweep.operators.estimates.fluctuations.components import compared
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range, fluctuation_sd
-from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
-from factsweep.operators.estimates.fluctuations.oracle import oracle
+from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
@@ -28,7 +23,6 @@ from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bo
 from factsweep.operators.schemas import SETTING, columns
 
 ESTIMATES = columns("estimates", *SETTING, "control")
-TEMPLATES = columns("estimated_templates", *SETTING)
 # What an answer scores for each mean that a control narrows.
 _CONTROLLED = {"acc_at_1": pl.col("correct"), "one_word_ratio": pl.col("n_lemmas") == 1}
 
@@ -56,11 +50,7 @@ class Scored(NamedTuple):
         }
 
 
-class Controls(NamedTuple):
-    """What a control says: of each metric that is a mean, and of how its answers match."""
-
-    means: Mapping[str, Control]
-    agreed: Agreed
+Controls = Mapping[str, Control]  # by the metric that a control narrows
 
 
 def estimates(
@@ -76,8 +66,8 @@ def estimates(
     `full_low` and `full_high` are a 95 % interval of the full run's own number; `ci_low` and
     `ci_high` one of other facts, by the bootstrap, which has the sampling in it: a fact's mean over
     some of its prompts varies more than over all. A number that cannot be estimated is null, with
-    the reason in `why`. A `control` (`controls_of`) narrows the means and Consist, which then say
-    as much as `n_effective` prompts would without one.
+    the reason in `why`. A `control` (`controls_of`) narrows the means, which then say as
+    much as `n_effective` prompts would without one.
     """
     sample = scored.sample
     controlled = {} if control is None else _controlled(scored, control, seed)
@@ -111,16 +101,13 @@ def row(
 
 def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:
     """What the full run would give, by metric, without a control."""
-    sample, correct = scored.sample, scored.correct
+    sample = scored.sample
     means = {name: weighted_mean(sample, *terms) for name, terms in scored.means.items()}
     return {
         "acc_at_1": means["acc_at_1"],
-        **_fluctuation(scored, seed, n_draws),
+        "fluctuation_sd": _fluctuation_sd(scored, seed, n_draws),
         "consist": consist(sample, scored.matches),
         "one_word_ratio": means["one_word_ratio"],
-        "coverage_maximum": maximum(sample, correct, seed=seed),
-        "template_chosen": chosen(sample, correct, seed=seed),
-        "coverage_oracle": oracle(sample, correct, seed=seed),
     }
 
 
@@ -133,49 +120,22 @@ def controls_of(
     prompts of a relation.
     """
     found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
-    return Controls(dict(zip(_CONTROLLED, found, strict=True)), agreed(pairs, answers, earlier))
+    return dict(zip(_CONTROLLED, found, strict=True))
 
 
 def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
-    sample = scored.sample
-    found = {
-        name: controlled_mean(sample, *scored.means[name], each, seed=seed)
-        for name, each in control.means.items()
-    }
-    consistent = controlled_consist(sample, scored.matches, control.agreed, seed=seed)
-    return {**found, "consist": consistent}
-
-
-def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated]:
-    """Range and SD; those of the full run's own draws, where this is the full run."""
-    sample, correct = scored.sample, scored.correct
-    if sample.is_all:
-        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)._asdict()
-        return {f"fluctuation_{name}": exactly(x) for name, x in drawn.items() if x is not None}
-    ids = scored.relation_ids
     return {
-        "fluctuation_range": fluctuation_range(sample, correct, ids, n_draws=n_draws, seed=seed),
-        "fluctuation_sd": fluctuation_sd(sample, correct),
+        name: controlled_mean(scored.sample, *scored.means[name], of_metric, seed=seed)
+        for name, of_metric in control.items()
     }
 
 
-def templates(scored: Scored) -> pl.DataFrame:
-    """Each template's accuracy, as answered and shrunk, of the schema TEMPLATES.
-
-    `n` counts its answers and `accuracy` is their mean. The accuracy in the full run is estimated
-    where all templates were compared (`accuracies.py`), and null elsewhere.
-    """
-    ids = ("relation_id", "template_id")
-    text = scored.answers.with_columns(pl.col(ids).cast(pl.String))
-    raw = text.group_by(ids).agg(n=pl.len().cast(pl.Int64), accuracy=pl.mean("correct")).sort(ids)
-    found = compared(scored.sample, scored.correct)
-    columns = np.full((raw.height, 3), np.nan)
-    if found is not None:
-        of_all = list(accuracies(scored.sample, scored.correct, found))
-        columns[:, 0] = np.concatenate([each.shrunk for each in of_all])
-        columns[:, 1:] = np.concatenate([each.intervals() for each in of_all])
-    made = pl.DataFrame(columns, list(TEMPLATES)[4:]).fill_nan(None)
-    return raw.hstack(made).select(pl.col(n).cast(dtype) for n, dtype in TEMPLATES.items())
+def _fluctuation_sd(scored: Scored, seed: int, n_draws: int) -> Estimated:
+    """The SD; that of the full run's own draws, where all prompts are answered."""
+    if not scored.sample.is_all:
+        return fluctuation_sd(scored.sample, scored.correct)
+    drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
+    return Estimated(None, None, None) if drawn.sd is None else exactly(drawn.sd)
 
 
 def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.DataFrame]:

@@ -2,8 +2,8 @@
 
 An answer is right or not; its variance over all prompts of the full run is that between relations,
 between the facts of a relation, and within facts: between templates, facts × templates, names, and
-the rest (the interaction of all, and what one answer per prompt cannot tell apart from it:
-`repeats.py` takes demonstrations and decoding out). Within facts they are those of `components.py`;
+the rest (their interaction, demonstrations and decoding). Within facts they are those of
+`components.py`;
 the noise that few prompts per fact add to the facts' means is taken out of the variance between
 facts (Searle, Casella and McCulloch 1992, section 3.6).
 """
@@ -81,27 +81,16 @@ def _errors(sample: Crossed, correct: FloatArray, found: Components) -> list[flo
 
 
 def advice(rows: pl.DataFrame) -> str:
-    """Say in one sentence what to spend the next prompt on; columns: VARIANCE.
-
-    What demonstrations add to the error for others, and not to that for the full run, no prompt
-    with the same demonstrations lessens.
-    """
-    is_fact, is_drawn = (pl.col("source") == name for name in ("fact", "demonstrations"))
-    facts, prompts, others, drawn, all_others = rows.select(
+    """Say in one sentence what to spend the next prompt on; columns: VARIANCE."""
+    is_fact = pl.col("source") == "fact"
+    facts, prompts, others, all_others = rows.select(
         pl.col("full_error").filter(is_fact).sum(),
         pl.col("full_error").filter(~is_fact).sum().alias("prompts"),
         pl.col("other_error").filter(is_fact).sum(),
-        (pl.col("other_error") - pl.col("full_error")).filter(is_drawn).sum().alias("drawn"),
         pl.col("other_error").sum().alias("all"),
     ).row(0)
     if rows.is_empty():
         return "Ask more: no fact was asked twice, so nothing says where the variance comes from."
-    if drawn > all_others / 2:
-        return (
-            f"Run another seed, or prompt.scope=prompt: {drawn / all_others:.0%} of the variance "
-            "about other facts and other demonstrations is that of the demonstrations, which more "
-            "prompts with the same ones do not lessen."
-        )
     if facts + prompts <= 0:
         return "Ask other facts, if the number is to hold for others: these are all asked."
     if facts > prompts:

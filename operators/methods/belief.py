@@ -12,8 +12,7 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.paired import paired
-from factsweep.operators.estimates.repeats import Repeat, with_repeats
-from factsweep.operators.estimates.table import controls_of, estimates, scored, templates
+from factsweep.operators.estimates.table import controls_of, estimates, scored
 from factsweep.operators.estimates.variance import variance
 from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
@@ -159,18 +158,10 @@ def _estimated(part: method.Part) -> method.Tables:
     earlier = part.control
     control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
     drawn = {"n_rounds": options.n_rounds, "n_draws": options.n_draws}
-    setting, alone = part.setting, variance(found.sample, found.correct)
-    repeats = [_repeat(setting, each) for each in part.beside]
     return {
         "estimates": estimates(found, seed=part.seed, control=control, **drawn),
-        "estimated_templates": templates(found),
-        "variance": with_repeats(alone, found, part.pairs, setting.drawn_for, repeats),
+        "variance": variance(found.sample, found.correct),
     }
-
-
-def _repeat(setting: Setting, beside: method.Beside) -> Repeat:
-    again = None if beside.setting is None or not setting.shots else beside.setting["scope"]
-    return Repeat(beside.answers(), again, None if beside.first is None else beside.first())
 
 
 METHOD = method.Method(

@@ -153,19 +153,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Prompts answered again: what gives the second answers, matched.
-
-    `setting` is how they were asked (the fields of a section of conf/prompt/), if not in the words
-    of the first. `first` gives the first answers; null: they are those of the part.
-    """
-
-    setting: Mapping[str, Any] | None
-    answers: Callable[[], pl.DataFrame]
-    first: Callable[[], pl.DataFrame] | None = None
-
-
-@dataclass(frozen=True)
 class Part:
     """A part of the prompts, answered: what the full run is estimated from.
 
@@ -174,7 +161,7 @@ class Part:
     n_failed, how many of them are known to have no answer. A pair of which all have none is not
     there.
     `control` gives what an earlier run answered to all prompts of a relation, matched; null: no run
-    is given. `beside` are prompts that were answered again.
+    is given.
     """
 
     facts: Facts
@@ -184,7 +171,6 @@ class Part:
     options: Any
     seed: int
     control: Callable[[str], pl.DataFrame] | None = None
-    beside: Sequence[Beside] = ()
 
 
 @dataclass(frozen=True)
@@ -192,7 +178,7 @@ class Sampling:
     """How parts of a benchmark's prompts are chosen, and what is estimated from one.
 
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
-    table `estimates`, and may give `estimated_templates` and `variance` (`operators.schemas`),
+    table `estimates`, and may give `variance` (`operators.schemas`),
     without model and benchmark; where it gives no setting, that of the run is put there.
     `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
     gives the differences of two samples of the same prompts (`pairs`, the first's answers, the

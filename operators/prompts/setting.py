@@ -91,15 +91,6 @@ class Setting:
         return "zero-shot" if self.context == "zero-shot" else f"{self.shots}-{self.context}"
 
     @property
-    def drawn_for(self) -> Literal["all", "relation", "template", "prompt"] | None:
-        """For how many prompts demonstrations are drawn at once; null: there are none."""
-        if self.context == "zero-shot":
-            return None
-        if self.scope == "prompt":
-            return "prompt"
-        return "all" if self.context == "random" else self.context
-
-    @property
     def variant(self) -> str | None:
         """The departures from the defaults, as they stand in the column `variant`."""
         language = self.words.language

@@ -225,10 +225,6 @@ _RESULTS = {
         n_effective float,  -- with a control: how many prompts would say as much without it
         control text   -- the artifact of the control's answers
     """),
-    "estimated_templates": declared(f"""
-        {_SETTING}, relation_id text, template_id text, n int, accuracy float, shrunk float,
-        full_low float, full_high float
-    """),
     "variance": declared(f"""
         {_SETTING}, source text, variance float, full_error float, other_error float, why text
     """),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # What each run of a study is asked instead of to be computed.
 _VERBS = ("plan", "status", "verify", "launch", "doctor")
 _REPORT = "report"
-_FIELDS = ("axis", "reference", "full", "until", "error")
+_FIELDS = ("axis", "reference", "full")
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -29,7 +29,6 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep study pythia benchmark=myriadlama budget=1%",
             "factsweep study mine model=gpt2,gpt2-xl seed=0,1,2 --axis size",
             "factsweep study training 'model=glob(checkpoints/step-*)' --axis step",
-            "factsweep study best model=gpt2,gpt2-xl,gpt-j-6b budget=1% --until top-1",
             "factsweep study tongues benchmark=xfactr benchmark.path=DIR benchmark.language=de,fr "
             "--axis language",
             "factsweep study pythia plan budget=1%",
@@ -52,10 +51,6 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     study.option("--reference", "the run that others are compared with; default: first")
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
     study.option("--full", full, type=int, metavar="N")
-    until = "with a budget: ranked, or top-N as in top-3; runs are asked more until that is decided"
-    study.option("--until", until)
-    error = "with --until: the chance that any place is wrong; default: 0.05"
-    study.option("--error", error, type=float)
     one = "with launch: all runs in one job, one after the other, in place of one job for each"
     study.flag("--one-job", one)
     study.flag("--dry-run", "with launch: print the jobs, and submit nothing")
@@ -74,8 +69,8 @@ def _study(asked: argparse.Namespace) -> int:
         raise InputError("--one-job and --dry-run say how a study is launched: study NAME launch.")
     if asked.one_job:
         return _one_job(found, asked)
-    if action == "launch" and found.is_estimated and (found.plan.until or found.plan.full):
-        raise InputError("until and full choose among all runs of a study; launch it as --one-job.")
+    if action == "launch" and found.is_estimated and found.plan.full:
+        raise InputError("full chooses among all runs of a study; launch it as --one-job.")
     if action in _VERBS:
         return _each(found, action, ["--dry-run"] * asked.dry_run)
     return _measure(found, ask=action == "run")
@@ -86,9 +81,7 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
     from factsweep.pipeline.commands.launch import handed_over
     from factsweep.pipeline.execution.hardware import gpus_per_engine
     from factsweep.pipeline.launchers import order
-    from factsweep.pipeline.studies import ranking
 
-    ranking.check(found)
     run = replace(max((e.run for e in found.members), key=gpus_per_engine), name=found.name)
     launch = run.cluster.launch
     if launch is None or launch.kind == "kuberay":
@@ -123,9 +116,8 @@ def _each(found: "Study", verb: str, options: Sequence[str]) -> int:
 def _measure(found: "Study", *, ask: bool) -> int:
     """Compute what is missing, write what the runs say together, and print it."""
     from factsweep.operators.tables.formats.markdown import markdown
-    from factsweep.pipeline.studies import asking, ranking, results
+    from factsweep.pipeline.studies import asking, results
 
-    ranking.check(found)
     failed = asking.ask(found) if ask else []
     if not any(each.is_answered for each in found.members):
         raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")

@@ -59,20 +59,14 @@ def check_run(run: Run) -> None:
 def _check_estimate(run: Run) -> None:
     """Refuse what only an estimate takes, and a target that is none."""
     asked = {"control": run.control, "target": run.target, "sample_seed": run.sample_seed}
-    beside = None if run.beside is None else f"[{','.join(run.beside)}]"
-    for name, given in {**asked, "beside": beside}.items():
+    for name, given in asked.items():
         if given is not None and run.budget is None:
             raise InputError(
                 f"{name}={given} is for an estimate; give budget= too, such as 1%, or leave it out."
             )
-    for each in filter(None, (run.control, *(run.beside or ()))):
-        names.check_run(each.partition(":")[0])
+    if run.control is not None:
+        names.check_run(run.control.partition(":")[0])
     sampling = run.method.measure.sampling
-    if beside and (sampling is None or sampling.paired is None):
-        raise InputError(
-            f"beside={beside} splits the variance of answers, and estimates of "
-            f"benchmark={run.benchmark.name} do not split it; leave it out."
-        )
     if run.target is not None:
         target(run.target, () if sampling is None else sampling.targets)
 

@@ -41,10 +41,6 @@ class _Given:
         Text | None,
         NoNumber("it says which answers narrow an estimate, whose tables name their artifact"),
     ]
-    beside: Annotated[
-        tuple[Text, ...] | None,
-        NoNumber("it says which answers split the variance of an estimate, and changes no answer"),
-    ]
     sample_seed: Annotated[
         _AnySeed | None, NoNumber("it says which of the prompts are asked, not what is answered")
     ]

@@ -89,8 +89,6 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
         "cluster": build(Cluster, _current_fields(Cluster, recorded["cluster"]), "cluster"),
     }
-    if recorded.get("beside") is not None:
-        made["beside"] = tuple(recorded["beside"])
     whole: dict[str, Any] = {each.name: recorded.get(each.name) for each in fields(Run)}
     return Run(**{**whole, **made})
 

@@ -16,7 +16,7 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.storage.artifact import Artifact
 
-_TABLES = ("estimates", "estimated_templates", "variance")
+_TABLES = ("estimates", "variance")
 
 
 def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
@@ -74,7 +74,6 @@ class Estimates(NamedTuple):
     """What is estimated: `operators.methods.method.Sampling` says of what columns."""
 
     estimates: pl.DataFrame
-    templates: pl.DataFrame
     variance: pl.DataFrame
 
     @classmethod

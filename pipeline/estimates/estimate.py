@@ -19,7 +19,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import paid_for
 from factsweep.pipeline.estimates import control, written
 from factsweep.pipeline.estimates.answers import Estimates
-from factsweep.pipeline.estimates.control import Named
+from factsweep.pipeline.estimates.control import Controls
 from factsweep.pipeline.execution.asked import budget_lines, check, sampled
 from factsweep.pipeline.execution.faults.repair import repair
 from factsweep.pipeline.execution.plan import Plan, planned
@@ -58,20 +58,20 @@ def estimate(settings: Run) -> Estimates:
     settings = paid_for(settings)
     check(settings)
     whole = planned(settings)
-    known = control.named(whole)
-    for each in known.control.values():
-        control.say_missing(settings, each)
+    controls = control.controls_of(whole)
+    for earlier in controls.values():
+        control.say_missing(settings, earlier)
     with journal.kept(settings):
         if settings.target is None:
-            found = _answered(whole, settings, known)
+            found = _answered(whole, settings, controls)
             _write(whole, settings, found)
         else:
-            found = _until_sure(whole, known)
+            found = _until_sure(whole, controls)
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return found
 
 
-def _until_sure(whole: Plan, known: Named) -> Estimates:
+def _until_sure(whole: Plan, controls: Controls) -> Estimates:
     """Ask block after block of each setting, until the target's interval is narrow enough.
 
     After every block the tables are written anew.
@@ -85,7 +85,7 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
         more: str | None = str(run.budget)
         while more is not None:
             now = replace(run, budget=more)
-            found = _answered(whole, now, known, [branch.title])
+            found = _answered(whole, now, controls, [branch.title])
             rows, sentence, more = narrowing.see(found.estimates, more)
             latest = found._replace(estimates=rows)
             LOG.info("%s: %s", branch.title, sentence)
@@ -97,7 +97,7 @@ def _until_sure(whole: Plan, known: Named) -> Estimates:
 
 
 def _answered(
-    whole: Plan, run: Run, known: Named, titles: Sequence[str] | None = None
+    whole: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
 ) -> Estimates:
     """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
 
@@ -112,12 +112,12 @@ def _answered(
     renewed = Counter[str]()
     while True:
         try:
-            return _made(plan, known)
+            return _made(plan, controls)
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
 
 
-def _made(plan: Plan, known: Named) -> Estimates:
+def _made(plan: Plan, controls: Controls) -> Estimates:
     if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
@@ -133,7 +133,7 @@ def _made(plan: Plan, known: Named) -> Estimates:
         if few:
             LOG.warning("budget=%s is %s.", first, *few)
     return Estimates.joined(
-        control.estimated_setting(plan.run, branch, known) for branch in plan.branches
+        control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
     )
 
 

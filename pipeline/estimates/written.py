@@ -1,6 +1,6 @@
 """Estimates: what a run writes that asks a part of its prompts, and what past ones have written.
 
-<run name>/estimates.parquet, estimated_templates.parquet, variance.parquet   every number
+<run name>/estimates.parquet, variance.parquet   every number
            estimates.md     the same, for people
            estimates.html   the same, on a page
            estimate.json    what was asked: configuration, budget, artifacts, versions, checksums

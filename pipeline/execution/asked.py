@@ -69,7 +69,7 @@ def _part(run: Run, branch: Branch, of: Budget) -> Branch:
     chosen = Step(Artifact(branch.prompts.store, stage.recipe), (prompts,), stage)
     asked = replace(answers, after=(*answers.after, chosen))
     steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), asked)
-    own = replace(branch, match=branch.step(branch.matched).stage, canary=branch.again)
+    own = replace(branch, match=branch.step(branch.matched).stage)
     return replace(own, again=None, further=(), chosen=chosen.artifact, steps=steps)
 
 

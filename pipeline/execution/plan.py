@@ -42,8 +42,7 @@ class Branch:
     """The artifacts of one setting, by name, and its steps, inputs before outputs.
 
     `chosen` names the prompts that a budget asks, and `match` is how their answers are matched,
-    for which there is no step; null: all are asked. `canary` are answers made again that a budget
-    does not ask for; a full run may have.
+    for which there is no step; null: all are asked.
     """
 
     weights: Weights
@@ -59,7 +58,6 @@ class Branch:
     steps: tuple[Step, ...]
     chosen: Artifact | None = None
     match: Stage | None = None
-    canary: Artifact | None = None
 
     @property
     def title(self) -> str:

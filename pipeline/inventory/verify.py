@@ -81,9 +81,9 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
     store = report.folder(plan.run)
     if plan.run.target is not None or not store.exists(record.ESTIMATE):
         return
-    runs = control.named(plan)
+    controls = control.controls_of(plan)
     anew = Estimates.joined(
-        control.estimated_setting(plan.run, branch, runs) for branch in plan.branches
+        control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
     )
     there = written.read_from(store, plan.run.name).found
     for file, ours, theirs in zip(record.ESTIMATED.values(), anew, there, strict=True):

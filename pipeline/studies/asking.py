@@ -8,13 +8,12 @@ from functools import partial
 from factsweep.operators.errors import FactsweepError, StoppedError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.estimates.estimate import as_budget, estimate, is_answered
+from factsweep.pipeline.estimates.estimate import estimate, is_answered
 from factsweep.pipeline.execution.asked import asked
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.run import run as compute
 from factsweep.pipeline.score import score
-from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.study import Member, Study
 from factsweep.pipeline.studies.weights import Shelf
 
@@ -31,23 +30,12 @@ def ask(study: Study) -> list[Failed]:
     """Compute what is missing of each run; one that fails ends nothing but itself.
 
     A run with a budget asks a part of its prompts, with the nearest run along the axis that has
-    answers to all of them as its control. Those that `full` names are asked all, and first. With
-    `until`, those whose rank is not decided are asked more, until all are.
+    answers to all of them as its control. Those that `full` names are asked all, and first.
 
     Raises:
         StoppedError: the user asked to stop; the next time resumes.
     """
-    failed = _ask_members(study, _ordered(study))
-    for share in ranking.looks(study)[1:]:
-        lost = {each.label for each in failed}
-        left = [each for each in ranking.undecided(study) if each.label not in lost]
-        if not left:
-            break
-        budget = as_budget(share)
-        LOG.info("asked %s of the prompts: %s", budget, ", ".join(each.label for each in left))
-        more = [replace(each, run=replace(each.run, budget=budget)) for each in left]
-        failed += _ask_members(study, more)
-    return failed
+    return _ask_members(study, _ordered(study))
 
 
 def _ask_members(study: Study, members: Sequence[Member]) -> list[Failed]:

@@ -28,7 +28,6 @@ from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import write_report
-from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.languages import languages
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
 
@@ -64,8 +63,9 @@ def write(study: Study) -> Findings:
     lines = tuple(report(names, study.results, out, more=more))
     rows = _ordered(study, pl.concat(points))
     if rows["estimated"].is_not_null().any():
-        # Of the full runs' values on these facts; a rank among these alone would mislead.
-        rows = ranking.ranked(study, banded(rows.drop(*ranking.RANKS))).select(POINTS.names())
+        # Ranks of the full runs alone would mislead.
+        unranked = {name: pl.lit(None, POINTS[name]) for name in ("rank_low", "rank_high")}
+        rows = banded(rows.with_columns(**unranked)).select(POINTS.names())
     whole = joined(_along(study, rows), spoken)
     write_report(Store(out), whole)
     shown = [each for name, each in whole.tables.items() if name in whole.raw]

@@ -39,8 +39,7 @@ class Written:
 
     `axis` is size, date, step, language or a field of a run; null: the runs stand in the order
     given. So many runs as `full` says, spread over the axis, are asked all prompts, where a budget
-    asks a part. `until` is ranked or top-N: more is asked of those whose place is not decided,
-    until all are, with a chance of `error` that any is wrong.
+    asks a part.
     """
 
     runs: Annotated[tuple[Text, ...], _WHICH]
@@ -48,8 +47,6 @@ class Written:
     reference: Annotated[Text | None, _SHOWN] = None
     full: Annotated[int, Field(ge=0, le=10_000), _WHICH] = 0
     known_share: Annotated[float, Field(gt=0, le=1), _SHOWN] = 0.5
-    until: Annotated[str | None, Field(pattern=r"^(ranked|top-[1-9]\d{0,3})$"), _WHICH] = None
-    error: Annotated[float, Field(gt=0, lt=0.5), _WHICH] = 0.05
 
 
 @dataclass(frozen=True)

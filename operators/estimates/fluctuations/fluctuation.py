@@ -1,21 +1,13 @@
-"""The fluctuation's standard deviation, with the noise of sampling taken out, and its range."""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""The fluctuation's standard deviation, with the noise of sampling taken out."""
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.fluctuations.accuracies import accuracies, drawn
+from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, compared, own_noise
 from factsweep.operators.estimates.groups import group_means, spread, summed
-from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width, within_bounds
-from factsweep.operators.seeds import generator
+from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
 APART = "the templates of some relations were not yet compared with each other"
-ALIKE = "the templates' accuracies are not told apart from chance yet, so their extremes are not"
-_UNSURE = 0.2
-_N_SETS = 24  # of accuracies that the sample leaves open, over each of which the draws are made
 
 
 def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
@@ -44,24 +36,6 @@ def _sd(sample: Crossed, values: FloatArray, found: Components) -> Estimated:
     half = half_width(variance, found.degrees)
     low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
     return Estimated(float(value), float(low), float(high))
-
-
-class Apart(NamedTuple):
-    """Templates that are told apart, and the half-width of the SD's interval, in SDs."""
-
-    split: Components
-    error: float
-
-
-def told_apart(sample: Crossed, values: FloatArray) -> Apart | Estimated:
-    """What extremes are estimated from; with an error above .2 none: those of noise say nothing."""
-    found = compared(sample, values)
-    if found is None:
-        return Estimated(None, None, None, APART)
-    sd = _sd(sample, values, found)
-    if not sd.value or sd.width is None or sd.width / 2 / sd.value > _UNSURE:
-        return Estimated(None, None, None, ALIKE)
-    return Apart(found, sd.width / 2 / sd.value)
 
 
 def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
@@ -95,35 +69,3 @@ def of_names(sample: Crossed, values: FloatArray, found: Components) -> FloatArr
     mean = np.where(count > 0, group_means(relation, own, len(count)), typical)
     n_facts = np.bincount(sample.relation)
     return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2
-
-
-def fluctuation_range(
-    sample: Crossed, values: FloatArray, relation_ids: Sequence[str], *, n_draws: int, seed: int
-) -> Estimated:
-    """Estimate the range of accuracy over so many draws of a template per relation.
-
-    Which templates are drawn is known: those that the full run draws (the same seed, the same
-    generator of each relation). What is not are the templates' accuracies: sets of them are taken
-    from what the sample leaves open (`accuracies.py`), which vary as much as the templates do, and
-    each gives a range. Their mean is the estimate; the interval is theirs, with the SD's error.
-    """
-    apart = told_apart(sample, values)
-    if isinstance(apart, Estimated):
-        return apart
-    found, error = apart
-    rng = generator(seed, "fluctuation_range")
-    share = np.bincount(sample.relation) / sample.n_facts
-    names = np.sqrt(max(0.0, float(share**2 @ of_names(sample, values, found))))
-    totals = names * rng.standard_normal((_N_SETS, n_draws))
-    each = zip(accuracies(sample, values, found), share, relation_ids, strict=True)
-    for of, weight, relation_id in each:
-        templates = drawn_templates(len(of.n), n_draws, seed, relation_id)
-        totals += (weight * drawn(of, _N_SETS, rng))[:, templates]
-    ranges = np.ptp(totals, axis=1)
-    value = float(ranges.mean())
-    return within_bounds(value, float(np.hypot(2 * ranges.std(ddof=1), error * value)))
-
-
-def drawn_templates(n_templates: int, n_draws: int, seed: int, relation_id: str) -> IntArray:
-    """The templates, by number, that `fluctuation` draws for a relation."""
-    return generator(seed, "draw=template", relation_id).integers(n_templates, size=n_draws)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from factsweep.operators.estimates.fluctuations.maximum import TEMPLATE_CHOSEN
 from factsweep.operators.estimates.variance import advice
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
@@ -14,7 +13,7 @@ from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 
-_HEADINGS = headings((*BELIEF, TEMPLATE_CHOSEN, *KAMEL, *PROBELM))
+_HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)
 _WHOLE = percent(0)
 

@@ -457,7 +457,7 @@ def test_load_field_of_the_model_that_is_deleted_is_named(field: str) -> None:
 
 def test_run_is_read_from_its_record_as_it_was() -> None:
     lines = [
-        ["prompt=4-template", "seed=3", "budget=5%", "beside=[a,b]"],
+        ["prompt=4-template", "seed=3", "budget=5%"],
         ["sweep=paper", "benchmark=myriadlama", "model=llama3-8b"],
         ["model=bert-base-uncased", "benchmark=myriadlama"],
         ["benchmark=kamel-mini", "prompt=5-shot"],

@@ -244,7 +244,7 @@ def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
     assert without["n_effective"].null_count() == without.height
     assert without["control"].null_count() == without.height
     narrowed = found.filter(pl.col("n_effective").is_not_null())["metric"].to_list()
-    assert sorted(narrowed) == ["acc_at_1", "consist", "one_word_ratio"]
+    assert sorted(narrowed) == ["acc_at_1", "one_word_ratio"]
     (folder,) = set(found["control"])
     assert folder.startswith("matched/")
     (other,) = set(estimate(earlier("control=two"))["control"])

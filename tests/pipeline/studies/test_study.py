@@ -23,7 +23,6 @@ from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
 from factsweep.pipeline.stages import facts
-from factsweep.pipeline.studies import ranking
 from factsweep.pipeline.studies.asking import coarse_first
 from factsweep.pipeline.studies.results import _Facts, _laws, _lives_by_popularity
 from factsweep.pipeline.studies.study import study
@@ -188,7 +187,6 @@ def test_launch_of_all_runs_is_one_job_that_runs_the_study(
     refused = {
         ("--one-job", "cluster=slurm"): naming("--one-job", "cluster.launch.nodes"),
         ("--one-job", "cluster=kuberay"): naming("--one-job", "cluster=slurm", "cluster=ray"),
-        ("--one-job", "cluster=ray", "--until", "top-1"): naming("until=top-1", "budget=1%"),
         ("--one-job", *slurm, *unknown): naming("model.tensor_parallel"),
         ("--full", "1", "cluster=ray", "budget=1%"): naming("--one-job"),
     }
@@ -257,44 +255,6 @@ def _runs(name: str) -> list[str]:
     from factsweep.pipeline.config.folders import content
 
     return list(content(files("study")[name])["runs"])
-
-
-@pytest.mark.slow
-def test_more_is_asked_of_those_whose_rank_is_not_decided(steps: list[str], tmp_path: Path) -> None:
-    said = pl.read_parquet(steps[0])
-    said.with_columns(text=pl.lit("no idea")).write_parquet(tmp_path / "none.parquet")
-    models = [f"{tmp_path}/none.parquet", steps[1], steps[2], steps[4]]  # the last two know as much
-    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    given = [*SLICE, *where, f"answers={','.join(models)}", "budget=40%", "--until", "ranked"]
-    assert main(["study", "race", *given]) == 0
-    found = pl.read_parquet(tmp_path / "results/race/report/along.parquet")
-    assert found.select("rank_low", "rank_high").rows() == [(4, 4), (3, 3), (1, 2), (1, 2)]
-    asked = found["estimated"].to_list()
-    assert asked[2:] == [1, 1]  # of all prompts it is known that they are alike
-    assert max(asked[:2]) < 0.9
-    bands = found.select(pl.col("band_high") - pl.col("band_low"), "value").rows()
-    assert bands[2:] == [(0, 0.625), (0, 0.625)]
-    before = (tmp_path / "results/race/report/along.parquet").read_bytes()
-    assert main(["study", "race", "report", *given]) == 0  # finds the same, and asks nothing
-    assert (tmp_path / "results/race/report/along.parquet").read_bytes() == before
-
-
-def test_study_that_cannot_be_ranked_says_why() -> None:
-    ranked = {"until": "ranked"}
-    cases = {
-        ("model=gpt2,gpt2-xl",): ("until=ranked", "budget=1%"),
-        ("model=gpt2,gpt2-xl", "budget=5000"): ("budget=1%",),
-        ("model=gpt2,gpt2-xl", "budget=1%", "target=acc_at_1:0.01"): ("target=",),
-        ("model=gpt2,gpt2-xl", "budget=1%", "seed=0,1"): ("seed",),
-        ("model=gpt2,gpt2-xl", "budget=1%", "benchmark=kamel"): ("kamel",),
-        ("prompt=zero-shot,4-template", "budget=1%"): ("prompts",),
-    }
-    for given, words in cases.items():
-        with pytest.raises(InputError, match=naming(*words)):
-            ranking.check(study("mine", given, **ranked))
-    assert main(["study", "mine", "report", "model=gpt2,gpt2-xl", "--until", "ranked"]) == 2
-    with pytest.raises(InputError, match=naming("until")):
-        study("mine", ["model=gpt2,gpt2-xl"], until="best")
 
 
 def test_law_that_the_runs_agree_with_is_a_table_and_another_is_none() -> None:

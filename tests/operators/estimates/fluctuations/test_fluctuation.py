@@ -20,7 +20,7 @@ def test_fluctuation_sd_is_without_bias_and_covered_where_names_matter(
         "facts with many names are known better": popular(sizes, 1, known_better, with_names=1.0),
     }
     for what, made in cases.items():
-        known = truth(made, n_draws=10)["fluctuation_sd"]
+        known = truth(made)["fluctuation_sd"]
         for share in (0.3, 0.6):
             samples = (made.sampled(share, seed) for seed in range(40))
             found = [fluctuation_sd(each, (said == 0).astype(float)) for each, said in samples]
