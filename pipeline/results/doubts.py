@@ -14,7 +14,7 @@ from factsweep.operators.prompts.tokens import THOUGHT
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages.asking.generate import SERVED, WITHOUT
+from factsweep.pipeline.stages.asking.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 
@@ -26,7 +26,7 @@ _LENGTH = 60
 
 
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
-    """A sentence for each setting of which prompts have no answer, with the reasons.
+    """A sentence for each setting of which prompts have no answer or samples, with the reasons.
 
     And one for each thing that most of its answers have in common, and should not: they are empty,
     or the same, or cut, or begin with a thought; with some of them.
@@ -34,20 +34,29 @@ def doubts(branches: Sequence[PastBranch]) -> list[str]:
     return [
         f"{branch}: {what}"
         for branch in branches
-        for what in (*unanswered(_reasons(branch)), *_of(branch))
+        for what in (*_all_unanswered(branch), *_of(branch))
     ]
 
 
-def _reasons(branch: PastBranch) -> pl.Series:
-    """Why prompts have no answer, one row per prompt."""
-    asked = [branch.artifacts[each] for each in ("admitted",) if each in branch.artifacts]
-    there = [each for each in (*asked, branch.answers) if each.is_complete()]
-    failed = [each for each in there if any(each.rows("errors").values())]
-    found = [rows["reason"] for each in failed for rows in each.each("errors", ["reason"])]
-    return pl.concat([empty("errors")["reason"], *found])
+def _all_unanswered(branch: PastBranch) -> Iterator[str]:
+    """What has no answer: prompts, blocks of their samples, prompts that are asked again."""
+    asked = [branch.artifacts[name] for name in ("admitted",) if name in branch.artifacts]
+    yield from unanswered(error_reasons([*asked, branch.answers]))
+    blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
+    yield from unanswered(error_reasons(blocks), "block of samples", "blocks of samples")
+    again = [branch.artifacts[name] for name in ("canary",) if name in branch.artifacts]
+    yield from unanswered(error_reasons(again), "canary prompt", "canary prompts")
 
 
-def unanswered(reasons: pl.Series) -> Iterator[str]:
+def error_reasons(artifacts: Iterable[Artifact]) -> pl.Series:
+    """Why prompts of some artifacts have no answer, one row per prompt and artifact."""
+    complete = [artifact for artifact in artifacts if artifact.is_complete()]
+    failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
+    reasons = [rows["reason"] for each in failed for rows in each.each("errors", ["reason"])]
+    return pl.concat([empty("errors")["reason"], *reasons])
+
+
+def unanswered(reasons: pl.Series, one: str = "prompt", several: str = "prompts") -> Iterator[str]:
     """How many prompts have no answer, by why.
 
     >>> list(unanswered(pl.Series(["no_text", "content_filter", "no_text"])))
@@ -55,8 +64,8 @@ def unanswered(reasons: pl.Series) -> Iterator[str]:
     """
     if not reasons.is_empty():
         listed = ", ".join(f"{why} {n:,}" for why, n in Counter(reasons).most_common())
-        verb = "has" if len(reasons) == 1 else "have"
-        yield f"{count(len(reasons), 'prompt')} {verb} no answer: {listed}."
+        what = f"1 {one} has" if len(reasons) == 1 else f"{len(reasons):,} {several} have"
+        yield f"{what} no answer: {listed}."
 
 
 def _of(branch: PastBranch) -> Iterator[str]:
@@ -140,7 +149,8 @@ def _short(text: str) -> str:
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """One sentence for each thing, from what was counted with the answers."""
     artifacts = [each for each in answered if each.is_complete()]
-    versions, lacking = served(artifacts), _counted(artifacts, WITHOUT)
+    versions, lacking = served(artifacts), counted(artifacts, WITHOUT)
+    yield from _treated(model, lacking.get("n", 0), artifacts)
     if len(versions) > 1:
         listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
         yield (
@@ -158,12 +168,28 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
 
 
+def _treated(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Iterator[str]:
+    """How answers were asked for, or changed, since the server does not do as others do."""
+    if n_sampled:
+        n_requests = counted(artifacts, REQUESTS)[""]
+        yield (
+            f"{model}: the server gives fewer samples per request than it is asked for (n), so "
+            f"those of {count(n_sampled, 'prompt')} took {count(n_requests, 'request')}, each of "
+            "which costs the prompt's tokens."
+        )
+    if removed := counted(artifacts, PROMPTS_REMOVED):
+        yield (
+            f"{model}: the server repeats the prompt before its answer; the prompt was removed "
+            f"from {count(removed[''], 'answer')}."
+        )
+
+
 def served(answered: Iterable[Artifact]) -> dict[str, float]:
     """What a server said that it answered with, and how many prompts with each."""
-    return _counted(answered, SERVED)
+    return counted(answered, SERVED)
 
 
-def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
+def counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
     """The counts whose names begin with a text, by what comes behind it."""
     found = Counter[str]()
     for artifact in answered:
