@@ -83,4 +83,4 @@ def _most(prices: Prices, request: Any) -> float:
         return prices.of(len(request.token_ids), 1)
     # A server may give one sample per request, and then reads the prompt for each.
     n, most = request.sampling.n, request.most_output_tokens
-    return n * prices.at_most(request.text, most // n)
+    return float(n * prices.at_most(request.text, most // n))
