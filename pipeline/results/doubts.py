@@ -15,6 +15,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.asking.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
+from factsweep.pipeline.stages.asking.remaining import open_counts
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 
@@ -148,9 +149,9 @@ def _short(text: str) -> str:
 
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """One sentence for each thing, from what was counted with the answers."""
-    artifacts = [each for each in answered if each.is_complete()]
-    versions, lacking = served(artifacts), counted(artifacts, WITHOUT)
-    yield from _treated(model, lacking.get("n", 0), artifacts)
+    artifacts = list(answered)
+    versions, lacking = served(artifacts), _counted(artifacts, WITHOUT)
+    yield from _asked_otherwise(model, lacking.get("n", 0), artifacts)
     if len(versions) > 1:
         listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
         yield (
@@ -164,20 +165,20 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         )
     if "seed" in lacking:
         yield f"{model}: the server takes no seed, so its samples cannot be drawn again."
-    elif any(each.stage == "samples" for each in artifacts):
+    elif any(each.stage == "samples" and each.is_complete() for each in artifacts):
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
 
 
-def _treated(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Iterator[str]:
+def _asked_otherwise(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Iterator[str]:
     """How answers were asked for, or changed, since the server does not do as others do."""
     if n_sampled:
-        n_requests = counted(artifacts, REQUESTS)[""]
+        n_requests = _counted(artifacts, REQUESTS)[""]
         yield (
             f"{model}: the server gives fewer samples per request than it is asked for (n), so "
             f"those of {count(n_sampled, 'prompt')} took {count(n_requests, 'request')}, each of "
             "which costs the prompt's tokens."
         )
-    if removed := counted(artifacts, PROMPTS_REMOVED):
+    if removed := _counted(artifacts, PROMPTS_REMOVED):
         yield (
             f"{model}: the server repeats the prompt before its answer; the prompt was removed "
             f"from {count(removed[''], 'answer')}."
@@ -186,13 +187,14 @@ def _treated(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Ite
 
 def served(answered: Iterable[Artifact]) -> dict[str, float]:
     """What a server said that it answered with, and how many prompts with each."""
-    return counted(answered, SERVED)
+    return _counted(answered, SERVED)
 
 
-def counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
+def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
     """The counts whose names begin with a text, by what comes behind it."""
     found = Counter[str]()
     for artifact in answered:
-        for counts in artifact.counts(artifact.stage).values():
+        shards = artifact.counts(artifact.stage).values()
+        for counts in (*shards, *open_counts(artifact)):
             found.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
     return {name.removeprefix(prefix): n for name, n in sorted(found.items())}

@@ -100,7 +100,7 @@ class Replies:
         Raises:
             NoAnswerError: it is not what was asked for.
         """
-        model, fingerprint = str(reply.model or self.model), reply.system_fingerprint
+        model, fingerprint = str(reply.model or self.model), str(reply.system_fingerprint or "")
         names = " ".join(filter(None, (model, fingerprint)))
         is_any = self.revision == ANY
         if not (is_same(self.model, model) if is_any else self.revision in (model, fingerprint)):

@@ -72,8 +72,13 @@ def as_object(value: Any) -> Reply:
 def quote(value: Any) -> str:
     """The beginning of a text or a JSON value, in one line."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    line = " ".join(text.split())
+    line = " ".join(_whole_letters(text).split())
     return line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…"
+
+
+def _whole_letters(text: str) -> str:
+    """The text with � for half a letter (a lone surrogate), which JSON can hold and files cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_content(value: Any) -> Content:
@@ -100,7 +105,7 @@ def read_content(value: Any) -> Content:
 def _parts(value: Any, kind: str, whole: Any) -> Iterator[tuple[str, str]]:
     """Each text in a content, and whether it is `text`, `thought` or `refusal`."""
     if isinstance(value, str):
-        yield kind, value
+        yield kind, _whole_letters(value)
     elif isinstance(value, list):
         for part in value:
             yield from _parts(part, kind, whole)

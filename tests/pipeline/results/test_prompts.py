@@ -294,6 +294,18 @@ def test_batch_empty_reply_to_a_chat_is_no_answer() -> None:
     assert (found.rows.height, found.failed) == (0, {"P36.1.0": "no_text"})
 
 
+def test_batch_content_in_parts_is_its_text_and_another_is_no_answer() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome?"}]}
+    contents = [[thought, {"type": "text", "text": "Oslo"}], {"city": "Oslo"}]
+    lines = [
+        {"custom_id": f"P36.{i}.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
+        for i, choice in enumerate({"message": {"content": content}} for content in contents)
+    ]
+    found = openai_batch.answers(map(json.dumps, lines))
+    assert found.rows["text"].to_list() == ["Oslo"]
+    assert found.failed == {"P36.1.0": "unknown_content"}
+
+
 def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -67,6 +67,7 @@ def test_read_content_keeps_thoughts_and_refusals_apart() -> None:
     no = {"type": "refusal", "refusal": "I will not."}
     assert reply.read_content([hidden, "Oslo"]) == ("Oslo", "…", "")
     assert reply.read_content([no]) == (None, "", "I will not.")
+    assert reply.read_content("a\ud800b") == ("a\ufffdb", "", "")
     assert reply.read_content(None) == reply.read_content([]) == (None, "", "")
     of_gemini = [{"text": "Hm.", "thought": True}, {"text": "Oslo"}]
     assert reply.read_content(of_gemini) == ("Oslo", "Hm.", "")

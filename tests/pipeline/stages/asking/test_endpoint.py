@@ -274,7 +274,7 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     item = next(each for each in work(plan) if each.table == "samples")
     longest = remaining.todo(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
-    purse = Purse(limit=25 * (longest + 64) + 5 * 25 * 7.0)
+    purse = Purse(limit=25 * (longest + 64.0))
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     assert 0 < purse.spent == paid(plan) <= purse.limit
