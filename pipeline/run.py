@@ -184,9 +184,13 @@ def check_failed(plan: Plan) -> None:
             )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
-        blocks = [each for each in branch.further if each.stage == "samples" and each.is_complete()]
+        blocks = [
+            artifact
+            for artifact in branch.further
+            if artifact.stage == "samples" and artifact.is_complete()
+        ]
         n_sampled, n_lacking = (_n_rows(blocks, table) for table in ("samples", "errors"))
-        for noun, n_failed, n_asked, where in (
+        for noun, n_failed, n_asked, why in (
             ("prompts", failed, n + failed, reasons),
             ("blocks of samples", n_lacking, n_sampled + n_lacking, _reasons(blocks)),
         ):
@@ -194,7 +198,7 @@ def check_failed(plan: Plan) -> None:
                 raise DecodingError(
                     f"{branch.setting.name}: {n_failed:,} of {n_asked:,} {noun} have no answer, "
                     f"more than decoding.max_failed_share={limit} allows; "
-                    f"{where}. Everything else is complete."
+                    f"{why}. Everything else is complete."
                 )
 
 
@@ -207,11 +211,12 @@ def _reasons(artifacts: Sequence[Artifact]) -> str:
     complete = [artifact for artifact in artifacts if artifact.is_complete()]
     failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
     rows = (rows for artifact in failed for rows in artifact.each("errors", ["reason", "detail"]))
-    first = next((row for each in rows for row in each.head(1).iter_rows()), ())
-    said = ": ".join(filter(None, first))
-    folders = (f"{each.store.where(each.folder)}/errors" for each in failed or artifacts[:1])
-    where = f"the reasons are in {' and '.join(folders)}"
-    return f"the first has {printable(said)}, and {where}" if said else where
+    first_row = next((row for frame in rows for row in frame.head(1).iter_rows()), ())
+    first = ": ".join(filter(None, first_row))
+    named = failed or artifacts[:1]
+    folders = (f"{artifact.store.where(artifact.folder)}/errors" for artifact in named)
+    sentence = f"the reasons are in {' and '.join(folders)}"
+    return f"the first has {printable(first)}, and {sentence}" if first else sentence
 
 
 def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:

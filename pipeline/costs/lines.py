@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.methods.ability import BESIDE
+from factsweep.operators.methods.ability import BESIDE, PREFER
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.config import quantised
@@ -105,26 +105,27 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     if run.engine.name != "endpoint":
         return
     n_per_prompt = requests_per_prompt(plan)
-    left = most = _left(plan, forecasts, n_per_prompt or 1.0)
+    expected = most = _requests_left(plan, forecasts, n_per_prompt or 1.0)
     if_single = ""
-    yield f"requests        {left.n:,} with {left.prompt_tokens:,} tokens of prompts"
+    if run.method.ask.ability != PREFER:  # which asks after every node of a trie
+        yield f"requests        {expected.n:,} with {expected.prompt_tokens:,} tokens of prompts"
     if n_per_prompt is None:  # the server has not shown how many samples it gives per request
-        most = _left(plan, forecasts, None)
+        most = _requests_left(plan, forecasts, None)
         if_single = ", if the server gives one sample per request"
-    if most.n > left.n:
+    if most.n > expected.n:
         yield f"                {most.n:,} with {most.prompt_tokens:,} tokens of prompts{if_single}"
     known = prices(model)
     if known is None:
         yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
         return
-    prompt, output = left.prompt_tokens, left.output_tokens
+    prompt, output = expected.prompt_tokens, expected.output_tokens
     cost = [known.of(prompt, 0), known.of(0, output)]
     yield (
         f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
         f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
     )
     most_cost = known.of(most.prompt_tokens, most.output_tokens)
-    if most.n > left.n:
+    if most.n > expected.n:
         yield f"                at most {most_cost:,.4f} in all{if_single}"
     spent = paid(plan)
     if run.max_cost is not None:
@@ -140,7 +141,7 @@ class _Requests(NamedTuple):
     output_tokens: int
 
 
-def _left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None) -> _Requests:
+def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None) -> _Requests:
     """The requests that are left; the samples of a prompt take `n_per_prompt`, or one each (null).
 
     Where some prompts are answered, those that are left count as long as all are in the mean.

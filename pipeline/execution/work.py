@@ -31,7 +31,7 @@ def paid(plan: Plan) -> float:
 def requests_per_prompt(plan: Plan) -> float | None:
     """How many requests the samples of a prompt took so far; null: none were asked for yet."""
     sums = Counter[str]()
-    for counts in _counts(each for each in plan.answered if each.stage == "samples"):
+    for counts in _counts(artifact for artifact in plan.answered if artifact.stage == "samples"):
         sums.update(numbers(counts))
     if not sums["answers"]:
         return None
@@ -40,7 +40,7 @@ def requests_per_prompt(plan: Plan) -> float | None:
 
 
 def _counts(artifacts: Iterable[Artifact]) -> Iterator[Counts]:
-    """What was counted with answers, in published shards and in open ones."""
+    """The counts of answers, in published shards and in open ones."""
     for artifact in artifacts:
         yield from artifact.counts(artifact.stage).values()
         yield from remaining.open_counts(artifact)

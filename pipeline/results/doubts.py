@@ -40,24 +40,26 @@ def doubts(branches: Sequence[PastBranch]) -> list[str]:
 
 
 def _all_unanswered(branch: PastBranch) -> Iterator[str]:
-    """What has no answer: prompts, blocks of their samples, prompts that are asked again."""
-    asked = [branch.artifacts[name] for name in ("admitted",) if name in branch.artifacts]
-    yield from unanswered(error_reasons([*asked, branch.answers]))
+    """How many prompts, blocks of samples and canary prompts have no answer."""
+    admitted = [branch.artifacts[name] for name in ("admitted",) if name in branch.artifacts]
+    yield from unanswered(error_reasons([*admitted, branch.answers]))
     blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
     yield from unanswered(error_reasons(blocks), "block of samples", "blocks of samples")
-    again = [branch.artifacts[name] for name in ("canary",) if name in branch.artifacts]
-    yield from unanswered(error_reasons(again), "canary prompt", "canary prompts")
+    canary = [branch.artifacts[name] for name in ("canary",) if name in branch.artifacts]
+    yield from unanswered(error_reasons(canary), "canary prompt", "canary prompts")
 
 
 def error_reasons(artifacts: Iterable[Artifact]) -> pl.Series:
     """Why prompts of some artifacts have no answer, one row per prompt and artifact."""
     complete = [artifact for artifact in artifacts if artifact.is_complete()]
     failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
-    reasons = [rows["reason"] for each in failed for rows in each.each("errors", ["reason"])]
+    reasons = [
+        rows["reason"] for artifact in failed for rows in artifact.each("errors", ["reason"])
+    ]
     return pl.concat([empty("errors")["reason"], *reasons])
 
 
-def unanswered(reasons: pl.Series, one: str = "prompt", several: str = "prompts") -> Iterator[str]:
+def unanswered(reasons: pl.Series, noun: str = "prompt", plural: str = "prompts") -> Iterator[str]:
     """How many prompts have no answer, by why.
 
     >>> list(unanswered(pl.Series(["no_text", "content_filter", "no_text"])))
@@ -65,7 +67,7 @@ def unanswered(reasons: pl.Series, one: str = "prompt", several: str = "prompts"
     """
     if not reasons.is_empty():
         listed = ", ".join(f"{why} {n:,}" for why, n in Counter(reasons).most_common())
-        what = f"1 {one} has" if len(reasons) == 1 else f"{len(reasons):,} {several} have"
+        what = f"1 {noun} has" if len(reasons) == 1 else f"{len(reasons):,} {plural} have"
         yield f"{what} no answer: {listed}."
 
 

@@ -240,14 +240,14 @@ class EndpointEngine:
             TROUBLES.get().bill(answer.n_prompt_tokens, answer.n_output_tokens or 0)
             sampling = replace(request.sampling, n=n - n_done)
             seed = None if request.seed is None else request.seed + n_done
-            more = await self._some_samples(replace(request, sampling=sampling, seed=seed))
+            rest = await self._some_samples(replace(request, sampling=sampling, seed=seed))
             answer = replace(
-                more,
-                completions=(*answer.completions, *more.completions),
-                n_cached_tokens=answer.n_cached_tokens + more.n_cached_tokens,
-                without=tuple(dict.fromkeys((*answer.without, *more.without, "n"))),
+                rest,
+                completions=(*answer.completions, *rest.completions),
+                n_cached_tokens=answer.n_cached_tokens + rest.n_cached_tokens,
+                without=tuple(dict.fromkeys((*answer.without, *rest.without, "n"))),
                 n_requests=answer.n_requests + 1,
-                n_prompts_removed=answer.n_prompts_removed + more.n_prompts_removed,
+                n_prompts_removed=answer.n_prompts_removed + rest.n_prompts_removed,
             )
         return answer
 

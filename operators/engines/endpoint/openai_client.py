@@ -85,10 +85,10 @@ class OpenAIChat:
         from openai import APIStatusError, OpenAIError
 
         body = {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
-        further = {} if self.temperature is None else {"temperature": self.temperature}
+        options = {} if self.temperature is None else {"temperature": self.temperature}
         try:
             response = self._client.post(
-                "/chat/completions", cast_to=httpx2.Response, body={**body, **further}
+                "/chat/completions", cast_to=httpx2.Response, body={**body, **options}
             )
             reply = parse(response.content)
             return read(reply.choices[0], Usage(0, 0), chat=True, thinks=False).text
@@ -96,7 +96,7 @@ class OpenAIChat:
             reason = without(self.api_key, error)
         except APIStatusError as error:
             reason = without(self.api_key, said_in(error.response))
-            if not error.response.extensions.get("is_without_answer"):
+            if error.status_code != UNKNOWN_ERROR:
                 raise refusal(self.model, self.base_url, reason) from None
         except OpenAIError as error:
             # Not `from error`: a server may repeat the key in what it says.

@@ -160,18 +160,18 @@ def read(
     finish = str(choice.finish_reason)
     if finish == "content_filter":
         raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
-    whole, thought, refusal = _content(choice, usage, chat=chat)
+    content, thought, refusal = _content(choice, usage, chat=chat)
     if refusal:
         raise NoAnswerError("refused", refusal, usage)
-    text = _strip_prompt(whole or "", prompt)
-    is_prompt_removed = len(text) < len(whole or "")
+    text = _strip_prompt(content or "", prompt)
+    is_prompt_removed = len(text) < len(content or "")
     if thinks and not thought:
         parts = split_thought(text)
         if parts is None:
             detail = f"the model thought ({len(text):,} characters) until its tokens were used up"
             raise NoAnswerError("thought_not_ended", detail, usage)
         thought, text = parts
-    if whole is None or ((chat or thought) and not text.strip()):
+    if content is None or ((chat or thought) and not text.strip()):
         raise NoAnswerError("no_text", _why_no_text(choice, thought, usage), usage)
     return Reading(text.lstrip() if thought else text, thought, is_prompt_removed)
 

@@ -77,7 +77,7 @@ def quote(value: Any) -> str:
 
 
 def _whole_letters(text: str) -> str:
-    """The text with � for half a letter (a lone surrogate), which JSON can hold and files cannot."""
+    """The text with � for half a letter (a lone surrogate), which no file can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -95,40 +95,40 @@ def read_content(value: Any) -> Content:
     """
     parts = list(_parts(value, "text", value))
     texts, thoughts, refusals = (
-        [text for kind, text in parts if kind == wanted]
-        for wanted in ("text", "thought", "refusal")
+        [text for part_kind, text in parts if part_kind == kind]
+        for kind in ("text", "thought", "refusal")
     )
     thought = "".join(thoughts) or "…" * bool(thoughts)
     return Content("".join(texts) if texts else None, thought, "".join(refusals))
 
 
-def _parts(value: Any, kind: str, whole: Any) -> Iterator[tuple[str, str]]:
+def _parts(value: Any, kind: str, content: Any) -> Iterator[tuple[str, str]]:
     """Each text in a content, and whether it is `text`, `thought` or `refusal`."""
     if isinstance(value, str):
         yield kind, _whole_letters(value)
     elif isinstance(value, list):
         for part in value:
-            yield from _parts(part, kind, whole)
+            yield from _parts(part, kind, content)
     elif isinstance(value, dict):
-        yield from _parts_of(value, kind, whole)
+        yield from _parts_of(value, kind, content)
     elif value is not None:
-        raise ValueError(f"the content is no text: {quote(whole)}")
+        raise ValueError(f"the content is no text: {quote(content)}")
 
 
-def _parts_of(part: dict[str, Any], kind: str, whole: Any) -> Iterator[tuple[str, str]]:
+def _parts_of(part: dict[str, Any], kind: str, content: Any) -> Iterator[tuple[str, str]]:
     name = part.get("type", next((name for name in ("text", "value") if name in part), None))
     if name in _THOUGHTS:
         yield "thought", ""  # it was there, even if it is encrypted
         fields = (part.get(field) for field in (name, "text", "content", "summary"))
-        yield from _parts(next(filter(None, fields), None), "thought", whole)
+        yield from _parts(next(filter(None, fields), None), "thought", content)
     elif name in (*_TEXTS, "summary_text", "value"):
         is_thought = kind == "thought" or part.get("thought") is True
         text = part.get("text", part.get("value"))
-        yield from _parts(text, "thought" if is_thought else kind, whole)
+        yield from _parts(text, "thought" if is_thought else kind, content)
     elif name == "refusal":
-        yield from _parts(part.get("refusal"), "refusal", whole)
+        yield from _parts(part.get("refusal"), "refusal", content)
     else:
-        raise ValueError(f"the content is no text: {quote(whole)}")
+        raise ValueError(f"the content is no text: {quote(content)}")
 
 
 def status_of_body(content: bytes) -> int:
@@ -152,7 +152,7 @@ def status_of_body(content: bytes) -> int:
 
 
 def message_in(content: bytes) -> str:
-    """What the body of a reply says of an error; its beginning, where it says nothing known.
+    """The message of an error in the body of a reply, or the beginning of the body.
 
     >>> message_in(b'{"error": {"message": "model is loading"}}'), message_in(b'{"detail": "no n"}')
     ('model is loading', '{"detail": "no n"}')
@@ -175,8 +175,8 @@ def _error(reply: Reply) -> Any:
 
 def _status(*objects: Any) -> int:
     """The HTTP status that an error names, by a number or a word."""
-    for found in objects:
-        values = (found.get(name) for name in _NAMES) if isinstance(found, dict) else ()
+    for error in objects:
+        values = (error.get(name) for name in _NAMES) if isinstance(error, dict) else ()
         for value in map(str, values):
             word = re.sub(r"[\W_]|error$", "", value.lower())
             status = int(value) if value.isdecimal() else _STATUS_BY_NAME.get(word, 0)

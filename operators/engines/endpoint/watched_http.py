@@ -25,7 +25,7 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass
 class Troubles:
-    """What a request cost in replies before the last one, and what the last trouble was."""
+    """The tokens of a request's earlier replies, and why the last one was no answer."""
 
     billed: Counter[str] = field(default_factory=Counter)
     last: str = ""
@@ -114,7 +114,7 @@ def set_status_of_body(response: Any) -> bool:
 
 
 def said_in(response: Any) -> str:
-    """What a reply that is an error said."""
+    """The status of an error and its message, as the server gave them."""
     message = message_in(response.content)
     if response.extensions.get("is_without_answer"):
         return f"status 200 without an answer: {message}"

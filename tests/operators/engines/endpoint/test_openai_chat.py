@@ -123,7 +123,7 @@ def test_chat_error_in_an_answer_is_treated_as_the_status_that_it_names(
     model.says = [(200, {"error": {"message": "loading", "code": 503}})]
     assert chat(server)("Good day") == "You said: Good day"
     model.says = [(200, {"error": {"message": f"no key {KEY}", "code": 401}})]
-    assert "gave no text (status 200 without an answer: no key <key>)" in refusal(server)
+    assert "did not answer (status 200 without an answer: no key <key>)" in refusal(server)
     assert len(server.requests) == 3
 
 
