@@ -18,7 +18,7 @@ from factsweep.operators.engines.endpoint.replies import (
     counted,
     read,
 )
-from factsweep.operators.engines.endpoint.reply import Reply, as_object, parse
+from factsweep.operators.engines.endpoint.reply import Reply, as_object, parse, quote
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -29,6 +29,7 @@ _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 class Answers(NamedTuple):
     """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
 
+    `failed` has the reason, `details` the sentence.
     `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
     tells.
     """
@@ -36,6 +37,7 @@ class Answers(NamedTuple):
     rows: pl.DataFrame
     thoughts: pl.DataFrame
     failed: Mapping[str, str]
+    details: Mapping[str, str]
 
 
 def request(
@@ -74,7 +76,7 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, thoughts, failed = [], [], {}
+    rows, thoughts, failed, details = [], [], {}, {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -91,7 +93,7 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         try:
             answer, n_thought = _answer(output, thinks=thinks)
         except NoAnswerError as error:
-            failed[prompt_id] = error.reason
+            failed[prompt_id], details[prompt_id] = error.reason, str(error)
             continue
         rows.append((prompt_id, asked, cut_at_stops(answer.text, stops)))
         if answer.thought:
@@ -101,6 +103,7 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
         pl.DataFrame(thoughts, schema=schema, orient="row"),
         failed,
+        details,
     )
 
 
@@ -115,6 +118,7 @@ def _answer(output: Reply, *, thinks: bool) -> tuple[Reading, int]:
     choices = body.choices if isinstance(body.choices, list) else []
     if output.error or status != 200 or not choices:
         code = str(as_object(output.error).code or f"status {status}")
-        raise NoAnswerError(code, "the request failed", Usage(0, 0))
+        said = quote(output.error or response)
+        raise NoAnswerError(code, f"the request failed: {said}", Usage(0, 0))
     choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
     return read(choice, usage, chat="message" in choice, thinks=thinks), usage.thought
