@@ -211,14 +211,17 @@ class Unanswered:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
         column, batch = pl.col(self.given.ability.column), self.given.batch
-        stage, nothing = pl.lit("score"), pl.lit(None, pl.String)
-        why = {} if batch is None else batch.failed
+        stage = pl.lit("score")
+        why, details = ({}, {}) if batch is None else (batch.failed, batch.details)
         reason = pl.col("prompt_id").replace_strict(
             [*why], [*why.values()], default=_NOT_GIVEN, return_dtype=pl.String
         )
+        detail = pl.col("prompt_id").replace_strict(
+            [*details], [*details.values()], default=None, return_dtype=pl.String
+        )
         for shard, rows in self.given.by_shard():
             absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
-            errors = absent.select("prompt_id", stage=stage, reason=reason, detail=nothing)
+            errors = absent.select("prompt_id", stage=stage, reason=reason, detail=detail)
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 
