@@ -17,9 +17,10 @@ from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.benchmark import OWN_FACTS
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.inputs import digests, hub
+from factsweep.pipeline.inputs import digests, hub, own_table
 from factsweep.pipeline.inputs.builders.sources import labels
 from factsweep.pipeline.inputs.files import content, has_rows, unreadable
 from factsweep.pipeline.inputs.hub import Repository
@@ -202,20 +203,23 @@ def _folder(entry: Entry) -> Path:
     return home() / "data" / entry.name
 
 
-def checksum(paths: Sequence[Path]) -> str:
+def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     """One SHA-256 of the files: of their names in the folder that holds all, and of every byte.
 
-    Tables of the catalog that stand in for the set's own are named apart, wherever they are.
+    Tables of the catalog that stand in for the set's own are named apart, wherever they are. Where
+    `entry` is that of own facts, the rows of a table count, not its bytes.
     """
+    if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
+        return own_table.checksum(paths[0])
     own = [path for path in paths if not _stands_in(path)]
     named = {path.relative_to(_common(own)).as_posix(): path for path in own}
     others = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
     return digests.of_files({**named, **others})
 
 
-def check_unchanged(paths: Sequence[Path], expected: str) -> None:
+def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = None) -> None:
     """Refuse files that changed after an artifact was named after them, before they were read."""
-    if checksum(paths) != expected:
+    if checksum(paths, entry) != expected:
         where = paths[0] if len(paths) == 1 else _common(paths)
         raise InputError(f"{where} changed while it was read; run again when it is complete.")
 

@@ -209,15 +209,28 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _text(path: Path) -> str:
-    """The text of a file with the line ends that it has."""
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, unpacked by what it begins with.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+        InputError: the file must be converted first.
+    """
     head = _head(path)
-    opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), open)
+    opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
     try:
-        with opener(path, "rb") if opener is open else opener(path) as file:
+        if opener is None:
+            return path.read_bytes()
+        with opener(path) as file:
             data: bytes = file.read()
+            return data
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise unreadable(path, error) from error
+
+
+def _text(path: Path) -> str:
+    """The text of a file with the line ends that it has."""
+    data = unpacked(path)
     if not (encoding := _encoding(data)):
         raise DamagedFileError(
             f"{path} holds NUL bytes: it is no text, or UTF-16 without a byte order mark, which "
