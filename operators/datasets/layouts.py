@@ -33,7 +33,7 @@ _TEMPLATE_LISTS = ("manual_templates", "paraphrases")
 _TRUTHS = dict.fromkeys(("true", "1", "yes"), True) | dict.fromkeys(("false", "0", "no"), False)
 _TEXTS = pl.List(pl.String)
 _SINGLE_TEXTS = ("rel_uri", "sub_uri", "fact_sample")
-_NAME_COLUMNS = tuple(name for name in _LISTS if name != "is_manual")
+_NAME_COLUMNS = tuple(name for name in _LISTS if name not in ("is_manual", "template"))
 _IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
 NAMED = tuple(_IDS)
 # A list as a text: how it begins, how it ends without a beginning, or numbers and truth values. A
@@ -77,6 +77,8 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
     for name in (*_SINGLE_TEXTS, *_LISTS):
         _check_kind(rows, name, titles.get(name, name))
+    if titles and schema["rel_uri"] == pl.String:  # where a slash is no part of a URL
+        rows = rows.with_columns(pl.col("rel_uri").str.replace_all("/", " "))
     are_lists = (pl.col(name).str.contains(_LIST_TEXT).any() for name in texts)
     holds_list = rows.select(are_lists).collect(engine="streaming")
     lists = [name for name in texts if name in NAMED or holds_list[name].item()]
@@ -109,15 +111,15 @@ def is_structured(text: pl.Expr) -> pl.Expr:
 
 
 def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
-    """Refuse an object of JSON in a column, and a list where one text is needed."""
-    dtype = rows.collect_schema().get(name)
-    if dtype is None:
-        return
+    """Refuse what is no name: fractions, times, objects of JSON, a list where one text is needed."""
+    dtype = rows.collect_schema().get(name, pl.Null())
     is_single = name in _SINGLE_TEXTS
     if dtype == pl.String:
         text = pl.col(name)
         is_unfit = is_structured(text) if is_single else text.str.contains(_OBJECT_TEXT)
-    elif "Struct" in str(dtype) or (is_single and dtype.is_nested()):
+    elif name in (*_SINGLE_TEXTS, *_NAME_COLUMNS) and (
+        (is_single and dtype.is_nested()) or _innermost(dtype) not in (pl.String, pl.Null)
+    ):
         is_unfit = pl.col(name).is_not_null()
     else:
         return
@@ -129,21 +131,25 @@ def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
         )
 
 
+def _innermost(dtype: pl.DataType) -> pl.DataType:
+    """The type of what is in a list, or in a list of lists."""
+    return _innermost(dtype.inner) if isinstance(dtype, pl.List) else dtype  # type: ignore[arg-type]
+
+
 def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Texts where a column of names has whole numbers, days, truth values or categories."""
     casts = []
     for name, dtype in rows.collect_schema().items():
-        inner, depth = dtype, 0
-        while isinstance(inner, pl.List):
-            inner, depth = inner.inner, depth + 1  # type: ignore[assignment]
+        inner = _innermost(dtype)
         is_exact = inner.is_integer() or inner in (pl.Date, pl.Boolean, pl.Categorical, pl.Enum)
         if is_exact and name in (*_SINGLE_TEXTS, *_NAME_COLUMNS):
-            casts.append(pl.col(name).cast(_nested(pl.String(), depth)))
+            casts.append(pl.col(name).cast(_with_texts(dtype)))
     return rows.with_columns(casts)
 
 
-def _nested(dtype: pl.DataType, depth: int) -> pl.DataType:
-    return dtype if depth == 0 else pl.List(_nested(dtype, depth - 1))
+def _with_texts(dtype: pl.DataType) -> pl.DataType:
+    """The type with texts in place of what is innermost."""
+    return pl.List(_with_texts(dtype.inner)) if isinstance(dtype, pl.List) else pl.String()  # type: ignore[arg-type]
 
 
 def meant(columns: Collection[str]) -> dict[str, str]:
@@ -177,10 +183,7 @@ def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
 
 
 def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """A plain table of facts with the names of the others; an object without an id has its label.
-
-    A slash in the name of a relation is no part of a URL there, and becomes a blank.
-    """
+    """A plain table with the names of the others; an object without an id has its label."""
     rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
     if {*_PLAIN} - {*schema} or {*_PLAIN.values()} & {*schema} - {"template"}:
@@ -194,7 +197,7 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     rows = rows.rename({**_PLAIN, **more})
     made = [] if "obj_uris" in more.values() else [pl.col("obj_ents").alias("obj_uris")]
     manual = [] if "is_manual" in schema else [pl.lit(value=True).alias("is_manual")]
-    return rows.with_columns(*made, *manual, pl.col("rel_uri").str.replace_all("/", " "))
+    return rows.with_columns(*made, *manual)
 
 
 def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -25,6 +25,7 @@ from factsweep.operators.errors import FactsweepError, InputError, printable, re
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import OWN_FACTS
+from factsweep.pipeline.config.plain_table import is_plain_table
 
 _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
@@ -96,14 +97,13 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     """The overrides, where a file of facts is a benchmark that has its name.
 
-    That is `benchmark=FILE`, or the path of a table without a benchmark.
+    That is `benchmark=FILE`, or the path of a plain table without a benchmark.
     """
     given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     path = given.get("benchmark") or given.get("benchmark.path", "")
     place = Path(path.strip("'\"")).expanduser()
     is_file = place.suffix and place.is_file()
-    is_table = suffixes.kind(place) in suffixes.TABLES
-    if not is_file or ("benchmark" not in given and not is_table):
+    if not is_file or ("benchmark" not in given and not is_plain_table(place)):
         return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
     name = given.get("benchmark.name", _quoted(suffixes.title(place)))

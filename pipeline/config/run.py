@@ -8,7 +8,7 @@ from pydantic import Field
 from factsweep.operators.engines.kind import EngineKind
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Method
-from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
+from factsweep.pipeline.config.benchmark import OWN_FACTS, Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model
@@ -69,6 +69,17 @@ class Run(_Given):
     def engine(self) -> EngineKind:
         """The engine that does what the method asks."""
         return self.decoding.engine_for(self.method.ask.ability.name)
+
+    @property
+    def table(self) -> str | None:
+        """How a table of the user's own is measured, in words; null: the facts are a set's."""
+        if self.benchmark.data != OWN_FACTS or self.benchmark.path is None:
+            return None
+        settings = ", ".join(setting.name for setting in self.settings)
+        return (
+            f"{self.benchmark.name} is a table of your own ({self.benchmark.path}), asked "
+            f"{settings} with {self.decoding.samples.n_answers} samples for confidence"
+        )
 
 
 @dataclass(frozen=True)

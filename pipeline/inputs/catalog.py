@@ -22,8 +22,9 @@ from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub, own_table
 from factsweep.pipeline.inputs.builders.sources import labels
-from factsweep.pipeline.inputs.files import content, has_rows, unreadable
+from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository
+from factsweep.pipeline.machine.text_files import unreadable
 
 _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
 
@@ -100,7 +101,7 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
-    named = {each for p in entry.source.files.split("|") for each in folder.glob(p)}
+    named = {path for p in entry.source.files.split("|") for path in _matching(folder, p)}
     found = {p for p in named if p.is_file() and not _is_record(p, folder)} - beside
     if not found and not reader.by_language and (path or reader.content == "rows"):
         tables = filter(has_rows, folder.rglob("*"))
@@ -147,7 +148,13 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
 def _beside(entry: Entry, folder: Path) -> list[Path]:
     """The files of other names."""
     patterns = {said["file"] for said in mapping(entry).values() if "file" in said}
-    return sorted({p for pattern in patterns for p in folder.glob(pattern) if p.is_file()})
+    return sorted({path for p in patterns for path in _matching(folder, p) if path.is_file()})
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """The file of that name, or the paths that the pattern fits."""
+    path = folder / pattern
+    return [path] if path.is_file() else list(folder.glob(pattern))
 
 
 def content_of(entry: Entry, paths: list[Path]) -> Any:
@@ -181,7 +188,7 @@ def _renamed(rows: pl.LazyFrame, names: dict[str, str]) -> pl.LazyFrame:
 
 
 def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
-    found = [path for path in beside if path.match(pattern)]
+    found = [path for path in beside if path.name == pattern or path.match(pattern)]
     if not found:
         raise InputError(
             f"columns.{column} of the catalog entry is {{file: {pattern}}}, and there is no such "
@@ -274,7 +281,7 @@ def meant(entry: Entry, path: str | None) -> Mapping[str, str]:
 def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"
-    return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
+    return pl.read_csv(path, schema=PUBLISHED, glob=False) if path.is_file() else None
 
 
 def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:

@@ -1,61 +1,29 @@
 """Files that a user gives or the catalog has: their rows, or their texts."""
 
-import bz2
 import csv
-import gzip
 import io
-import lzma
 import re
-import shlex
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
-import pyarrow as pa
 
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.datasets import suffixes
 from factsweep.operators.datasets.json_tables import json_lines
 from factsweep.operators.datasets.suffixes import kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
+from factsweep.pipeline.machine.text_files import FIX, decoded, head_of, text, unreadable
 
-_FIX = "fetch or copy it again"
 _TWICE = re.compile(r"(.+)_duplicated_\d+")
 _READABLE = ", ".join(suffixes.TABLES)
-_HEAD = 512  # bytes
 # What a file is by its first bytes, whatever its name.
 _COLUMNAR: Mapping[bytes, Callable[[Path], pl.LazyFrame]] = {
     b"PAR1": partial(pl.scan_parquet, glob=False),
     b"ARROW1": partial(pl.scan_ipc, glob=False),
 }
-_OPENERS: Mapping[bytes, Callable[[Path], Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
-    b"\x28\xb5\x2f\xfd": partial(pa.input_stream, compression="zstd"),
-}
-_ENCODINGS: Mapping[bytes, str] = {
-    b"\xff\xfe\x00\x00": "utf-32",
-    b"\x00\x00\xfe\xff": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
-_SPREADSHEET = (
-    "a spreadsheet; save it as CSV in UTF-8, or run `soffice --headless --convert-to "
-    "'csv:Text - txt - csv (StarCalc):44,34,76' {path}`"
-)
-_REFUSED: Mapping[bytes, str] = {  # by the suffix, if it is one of a spreadsheet
-    b"PK\x03\x04": "a ZIP archive; unpack it with `unzip {path}` and give the file in it",
-    b"\xd0\xcf\x11\xe0": _SPREADSHEET,
-    b"SQLite format 3": "a database; write the table as CSV: `sqlite3 -csv -header {path} "
-    "'SELECT * FROM facts' > facts.csv`",
-    b"%PDF": "a PDF; copy its table to a CSV file",
-    b"version https://git-lfs": "a pointer of git-lfs, not the file itself; run `git lfs pull`",
-}
-_SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 _HTML = re.compile(r"\s*<(!doctype|html|head|table|\?xml)\b", re.IGNORECASE)
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)  # as Excel reads it
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -94,15 +62,6 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
     return {name: text(path) for name, path in named.items()}
 
 
-def text(path: Path) -> str:
-    """A file's text, unpacked and without a byte order mark; each line ends with a line feed.
-
-    Raises:
-        DamagedFileError: it is none, or in an encoding that nothing names.
-    """
-    return _text(path).replace("\r\n", "\n").replace("\r", "\n")
-
-
 def scan(
     paths: Sequence[Path], *, texts: Collection[str] = (), as_written: bool = False
 ) -> pl.LazyFrame:
@@ -124,7 +83,7 @@ def scan(
             if columns.get(column) != other.get(column):
                 raise DamagedFileError(
                     f"{path} cannot be read with {paths[0]} (column {column}: "
-                    f"{other.get(column)}, not {columns.get(column)}); {_FIX}."
+                    f"{other.get(column)}, not {columns.get(column)}); {FIX}."
                 )
     return pl.concat(tables)
 
@@ -138,13 +97,8 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 def has_rows(path: Path) -> bool:
-    """Whether a file is of a kind that `scan` reads, by its name."""
-    return kind(path) in suffixes.TABLES
-
-
-def unreadable(path: Path, error: BaseException) -> DamagedFileError:
-    """The error of a file that a library cannot read."""
-    return DamagedFileError(f"{path} cannot be read ({reason(error)}); {_FIX}.")
+    """Whether a file of a folder is a table, by its name; a .txt may as well be a note."""
+    return kind(path) in suffixes.TABLES and kind(path) != ".txt"
 
 
 def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
@@ -161,13 +115,13 @@ def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
 
 
 def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
-    head = _head(path)
+    head = head_of(path)
     for magic, scan_columnar in _COLUMNAR.items():
         if head.startswith(magic):
             return scan_columnar(path)
-    table = _text(path)
+    table = decoded(path)
     if not table.strip():
-        raise DamagedFileError(f"{path} is empty; {_FIX}.")
+        raise DamagedFileError(f"{path} is empty; {FIX}.")
     if _HTML.match(table):
         raise InputError(f"{path} is a web page (HTML), no table; download the file itself.")
     if "\n" not in table:
@@ -177,91 +131,16 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
         try:
             lines = json_lines(table, str(path), texts, as_written=as_written)
         except InputError as error:
-            raise DamagedFileError(f"{str(error)[:-1]}, or {_FIX}.") from error
+            raise DamagedFileError(f"{str(error)[:-1]}, or {FIX}.") from error
         if not lines:
-            raise DamagedFileError(f"{path} has no rows; {_FIX}.")
+            raise DamagedFileError(f"{path} has no rows; {FIX}.")
         return pl.read_ndjson(io.BytesIO(lines.encode()), infer_schema_length=None).lazy()
     if kind(path) not in (".csv", ".tsv", ".txt"):
         raise DamagedFileError(
-            f"{path} is no {kind(path)[1:] or 'table'} that can be read; {_FIX}, or give a file of "
+            f"{path} is no {kind(path)[1:] or 'table'} that can be read; {FIX}, or give a file of "
             f"{_READABLE} under its own suffix."
         )
     return _delimited(path, table).lazy()
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file that may be a table.
-
-    Raises:
-        DamagedFileError: the file cannot be opened.
-        InputError: the file must be converted first.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    for magic, what in _REFUSED.items():
-        if head.startswith(magic):
-            is_sheet = magic == b"PK\x03\x04" and path.suffix.lower() in _SPREADSHEETS
-            fix = (_SPREADSHEET if is_sheet else what).format(path=shlex.quote(str(path)))
-            raise InputError(f"{path} is {fix}.")
-    return head
-
-
-def unpacked(path: Path) -> bytes:
-    """The bytes of a file, unpacked by what it begins with.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-        InputError: the file must be converted first.
-    """
-    head = _head(path)
-    opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
-    try:
-        if opener is None:
-            return path.read_bytes()
-        with opener(path) as file:
-            data: bytes = file.read()
-            return data
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise unreadable(path, error) from error
-
-
-def _text(path: Path) -> str:
-    """The text of a file with the line ends that it has."""
-    data = unpacked(path)
-    if not (encoding := _encoding(data)):
-        raise DamagedFileError(
-            f"{path} holds NUL bytes: it is no text, or UTF-16 without a byte order mark, which "
-            f"`{_iconv('UTF-16LE', path)}` converts."
-        )
-    try:
-        return data.decode(encoding).lstrip("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DamagedFileError(_encoding_fault(path, data, encoding, error)) from error
-
-
-def _encoding(data: bytes) -> str | None:
-    """The encoding that a byte order mark names, else UTF-8; null for what is no text of bytes."""
-    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
-    return marked or (None if b"\0" in data[:_HEAD] else "utf-8")
-
-
-def _encoding_fault(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> str:
-    line = data.count(b"\n", 0, error.start) + 1
-    where = f"byte 0x{data[error.start]:02x} in line {line}"
-    if encoding != "utf-8":
-        return f"{path} is no complete {encoding.upper()} ({where}); {_FIX}."
-    return (
-        f"{path} is not UTF-8 ({where}); save it as UTF-8, or name its encoding (WINDOWS-1252, "
-        f"ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
-    )
-
-
-def _iconv(encoding: str, path: Path) -> str:
-    converted = path.with_name(f"{path.stem}-utf8{path.suffix}")
-    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}"
 
 
 def _delimited(path: Path, table: str) -> pl.DataFrame:
@@ -277,7 +156,7 @@ def _delimited(path: Path, table: str) -> pl.DataFrame:
             io.BytesIO(table.encode()), infer_schema=False, separator=separator, quote_char=quote
         )
     except pl.exceptions.NoDataError as error:
-        raise DamagedFileError(f"{path} is empty; {_FIX}.") from error
+        raise DamagedFileError(f"{path} is empty; {FIX}.") from error
     except pl.exceptions.PolarsError as error:
         raise DamagedFileError(
             f"{path} cannot be read ({_row_fault(table, separator) or reason(error)})."

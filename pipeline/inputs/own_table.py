@@ -13,7 +13,8 @@ import polars as pl
 from factsweep.operators.datasets import suffixes
 from factsweep.operators.datasets.layouts import is_structured, meant
 from factsweep.pipeline.inputs import digests
-from factsweep.pipeline.inputs.files import scan, unpacked
+from factsweep.pipeline.inputs.files import scan
+from factsweep.pipeline.machine.text_files import unpacked
 
 _OBJECTS = ("object", "object_id")
 

@@ -18,8 +18,9 @@ from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted, refuse
-from factsweep.pipeline.inputs.files import scan, text, unreadable
+from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.text_files import text, unreadable
 
 _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
 _UNPACKED: Mapping[str, Callable[[BinaryIO], Iterable[bytes]]] = {
