@@ -76,7 +76,8 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
     for name in (*_SINGLE_TEXTS, *_LISTS):
-        _check_kind(rows, name, titles.get(name, name))
+        if name in titles or schema.get(name) == pl.String:  # other types: `check_columns`
+            _check_kind(rows, name, titles.get(name, name))
     if titles and schema["rel_uri"] == pl.String:  # where a slash is no part of a URL
         rows = rows.with_columns(pl.col("rel_uri").str.replace_all("/", " "))
     are_lists = (pl.col(name).str.contains(_LIST_TEXT).any() for name in texts)
@@ -111,7 +112,7 @@ def is_structured(text: pl.Expr) -> pl.Expr:
 
 
 def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
-    """Refuse what is no name: fractions, times, objects of JSON, a list where one text is needed."""
+    """Refuse what is no name: an object of JSON, a fraction, a list where one text is needed."""
     dtype = rows.collect_schema().get(name, pl.Null())
     is_single = name in _SINGLE_TEXTS
     if dtype == pl.String:
