@@ -145,15 +145,18 @@ def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:
-    if column.dtype == pl.String:
-        for row, text in enumerate(column):
+    for row, value in enumerate(column):
+        place = f"{path}, row {row} (counted from 0)"
+        names: object = value.to_list() if isinstance(value, pl.Series) else value
+        if isinstance(value, str):
             try:
-                names = listed(text, column.name, row) or ()
+                names = listed(value, column.name, row)
             except InputError as error:
-                example = json.dumps([text], ensure_ascii=False)
+                example = json.dumps([value], ensure_ascii=False)
                 raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error
-            if not all(isinstance(each, str) for each in names):
-                raise InputError(
-                    f"{path}, row {row} (counted from 0): {column.name} is {text}, and names are "
-                    "texts; write them in quotation marks."
-                )
+        are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and not are_texts:
+            raise InputError(
+                f"{place}: {column.name} is {value}, and names are texts; write them in quotation "
+                "marks."
+            )
