@@ -29,7 +29,7 @@ def parsed(
     """
     try:
         number = Number if as_written else None
-        found = json.loads(
+        value = json.loads(
             text,
             object_pairs_hook=_object,
             parse_int=number,
@@ -37,7 +37,7 @@ def parsed(
             parse_constant=_refuse_constant,
         )
         if r"\ud" in text.lower():
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):x}"
         raise InputError(f"{where}: {half} is half of a surrogate pair; {fix}.") from error
@@ -45,7 +45,7 @@ def parsed(
         raise InputError(f"{where}: the key {error.args[0]!r} stands twice; {fix}.") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: no JSON ({error}); {fix}.") from error
-    return found
+    return value
 
 
 def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

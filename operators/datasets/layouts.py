@@ -11,8 +11,8 @@
 | CSV | lists are texts as JSON or Python write them |
 | plain: one row per fact and template | relation, template, subject, object; labels are the ids |
 
-A cell with a list beside cells with single texts is what it is: several objects, or all names of a
-subject. In a plain table each row adds its objects to those of its pair.
+A list in a cell is several objects, or all names of a subject, even where other cells have single
+texts. In a plain table each row adds its objects to those of its pair.
 """
 
 import ast
@@ -112,7 +112,7 @@ def is_structured(text: pl.Expr) -> pl.Expr:
 
 
 def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
-    """Refuse what is no name: an object of JSON, a fraction, a list where one text is needed."""
+    """Refuse objects of JSON, fractions, and lists where one text is needed."""
     dtype = rows.collect_schema().get(name, pl.Null())
     is_single = name in _SINGLE_TEXTS
     if dtype == pl.String:
@@ -133,7 +133,7 @@ def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
 
 
 def _innermost(dtype: pl.DataType) -> pl.DataType:
-    """The type of what is in a list, or in a list of lists."""
+    """The type of the values in a list, or in a list of lists."""
     return _innermost(dtype.inner) if isinstance(dtype, pl.List) else dtype  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_texts(dtype: pl.DataType) -> pl.DataType:
-    """The type with texts in place of what is innermost."""
+    """The type with texts in place of its innermost type."""
     return pl.List(_with_texts(dtype.inner)) if isinstance(dtype, pl.List) else pl.String()  # type: ignore[arg-type]
 
 
@@ -237,13 +237,13 @@ def _objects_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
         rows = rows.with_columns(pl.concat_list("obj_uris"))
     by_object = schema.get("obj_aliases") == pl.List(_TEXTS)
     lists = ["obj_ents", "obj_uris", *(["obj_aliases"] if by_object else [])]
-    lengths = rows.select("row", *(pl.col(each).list.len().fill_null(0) for each in lists[:2]))
+    lengths = rows.select("row", *(pl.col(name).list.len().fill_null(0) for name in lists[:2]))
     is_unfit = (pl.col("obj_ents") != pl.col("obj_uris")) | (pl.col("obj_ents") == 0)
     for row, n_objects, _ in lengths.filter(is_unfit).head(1).collect().iter_rows():
-        what = "and object_id differ in length; give each object its id"
+        problem = "and object_id differ in length; give each object its id"
         raise InputError(
             f"row {row} (counted from 0): object "
-            f"{what if n_objects else 'is empty; correct or drop the row'}."
+            f"{problem if n_objects else 'is empty; correct or drop the row'}."
         )
     rows = rows.with_row_index("cell").explode(lists)
     if by_object or "obj_aliases" not in schema:
@@ -335,7 +335,7 @@ def _check_names(lists: Iterable[list[Any] | None], name: str) -> None:
     kinds: dict[str, int] = {}
     for row, values in enumerate(lists):
         for value in values or ():
-            is_texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+            is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
             if not (isinstance(value, str) or is_texts):
                 raise InputError(
                     f"row {row} (counted from 0): {name} has {value!r} in a list of names; write "

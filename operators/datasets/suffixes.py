@@ -1,4 +1,4 @@
-"""Suffixes of files of rows: how a name says what a file holds, in either case of letters."""
+"""Suffixes of files of rows and of compressed files, in either case of letters."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ _NEEDED = ("relation", "subject", "object")
 def is_plain_table(path: Path) -> bool:
     """Whether a file is a table with a column for relation, subject and object.
 
-    CSV and TSV are taken for one by their suffix. False for what cannot be read.
+    CSV and TSV are taken for one by their suffix. False for unreadable files.
     """
     if suffixes.kind(path) not in suffixes.TABLES or not path.is_file():
         return False

@@ -101,8 +101,8 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
-    named = {path for p in entry.source.files.split("|") for path in _matching(folder, p)}
-    found = {p for p in named if p.is_file() and not _is_record(p, folder)} - beside
+    fitting = {path for p in entry.source.files.split("|") for path in _matching(folder, p)}
+    found = {p for p in fitting if p.is_file() and not _is_record(p, folder)} - beside
     if not found and not reader.by_language and (path or reader.content == "rows"):
         tables = filter(has_rows, folder.rglob("*"))
         found = {p for p in tables if not _is_record(p, folder)} - beside
@@ -188,13 +188,13 @@ def _renamed(rows: pl.LazyFrame, names: dict[str, str]) -> pl.LazyFrame:
 
 
 def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
-    found = [path for path in beside if path.name == pattern or path.match(pattern)]
-    if not found:
+    paths = [path for path in beside if path.name == pattern or path.match(pattern)]
+    if not paths:
         raise InputError(
             f"columns.{column} of the catalog entry is {{file: {pattern}}}, and there is no such "
             "file beside the data; copy it there, or take the line out of the entry."
         )
-    return pl.concat([labels(path) for path in found])
+    return pl.concat([labels(path) for path in paths])
 
 
 def _by_hand(entry: Entry) -> str:

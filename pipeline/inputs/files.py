@@ -146,8 +146,8 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
 def _delimited(path: Path, table: str) -> pl.DataFrame:
     """The rows of CSV or TSV; the header shows which character separates the values."""
     header, _, below = table.partition("\n")
-    if given := _SEPARATOR_LINE.fullmatch(header):
-        separator, table = given[1], below
+    if separator_line := _SEPARATOR_LINE.fullmatch(header):
+        separator, table = separator_line[1], below
     else:
         separator = _separator(table.lstrip("\r\n").partition("\n")[0], kind(path))
     quote = '"' if _has_quoting(table, separator) else None
@@ -171,14 +171,14 @@ def _separator(header: str, suffix: str) -> str:
     """
     usual = "\t" if suffix == ".tsv" else ","
     unquoted = re.sub(r'"[^"]*"', "", header)
-    return max(_SEPARATORS, key=lambda each: (unquoted.count(each), each == usual))
+    return max(_SEPARATORS, key=lambda character: (unquoted.count(character), character == usual))
 
 
 def _has_quoting(table: str, separator: str) -> bool:
     r"""Whether quotation marks are around values, as in CSV, and not parts of them.
 
-    They are parts of the values where none begins with one. In a table with tabs they are that as
-    well where a line has one that is not closed, or is not doubled within a value.
+    They are parts of the values if no value begins with one. In a table with tabs, they are parts
+    of the values too if one mark in a line is not closed, or is not doubled within a value.
 
     >>> [_has_quoting(table, "\t") for table in ('a\t"b"', '"Weird Al" Y\tb', 'a\t"b')]
     [True, False, False]

@@ -1,6 +1,7 @@
 """Files that hold a text, as people have them: packed, in UTF-8 or UTF-16, or of another kind.
 
-What a file is, is said by its first bytes. What must be converted first is refused with the way.
+The first bytes of a file tell its kind. A file that must be converted first is refused with the
+command that converts it.
 """
 
 import bz2
@@ -72,16 +73,16 @@ def head_of(path: Path) -> bytes:
             head = file.read(_HEAD)
     except OSError as error:
         raise unreadable(path, error) from error
-    for magic, what in _REFUSED.items():
+    for magic, kind in _REFUSED.items():
         if head.startswith(magic):
             is_sheet = magic == b"PK\x03\x04" and path.suffix.lower() in _SPREADSHEETS
-            fix = (_SPREADSHEET if is_sheet else what).format(path=shlex.quote(str(path)))
+            fix = (_SPREADSHEET if is_sheet else kind).format(path=shlex.quote(str(path)))
             raise InputError(f"{path} is {fix}.")
     return head
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file, unpacked by what it begins with.
+    """The bytes of a file, unpacked if it is compressed.
 
     Raises:
         DamagedFileError: the file cannot be read.
@@ -114,18 +115,18 @@ def decoded(path: Path) -> str:
 
 
 def _encoding(data: bytes) -> str | None:
-    """The encoding that a byte order mark names, else UTF-8; null for what is no text of bytes."""
+    """The encoding that a byte order mark names, else UTF-8; null where there are NUL bytes."""
     marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
     return marked or (None if b"\0" in data[:_HEAD] else "utf-8")
 
 
 def _encoding_fault(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> str:
     line = data.count(b"\n", 0, error.start) + 1
-    where = f"byte 0x{data[error.start]:02x} in line {line}"
+    place = f"byte 0x{data[error.start]:02x} in line {line}"
     if encoding != "utf-8":
-        return f"{path} is no complete {encoding.upper()} ({where}); {FIX}."
+        return f"{path} is no complete {encoding.upper()} ({place}); {FIX}."
     return (
-        f"{path} is not UTF-8 ({where}); save it as UTF-8, or name its encoding (WINDOWS-1252, "
+        f"{path} is not UTF-8 ({place}); save it as UTF-8, or name its encoding (WINDOWS-1252, "
         f"ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
     )
 

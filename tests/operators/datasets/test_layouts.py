@@ -72,7 +72,10 @@ def test_plain_table_with_lists_in_cells_has_several_objects_in_any_order() -> N
         for rows in ([{}, *bolivia], [*bolivia, {}]):
             facts = facts_from_rows(_plain(*rows))
             objects = dict(facts.pairs.select("subject_id", "objects").iter_rows())
-            labels = {name: [each["labels"] for each in found] for name, found in objects.items()}
+            labels = {
+                subject: [entity["labels"] for entity in entities]
+                for subject, entities in objects.items()
+            }
             assert labels == {"Peru": [["Lima"]], "Bolivia": [["Sucre"], ["La Paz"]]}, cells
 
 
@@ -84,7 +87,7 @@ def test_plain_table_with_lists_keeps_ids_and_other_names_beside_their_objects()
         facts = facts_from_rows(
             _plain({**several, "object_aliases": names}, {**single, "object_aliases": other})
         )
-        assert [[*each.values()] for each in facts.pairs["objects"][0]] == [
+        assert [[*entity.values()] for entity in facts.pairs["objects"][0]] == [
             ["Q2907", ["Sucre", "Chuquisaca"]],
             ["Q1491", ["La Paz"]],
         ]
@@ -119,11 +122,11 @@ _UNFIT: tuple[tuple[tuple[object, ...], str, tuple[str, ...]], ...] = (
 def test_plain_table_with_what_is_no_name_is_refused_with_row_and_column(
     subtests: pytest.Subtests,
 ) -> None:
-    for values, column, named in _UNFIT:
+    for values, column, words in _UNFIT:
         table = _plain(*({"subject": f"x{n}", column: value} for n, value in enumerate(values)))
         with (
             subtests.test(values=values),
-            pytest.raises(InputError, match=naming(column, *named)),
+            pytest.raises(InputError, match=naming(column, *words)),
         ):
             facts_from_rows(table)
 

@@ -36,10 +36,10 @@ def test_a_plain_table_is_a_benchmark_of_its_name_whatever_its_format(tmp_path: 
         path = tmp_path / name
         path.write_bytes(written(pl.DataFrame([fact])))
         for key in ("benchmark", "benchmark.path"):
-            found = composed([f"{key}={path}"])
-            assert found["benchmark"]["name"] == name.partition(".")[0], name
-            assert found["prompt"]["shots"] == 0
-            assert found["decoding"]["samples"]["n_answers"] == 4
+            config = composed([f"{key}={path}"])
+            assert config["benchmark"]["name"] == name.partition(".")[0], name
+            assert config["prompt"]["shots"] == 0
+            assert config["decoding"]["samples"]["n_answers"] == 4
 
 
 def test_a_file_in_the_layout_of_a_set_is_read_for_the_usual_benchmark(tmp_path: Path) -> None:

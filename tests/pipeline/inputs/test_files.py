@@ -169,10 +169,10 @@ _REFUSED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
 def test_scan_what_is_no_table_is_refused_with_the_way(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for name, (content, named) in _REFUSED.items():
+    for name, (content, words) in _REFUSED.items():
         path = tmp_path / name
         path.write_bytes(content)
-        with subtests.test(name), pytest.raises(InputError, match=naming(name, *named)):
+        with subtests.test(name), pytest.raises(InputError, match=naming(name, *words)):
             scan([path]).collect()
 
 

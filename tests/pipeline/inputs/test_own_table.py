@@ -59,7 +59,7 @@ def test_prompts_of_a_table_are_the_same_whatever_its_format(tmp_path: Path) -> 
     for name in ("own.csv", "own.tsv", "own.jsonl", "own.parquet", "own.csv.gz", "own.CSV"):
         path = tmp_path / name
         suffix = name.partition(".")[2].lower()
-        written = next(write for each, write in FORMATS.items() if each.endswith(f".{suffix}"))
+        written = next(write for file, write in FORMATS.items() if file.endswith(f".{suffix}"))
         path.write_bytes(written(pl.DataFrame([fact])))
         run = load([f"benchmark.path={path}", "decoding.engine=fake", "model=smollm2-135m"])
         assert (
