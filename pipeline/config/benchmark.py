@@ -20,7 +20,6 @@ from factsweep.pipeline.config.recipe import (
 
 _CHOICE = NoNumber("it chooses among the settings of conf/prompt/, which are parts of recipes")
 _TAKEN = NoNumber("decoding takes it where nothing else is said, and has it in recipes")
-OWN_FACTS = "facts"  # the benchmark, and the set, of a table of the user's own
 _LARGE = 8  # billions of parameters: models above it take `over_8b`
 
 

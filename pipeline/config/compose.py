@@ -24,8 +24,7 @@ from factsweep.operators.datasets import suffixes
 from factsweep.operators.errors import FactsweepError, InputError, printable, reason
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import OWN_FACTS
-from factsweep.pipeline.config.plain_table import is_plain_table
+from factsweep.pipeline.config.folders import OWN_FACTS
 
 _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
@@ -103,8 +102,13 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     path = given.get("benchmark") or given.get("benchmark.path", "")
     place = Path(path.strip("'\"")).expanduser()
     is_file = place.suffix and place.is_file()
-    if not is_file or ("benchmark" not in given and not is_plain_table(place)):
+    if not is_file:
         return list(overrides)
+    if "benchmark" not in given:
+        from factsweep.pipeline.config.plain_table import is_plain_table  # with Polars
+
+        if not is_plain_table(place):
+            return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
     name = given.get("benchmark.name", _quoted(suffixes.title(place)))
     own = {"benchmark": OWN_FACTS, "benchmark.path": _quoted(str(place)), "benchmark.name": name}

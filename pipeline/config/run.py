@@ -8,9 +8,10 @@ from pydantic import Field
 from factsweep.operators.engines.kind import EngineKind
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Method
-from factsweep.pipeline.config.benchmark import OWN_FACTS, Benchmark, Matching, Sweep
+from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
+from factsweep.pipeline.config.folders import OWN_FACTS
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Text
 

@@ -17,8 +17,7 @@ from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import OWN_FACTS
-from factsweep.pipeline.config.folders import home
+from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub, own_table
 from factsweep.pipeline.inputs.builders.sources import labels
