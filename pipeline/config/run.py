@@ -77,9 +77,11 @@ class Run(_Given):
         if self.benchmark.data != OWN_FACTS or self.benchmark.path is None:
             return None
         settings = ", ".join(setting.name for setting in self.settings)
+        samples = self.decoding.samples
+        n_samples = samples.n_answers if samples.n_prompts else 0
         return (
             f"{self.benchmark.name} is a table of your own ({self.benchmark.path}), asked "
-            f"{settings} with {self.decoding.samples.n_answers} samples for confidence"
+            f"{settings} with {n_samples or 'no'} samples for confidence"
         )
 
 
