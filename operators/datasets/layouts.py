@@ -10,6 +10,9 @@
 | one row per object | `obj_ents` is a text: a pair's objects are gathered |
 | CSV | lists are texts as JSON or Python write them |
 | plain: one row per fact and template | relation, template, subject, object; labels are the ids |
+
+A list in a cell is several objects, or all names of a subject, even where other cells have single
+texts. In a plain table each row adds its objects to those of its pair.
 """
 
 import ast
@@ -17,7 +20,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -29,10 +32,17 @@ _LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_en
 _TEMPLATE_LISTS = ("manual_templates", "paraphrases")
 _TRUTHS = dict.fromkeys(("true", "1", "yes"), True) | dict.fromkeys(("false", "0", "no"), False)
 _TEXTS = pl.List(pl.String)
+_SINGLE_TEXTS = ("rel_uri", "sub_uri", "fact_sample")
+_NAME_COLUMNS = tuple(name for name in _LISTS if name not in ("is_manual", "template"))
 _IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
 NAMED = tuple(_IDS)
-# How a list begins; a template may begin with [X] or [Y].
-_LIST_TEXT = r"\s*\[\s*(['\"\[\]\d]|True|False|true|false)"
+# A list as a text: how it begins, how it ends without a beginning, or numbers and truth values. A
+# template may begin with [X], and a name with [6].
+_LIST_TEXT = (
+    r"^\s*\[\s*['\"\[\]]|^[^\[]*['\"]\s*\]\s*$|"
+    r"^\s*\[(?:[\s,]|-?\d[\d.]*|[Tt]rue|[Ff]alse|null|None)*\]?\s*$"
+)
+_OBJECT_TEXT = r"^\s*\{\s*['\"}]"
 
 
 # What the columns of the plain layout are called in the others.
@@ -58,19 +68,89 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The rows with lists and truth values where CSV has texts, and types for empty columns.
 
     Raises:
-        InputError: a text that begins as a list and is none; it names the row.
+        InputError: a text that begins as a list and is none, a list where one text is needed, or an
+            object of JSON; it names the row.
     """
-    rows = _empty_typed(_plain_named(rows))
+    titles = _titles(rows)
+    rows = _empty_typed(_as_texts(_plain_named(rows)))
     schema = rows.collect_schema()
-    texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
-    firsts = rows.select(pl.col(n).drop_nulls().first() for n in texts).collect(engine="streaming")
-    lists = [n for n in texts if re.match(_LIST_TEXT, firsts[n][0] or "")]
+    texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
+    for name in (*_SINGLE_TEXTS, *_LISTS):
+        if name in titles or schema.get(name) == pl.String:  # other types: `check_columns`
+            _check_kind(rows, name, titles.get(name, name))
+    if titles and schema["rel_uri"] == pl.String:  # where a slash is no part of a URL
+        rows = rows.with_columns(pl.col("rel_uri").str.replace_all("/", " "))
+    are_lists = (pl.col(name).str.contains(_LIST_TEXT).any() for name in texts)
+    holds_list = rows.select(are_lists).collect(engine="streaming")
+    lists = [name for name in texts if name in NAMED or holds_list[name].item()]
     truths = [n for n in ("is_manual",) if n in texts and n not in lists]
     if not lists and not truths:
         return rows
     table = rows.collect()
-    table = table.with_columns(_lists(table[n]) for n in lists)
+    table = table.with_columns(_lists(table[n], titles.get(n, n)) for n in lists)
     return table.with_columns(_truths(table[n]) for n in truths).lazy()
+
+
+def is_plain(rows: pl.LazyFrame) -> bool:
+    """Whether the rows are those of a plain table of facts."""
+    names = rows.collect_schema().names()
+    return {*_PLAIN} <= {meant(names).get(name, name) for name in names}
+
+
+def _titles(rows: pl.LazyFrame) -> dict[str, str]:
+    """The names that columns have in a plain table, by those of MyriadLAMA rows."""
+    if not is_plain(rows):
+        return {}
+    titles = {name: plain for plain, name in {**_PLAIN, **_PLAIN_MORE}.items()}
+    has_ids = "object_id" in rows.collect_schema()
+    return titles if has_ids else {**titles, "obj_uris": "object"}
+
+
+def is_structured(text: pl.Expr) -> pl.Expr:
+    """Whether a text is a list or an object, as JSON or Python write it."""
+    return text.str.contains(f"{_OBJECT_TEXT}|{_LIST_TEXT}")
+
+
+def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
+    """Refuse objects of JSON, fractions, and lists where one text is needed."""
+    dtype = rows.collect_schema().get(name, pl.Null())
+    is_single = name in _SINGLE_TEXTS
+    if dtype == pl.String:
+        text = pl.col(name)
+        is_unfit = is_structured(text) if is_single else text.str.contains(_OBJECT_TEXT)
+    elif name in (*_SINGLE_TEXTS, *_NAME_COLUMNS) and (
+        (is_single and dtype.is_nested()) or _innermost(dtype) not in (pl.String, pl.Null)
+    ):
+        is_unfit = pl.col(name).is_not_null()
+    else:
+        return
+    unfit = rows.select(name).with_row_index("row").filter(is_unfit).head(1)
+    for row, value in unfit.collect(engine="streaming").iter_rows():
+        raise InputError(
+            f"row {row} (counted from 0): {title} is {str(value)[:80]!r}; write "
+            f"{'one text' if is_single else 'a text, or a list of texts'}."
+        )
+
+
+def _innermost(dtype: pl.DataType) -> pl.DataType:
+    """The type of the values in a list, or in a list of lists."""
+    return _innermost(dtype.inner) if isinstance(dtype, pl.List) else dtype  # type: ignore[arg-type]
+
+
+def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Texts where a column of names has whole numbers, days, truth values or categories."""
+    casts = []
+    for name, dtype in rows.collect_schema().items():
+        inner = _innermost(dtype)
+        is_exact = inner.is_integer() or inner in (pl.Date, pl.Boolean, pl.Categorical, pl.Enum)
+        if is_exact and name in (*_SINGLE_TEXTS, *_NAME_COLUMNS):
+            casts.append(pl.col(name).cast(_with_texts(dtype)))
+    return rows.with_columns(casts)
+
+
+def _with_texts(dtype: pl.DataType) -> pl.DataType:
+    """The type with texts in place of its innermost type."""
+    return pl.List(_with_texts(dtype.inner)) if isinstance(dtype, pl.List) else pl.String()  # type: ignore[arg-type]
 
 
 def meant(columns: Collection[str]) -> dict[str, str]:
@@ -104,10 +184,7 @@ def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
 
 
 def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """A plain table of facts with the names of the others; an object without an id has its label.
-
-    A slash in the name of a relation is no part of a URL there, and becomes a blank.
-    """
+    """A plain table with the names of the others; an object without an id has its label."""
     rows = rows.rename(meant(rows.collect_schema().names()))
     schema = rows.collect_schema()
     if {*_PLAIN} - {*schema} or {*_PLAIN.values()} & {*schema} - {"template"}:
@@ -121,7 +198,7 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
     rows = rows.rename({**_PLAIN, **more})
     made = [] if "obj_uris" in more.values() else [pl.col("obj_ents").alias("obj_uris")]
     manual = [] if "is_manual" in schema else [pl.lit(value=True).alias("is_manual")]
-    return rows.with_columns(*made, *manual, pl.col("rel_uri").str.replace_all("/", " "))
+    return rows.with_columns(*made, *manual)
 
 
 def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -145,11 +222,34 @@ def _typed(dtype: pl.DataType) -> pl.DataType:
     return pl.String() if dtype == pl.Null else dtype
 
 
-def as_rows(rows: pl.LazyFrame) -> pl.LazyFrame:
+def as_rows(rows: pl.LazyFrame, *, are_plain: bool = False) -> pl.LazyFrame:
     """One row per pair and template, whichever layout the rows have."""
-    for step in (_templates_exploded, _subject_named, _objects_named, _objects_gathered):
-        rows = step(rows)
-    return rows
+    rows = _objects_named(_subject_named(_templates_exploded(rows)))
+    return _objects_gathered(_objects_exploded(rows) if are_plain else rows)
+
+
+def _objects_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """A row for each object of a list; other names of all objects go to the first one."""
+    schema = rows.collect_schema()
+    if schema["obj_ents"] != _TEXTS:
+        return rows
+    if schema["obj_uris"] == pl.String:
+        rows = rows.with_columns(pl.concat_list("obj_uris"))
+    by_object = schema.get("obj_aliases") == pl.List(_TEXTS)
+    lists = ["obj_ents", "obj_uris", *(["obj_aliases"] if by_object else [])]
+    lengths = rows.select("row", *(pl.col(name).list.len().fill_null(0) for name in lists[:2]))
+    is_unfit = (pl.col("obj_ents") != pl.col("obj_uris")) | (pl.col("obj_ents") == 0)
+    for row, n_objects, _ in lengths.filter(is_unfit).head(1).collect().iter_rows():
+        problem = "and object_id differ in length; give each object its id"
+        raise InputError(
+            f"row {row} (counted from 0): object "
+            f"{problem if n_objects else 'is empty; correct or drop the row'}."
+        )
+    rows = rows.with_row_index("cell").explode(lists)
+    if by_object or "obj_aliases" not in schema:
+        return rows.drop("cell")
+    is_first = pl.int_range(pl.len()).over("cell") == 0
+    return rows.with_columns(obj_aliases=pl.when(is_first).then("obj_aliases")).drop("cell")
 
 
 def _templates_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -211,15 +311,43 @@ def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _lists(column: pl.Series) -> pl.Series:
-    found = [listed(text, column.name, row) for row, text in enumerate(column)]
+def _lists(column: pl.Series, name: str) -> pl.Series:
+    """The lists of a column of texts; a text that is no list is one of a single text."""
+    is_list = column.str.contains(_LIST_TEXT).to_list()
+    takes_texts = column.name not in ("is_manual", *NAMED)
+    lists = [
+        [text] if takes_texts and text is not None and not is_list[row] else listed(text, name, row)
+        for row, text in enumerate(column)
+    ]
+    if column.name != "is_manual":
+        _check_names(lists, name)
     try:
-        return pl.Series(column.name, found)
+        return pl.Series(column.name, lists)
     except TypeError as error:
         raise InputError(
-            f"{column.name} has lists of texts in some rows and of numbers in others; write texts "
-            "in quotation marks in all of them."
+            f"{name} has lists of numbers in some rows and of truth values in others; write one "
+            "kind."
         ) from error
+
+
+def _check_names(lists: Iterable[list[Any] | None], name: str) -> None:
+    """Refuse lists of other values than texts, or lists of texts, in all rows."""
+    kinds: dict[str, int] = {}
+    for row, values in enumerate(lists):
+        for value in values or ():
+            is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+            if not (isinstance(value, str) or is_texts):
+                raise InputError(
+                    f"row {row} (counted from 0): {name} has {value!r} in a list of names; write "
+                    "texts in quotation marks."
+                )
+            kinds.setdefault("a list in a list" if is_texts else "a text in a list", row)
+    if len(kinds) > 1:
+        (first, _), (kind, row) = kinds.items()
+        raise InputError(
+            f"row {row} (counted from 0): {name} has {kind}, and {first} in an earlier row; write "
+            "one of them in all rows."
+        )
 
 
 def listed(text: str | None, name: str, row: int) -> list[Any] | None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
-from factsweep.operators.datasets.layouts import as_rows, decoded
+from factsweep.operators.datasets.layouts import as_rows, decoded, is_plain
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
 
@@ -73,6 +73,7 @@ def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
 
 def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     """One row per pair and template, of the columns that are read, each with its number."""
+    are_plain = is_plain(rows)
     rows = decoded(rows)
     schema = rows.collect_schema()
     listed = "template" not in schema and "manual_templates" in schema
@@ -80,7 +81,8 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     expected = (*_TEMPLATE_LISTS, *one_each) if listed else COLUMNS
     check_columns(rows, expected, "MyriadLAMA rows")
     names = {column.name for column in expected}
-    rows = as_rows(rows.select(name for name in schema if name in names).with_row_index("row"))
+    rows = rows.select(name for name in schema if name in names).with_row_index("row")
+    rows = as_rows(rows, are_plain=are_plain)
     return rows.with_row_index("place").with_columns(
         relation_id=pl.col("rel_uri").str.split("/").list.last(),
         is_manual=pl.col("is_manual").cast(pl.Boolean),

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,9 +67,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card."""
-    from factsweep.pipeline.config.settings import load
-
-    settings = load(asked.overrides)
+    settings = _loaded(asked.overrides)
     from factsweep.pipeline.run import check_asks, run
 
     if settings.budget is not None:
@@ -76,6 +75,16 @@ def execute(asked: argparse.Namespace) -> int:
         return _estimate(settings)
     run(settings)
     return _print_card(settings)
+
+
+def _loaded(overrides: Sequence[str]) -> "Run":
+    """The run that the overrides describe; how a table of the user's own is measured is printed."""
+    from factsweep.pipeline.config.settings import load
+
+    run = load(overrides)
+    if run.table is not None:
+        print(f"{run.table}.", file=sys.stderr)
+    return run
 
 
 def _print_card(settings: "Run") -> int:
@@ -95,18 +104,15 @@ def _estimate(settings: "Run") -> int:
 
 
 def _prompts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.results.prompts import write
 
-    n = write(load(asked.overrides), asked.out, batch=asked.batch)
+    n = write(_loaded(asked.overrides), asked.out, batch=asked.batch)
     print(f"{asked.out}: {count(n, 'prompt')}")
     return 0
 
 
 def _score(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.config.settings import load
-
-    settings = load(asked.overrides)
+    settings = _loaded(asked.overrides)
     if settings.budget is not None:
         return _estimate(settings)
     from factsweep.pipeline.score import score

@@ -20,9 +20,11 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from factsweep.operators.datasets import suffixes
 from factsweep.operators.errors import FactsweepError, InputError, printable, reason
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.folders import OWN_FACTS
 
 _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
@@ -30,8 +32,6 @@ _MORE = {
 }
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
-OWN_FACTS = "facts"
-_CSV = (".csv", ".tsv")
 
 
 class _OwnFolder(SearchPathPlugin):
@@ -96,16 +96,21 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     """The overrides, where a file of facts is a benchmark that has its name.
 
-    That is `benchmark=FILE`, or the path of a CSV file without a benchmark.
+    That is `benchmark=FILE`, or the path of a plain table without a benchmark.
     """
     given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     path = given.get("benchmark") or given.get("benchmark.path", "")
     place = Path(path.strip("'\"")).expanduser()
     is_file = place.suffix and place.is_file()
-    if not is_file or ("benchmark" not in given and place.suffix not in _CSV):
+    if not is_file:
         return list(overrides)
+    if "benchmark" not in given:
+        from factsweep.pipeline.config.plain_table import is_plain_table  # with Polars
+
+        if not is_plain_table(place):
+            return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
-    name = given.get("benchmark.name", _quoted(place.name.partition(".")[0]))
+    name = given.get("benchmark.name", _quoted(suffixes.title(place)))
     own = {"benchmark": OWN_FACTS, "benchmark.path": _quoted(str(place)), "benchmark.name": name}
     return [*others, *(f"{key}={value}" for key, value in own.items())]
 

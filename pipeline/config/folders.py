@@ -15,6 +15,7 @@ from factsweep.operators.errors import InputError, refusing
 
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
+OWN_FACTS = "facts"  # the benchmark, and the data set, of a table of the user's own
 # In a wheel this is the package, in a checkout the folder that factsweep/pipeline is a link into.
 _SHIPPED = Path(__file__).resolve().parents[2]
 CONF = _SHIPPED / "conf"

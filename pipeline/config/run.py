@@ -11,6 +11,7 @@ from factsweep.operators.methods.method import Asked, Method
 from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
+from factsweep.pipeline.config.folders import OWN_FACTS
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Text
 
@@ -65,6 +66,19 @@ class Run(_Given):
     def engine(self) -> EngineKind:
         """The engine that does what the method asks."""
         return self.decoding.engine_for(self.method.ask.ability.name)
+
+    @property
+    def table(self) -> str | None:
+        """How a table of the user's own is measured, in words; null: the facts are a set's."""
+        if self.benchmark.data != OWN_FACTS or self.benchmark.path is None:
+            return None
+        settings = ", ".join(setting.name for setting in self.settings)
+        samples = self.decoding.samples
+        n_samples = samples.n_answers if samples.n_prompts else 0
+        return (
+            f"{self.benchmark.name} is a table of your own ({self.benchmark.path}), asked "
+            f"{settings} with {n_samples or 'no'} samples for confidence"
+        )
 
 
 @dataclass(frozen=True)

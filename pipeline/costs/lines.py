@@ -25,7 +25,8 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     run = plan.run
     model = f"{run.model.name} ({plan.weights.revision})"
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
-    yield f"{run.name}: {model} on {run.benchmark.name}{computed}"
+    table = f"; {run.table}" if run.table else ""
+    yield f"{run.name}: {model} on {run.benchmark.name}{computed}{table}"
     yield _model_line(run)
     yield from (f"warning: {each}" for each in warnings(plan))
     if run.budget is not None:

@@ -17,12 +17,13 @@ from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.folders import home
+from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.inputs import digests, hub
+from factsweep.pipeline.inputs import digests, hub, own_table
 from factsweep.pipeline.inputs.builders.sources import labels
-from factsweep.pipeline.inputs.files import content, has_rows, unreadable
+from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository
+from factsweep.pipeline.machine.text_files import unreadable
 
 _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
 
@@ -99,8 +100,8 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
     if folder.is_file():
         return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
     beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
-    named = {each for p in entry.source.files.split("|") for each in folder.glob(p)}
-    found = {p for p in named if p.is_file() and not _is_record(p, folder)} - beside
+    fitting = {path for p in entry.source.files.split("|") for path in _matching(folder, p)}
+    found = {p for p in fitting if p.is_file() and not _is_record(p, folder)} - beside
     if not found and not reader.by_language and (path or reader.content == "rows"):
         tables = filter(has_rows, folder.rglob("*"))
         found = {p for p in tables if not _is_record(p, folder)} - beside
@@ -146,7 +147,13 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
 def _beside(entry: Entry, folder: Path) -> list[Path]:
     """The files of other names."""
     patterns = {said["file"] for said in mapping(entry).values() if "file" in said}
-    return sorted({p for pattern in patterns for p in folder.glob(pattern) if p.is_file()})
+    return sorted({path for p in patterns for path in _matching(folder, p) if path.is_file()})
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """The file of that name, or the paths that the pattern fits."""
+    path = folder / pattern
+    return [path] if path.is_file() else list(folder.glob(pattern))
 
 
 def content_of(entry: Entry, paths: list[Path]) -> Any:
@@ -180,13 +187,13 @@ def _renamed(rows: pl.LazyFrame, names: dict[str, str]) -> pl.LazyFrame:
 
 
 def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
-    found = [path for path in beside if path.match(pattern)]
-    if not found:
+    paths = [path for path in beside if path.name == pattern or path.match(pattern)]
+    if not paths:
         raise InputError(
             f"columns.{column} of the catalog entry is {{file: {pattern}}}, and there is no such "
             "file beside the data; copy it there, or take the line out of the entry."
         )
-    return pl.concat([labels(path) for path in found])
+    return pl.concat([labels(path) for path in paths])
 
 
 def _by_hand(entry: Entry) -> str:
@@ -202,20 +209,23 @@ def _folder(entry: Entry) -> Path:
     return home() / "data" / entry.name
 
 
-def checksum(paths: Sequence[Path]) -> str:
+def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     """One SHA-256 of the files: of their names in the folder that holds all, and of every byte.
 
-    Tables of the catalog that stand in for the set's own are named apart, wherever they are.
+    Tables of the catalog that stand in for the set's own are named apart, wherever they are. Where
+    `entry` is that of own facts, the rows of a table count, not its bytes.
     """
+    if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
+        return own_table.checksum(paths[0])
     own = [path for path in paths if not _stands_in(path)]
     named = {path.relative_to(_common(own)).as_posix(): path for path in own}
     others = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
     return digests.of_files({**named, **others})
 
 
-def check_unchanged(paths: Sequence[Path], expected: str) -> None:
+def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = None) -> None:
     """Refuse files that changed after an artifact was named after them, before they were read."""
-    if checksum(paths) != expected:
+    if checksum(paths, entry) != expected:
         where = paths[0] if len(paths) == 1 else _common(paths)
         raise InputError(f"{where} changed while it was read; run again when it is complete.")
 
@@ -246,9 +256,9 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         if path is None or not reader.names_ids:
             return reader.facts(found, entry.relations or None)
         return labelled(reader.facts(found, None), entry.relations)
-    except DamagedFileError:
-        raise  # it names the file
     except InputError as error:
+        if isinstance(error, DamagedFileError) or str(error).startswith(str(where)):
+            raise  # it names the file
         raise InputError(f"{where}: {error}") from error
     except pl.exceptions.PolarsError as error:
         raise unreadable(where, error) from error
@@ -270,7 +280,7 @@ def meant(entry: Entry, path: str | None) -> Mapping[str, str]:
 def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"
-    return pl.read_csv(path, schema=PUBLISHED) if path.is_file() else None
+    return pl.read_csv(path, schema=PUBLISHED, glob=False) if path.is_file() else None
 
 
 def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from factsweep.operators.datasets import suffixes
 from factsweep.operators.datasets.contradictions import sentences
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
@@ -106,7 +107,7 @@ def known(name: str) -> Entry:
     if name in catalog.names() or not path.exists():
         return catalog.entry(name)
     if path.is_file():
-        return _made(path.stem, path.parent, "myriadlama", path.name)
+        return _made(suffixes.title(path), path.parent, "myriadlama", path.name)
     for mark, reader, pattern in _LAYOUTS:
         if next(path.glob(mark), None):
             return _made(path.absolute().name, path, reader, pattern)

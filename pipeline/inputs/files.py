@@ -1,8 +1,9 @@
 """Files that a user gives or the catalog has: their rows, or their texts."""
 
-import gzip
+import csv
+import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -10,26 +11,22 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.construction.kamel import LABELS
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets.json_tables import json_lines
+from factsweep.operators.datasets.suffixes import kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
+from factsweep.pipeline.machine.text_files import FIX, decoded, head_of, text, unreadable
 
-_FIX = "fetch or copy it again"
-# By what libraries say.
-_FIXES: Mapping[str, str] = {
-    "utf-8": "save it as UTF-8",
-    "more fields": "a row has more values than there are columns: put quotation marks around one "
-    "that holds a comma",
-    'could not parse `"': "close the quotation mark",
-}
 _TWICE = re.compile(r"(.+)_duplicated_\d+")
-_READERS: Mapping[str, Callable[[Path], pl.LazyFrame]] = {
-    ".parquet": pl.scan_parquet,
-    ".jsonl": partial(pl.scan_ndjson, infer_schema_length=None),
-    ".ndjson": partial(pl.scan_ndjson, infer_schema_length=None),
-    ".json": lambda path: pl.read_json(path, infer_schema_length=None).lazy(),
-    ".csv": partial(pl.scan_csv, infer_schema=False),
-    ".tsv": partial(pl.scan_csv, infer_schema=False, separator="\t"),
+_READABLE = ", ".join(suffixes.TABLES)
+# What a file is by its first bytes, whatever its name.
+_COLUMNAR: Mapping[bytes, Callable[[Path], pl.LazyFrame]] = {
+    b"PAR1": partial(pl.scan_parquet, glob=False),
+    b"ARROW1": partial(pl.scan_ipc, glob=False),
 }
+_HTML = re.compile(r"\s*<(!doctype|html|head|table|\?xml)\b", re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)  # as Excel reads it
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
 def content(
@@ -43,7 +40,7 @@ def content(
     """
     match kind:
         case "rows":
-            return _rows(paths)
+            return scan(paths, as_written=True)
         case "texts":
             return texts(paths)
         case "tables":
@@ -65,34 +62,30 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
     return {name: text(path) for name, path in named.items()}
 
 
-def text(path: Path) -> str:
-    """A file's text.
+def scan(
+    paths: Sequence[Path], *, texts: Collection[str] = (), as_written: bool = False
+) -> pl.LazyFrame:
+    """The rows of Parquet, Arrow, JSONL, JSON (a list), CSV or TSV files, packed or not.
 
-    Raises:
-        DamagedFileError: it is none.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
-
-
-def scan(paths: Sequence[Path]) -> pl.LazyFrame:
-    """The rows of Parquet, JSONL, JSON (a list), CSV or TSV files (as texts), gzipped or not.
+    Values of CSV and TSV are texts. So are those of a JSON field with values of several types,
+    with lists and objects as JSON; `texts` are fields where that is refused. With `as_written`,
+    fractions in JSON are texts, too (1.50).
 
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
+        InputError: a file is of a kind that must be converted first, or its JSON or its quotation
+            marks are read in several ways.
     """
-    found = [_scan(path) for path in paths]
-    columns = found[0].collect_schema()
-    for path, rows in zip(paths, found, strict=True):
+    tables = [_scan(path, texts, as_written=as_written) for path in paths]
+    columns = tables[0].collect_schema()
+    for path, rows in zip(paths, tables, strict=True):
         for column in {**columns, **(other := rows.collect_schema())}:
             if columns.get(column) != other.get(column):
                 raise DamagedFileError(
                     f"{path} cannot be read with {paths[0]} (column {column}: "
-                    f"{other.get(column)}, not {columns.get(column)}); {_FIX}."
+                    f"{other.get(column)}, not {columns.get(column)}); {FIX}."
                 )
-    return pl.concat(found)
+    return pl.concat(tables)
 
 
 def _table(path: Path) -> pl.DataFrame:
@@ -100,60 +93,118 @@ def _table(path: Path) -> pl.DataFrame:
     if kind(path) == ".tsv":
         rows = [line.split("\t") for line in text(path).splitlines() if line]
         return pl.DataFrame([(each, names) for each, *names in rows], LABELS, orient="row")
-    return _rows([path]).collect()
-
-
-def _rows(paths: Sequence[Path]) -> pl.LazyFrame:
-    """The rows of files of facts, whose JSON all libraries read alike."""
-    rows = scan(paths)
-    for path in paths:
-        _check_json(path)
-    return rows
-
-
-def _check_json(path: Path) -> None:
-    """Refuse JSON that Polars would read in one way of several."""
-    if kind(path) not in (".json", ".jsonl", ".ndjson"):
-        return
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            if kind(path) == ".json":
-                parsed(file.read(), str(path), "correct the file")
-                return
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    parsed(line, f"{path}, line {number}")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
-
-
-def kind(path: Path) -> str:
-    """The suffix that says how a file is read: that before `.gz`, if it is gzipped."""
-    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    return scan([path]).collect()
 
 
 def has_rows(path: Path) -> bool:
-    """Whether a file is of a kind that `scan` reads, by its name."""
-    return kind(path) in _READERS
+    """Whether a file of a folder is a table, by its name; a .txt may as well be a note."""
+    return kind(path) in suffixes.TABLES and kind(path) != ".txt"
 
 
-def unreadable(path: Path, error: BaseException) -> DamagedFileError:
-    """The error of a file that a library cannot read."""
-    why = reason(error)
-    fix = next((fix for said, fix in _FIXES.items() if said in why.casefold()), _FIX)
-    return DamagedFileError(f"{path} cannot be read ({why}); {fix}.")
-
-
-def _scan(path: Path) -> pl.LazyFrame:
-    if path.stat().st_size == 0:
-        raise DamagedFileError(f"{path} is empty; {_FIX}.")
+def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
     try:
-        rows = _READERS.get(kind(path), pl.scan_parquet)(path)
+        rows = _rows(path, texts, as_written=as_written)
         columns = rows.collect_schema()
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise unreadable(path, error) from error  # Polars panics over some damaged Parquet
     for name in columns:  # as Polars calls a column whose name is there already
-        if (found := _TWICE.fullmatch(name)) and found[1] in columns:
-            raise InputError(f"{path} has the column {found[1]} twice; leave one out.")
+        if (match := _TWICE.fullmatch(name)) and match[1] in columns:
+            raise InputError(f"{path} has the column {match[1]} twice; leave one out.")
     return rows
+
+
+def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
+    head = head_of(path)
+    for magic, scan_columnar in _COLUMNAR.items():
+        if head.startswith(magic):
+            return scan_columnar(path)
+    table = decoded(path)
+    if not table.strip():
+        raise DamagedFileError(f"{path} is empty; {FIX}.")
+    if _HTML.match(table):
+        raise InputError(f"{path} is a web page (HTML), no table; download the file itself.")
+    if "\n" not in table:
+        table = table.replace("\r", "\n")  # the line ends of old spreadsheets
+    is_json = kind(path) in suffixes.JSON
+    if is_json or (kind(path) not in suffixes.TABLES and table.lstrip()[:1] in ("{", "[")):
+        try:
+            lines = json_lines(table, str(path), texts, as_written=as_written)
+        except InputError as error:
+            raise DamagedFileError(f"{str(error)[:-1]}, or {FIX}.") from error
+        if not lines:
+            raise DamagedFileError(f"{path} has no rows; {FIX}.")
+        return pl.read_ndjson(io.BytesIO(lines.encode()), infer_schema_length=None).lazy()
+    if kind(path) not in (".csv", ".tsv", ".txt"):
+        raise DamagedFileError(
+            f"{path} is no {kind(path)[1:] or 'table'} that can be read; {FIX}, or give a file of "
+            f"{_READABLE} under its own suffix."
+        )
+    return _delimited(path, table).lazy()
+
+
+def _delimited(path: Path, table: str) -> pl.DataFrame:
+    """The rows of CSV or TSV; the header shows which character separates the values."""
+    header, _, below = table.partition("\n")
+    if separator_line := _SEPARATOR_LINE.fullmatch(header):
+        separator, table = separator_line[1], below
+    else:
+        separator = _separator(table.lstrip("\r\n").partition("\n")[0], kind(path))
+    quote = '"' if _has_quoting(table, separator) else None
+    try:
+        return pl.read_csv(
+            io.BytesIO(table.encode()), infer_schema=False, separator=separator, quote_char=quote
+        )
+    except pl.exceptions.NoDataError as error:
+        raise DamagedFileError(f"{path} is empty; {FIX}.") from error
+    except pl.exceptions.PolarsError as error:
+        raise DamagedFileError(
+            f"{path} cannot be read ({_row_fault(table, separator) or reason(error)})."
+        ) from error
+
+
+def _separator(header: str, suffix: str) -> str:
+    r"""What separates the names of a header: the usual character of the suffix, or another one.
+
+    >>> [_separator(header, ".csv") for header in ("a,b", "a;b", "a\tb", '"a;b",c', "a")]
+    [',', ';', '\t', ',', ',']
+    """
+    usual = "\t" if suffix == ".tsv" else ","
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(_SEPARATORS, key=lambda character: (unquoted.count(character), character == usual))
+
+
+def _has_quoting(table: str, separator: str) -> bool:
+    r"""Whether quotation marks are around values, as in CSV, and not parts of them.
+
+    They are parts of the values if no value begins with one. In a table with tabs, they are parts
+    of the values too if one mark in a line is not closed, or is not doubled within a value.
+
+    >>> [_has_quoting(table, "\t") for table in ('a\t"b"', '"Weird Al" Y\tb', 'a\t"b')]
+    [True, False, False]
+    """
+    if not re.search(rf'(^|{re.escape(separator)})"', table, re.MULTILINE):
+        return False
+    if separator != "\t":
+        return True
+    value = r'(?:[^"\t]*|"(?:[^"]|"")*")'
+    line_of_values = re.compile(rf"{value}(?:\t{value})*")
+    return all(line_of_values.fullmatch(line.rstrip("\r")) for line in table.split("\n"))
+
+
+def _row_fault(table: str, separator: str) -> str | None:
+    """The first row that is not as CSV should be, and how to correct it."""
+    rows = csv.reader(io.StringIO(table, newline=""), delimiter=separator, strict=True)
+    quoting = "a value that holds one is written in quotation marks, and the mark in it twice"
+    try:
+        n_columns = len(next(rows))
+        for row in rows:
+            if len(row) > n_columns:
+                return (
+                    f"line {rows.line_num} has {len(row)} values and the header {n_columns}: put "
+                    "quotation marks around a value that holds a "
+                    f"{_SEPARATORS.get(separator, separator)}"
+                )
+    except csv.Error:
+        return f"line {rows.line_num}: a quotation mark is left open or stands within; {quoting}"
+    return f"a quotation mark stands within a value; {quoting}" if '"' in table else None

@@ -37,7 +37,7 @@ class ReadFacts:
         fields = {
             "reader": self.entry.reader if version == 1 else f"{self.entry.reader} {version}",
             **({"columns": mapped} if mapped else {}),
-            "sha256": catalog.checksum(files),
+            "sha256": catalog.checksum(files, self.entry),
             "relations": self.entry.relations,
             "method": self.benchmark.method,
             "slice": asdict(part(self.benchmark)),
@@ -50,7 +50,7 @@ class ReadFacts:
         everything, n_unseen = _everything(self.benchmark, self.entry)
         found = catalog.contradictions(self.entry, self.benchmark.path, everything)
         files = catalog.files(self.entry, self.benchmark.path)
-        catalog.check_unchanged(files, artifact.recipe.fields["sha256"])
+        catalog.check_unchanged(files, artifact.recipe.fields["sha256"], self.entry)
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
         unseen = {"unseen_characters": n_unseen} if n_unseen else {}
         artifact.begin()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from factsweep.operators.datasets import suffixes
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.preferred import FURTHER, given_preferences
@@ -16,7 +17,7 @@ from factsweep.operators.methods.ability import PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.inputs import catalog, files
+from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.artifact import Artifact
@@ -165,7 +166,7 @@ class GivenAnswers:
 
 def _is_batch(path: Path) -> bool:
     """Whether a file is the output of a batch."""
-    if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
+    if suffixes.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
         return False
     with path.open(encoding="utf-8", errors="replace") as lines:
         return openai_batch.is_output(next(lines, ""))

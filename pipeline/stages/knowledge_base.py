@@ -41,7 +41,7 @@ class ReadKnowledgeBase:
     @cached_property
     def recipe(self) -> Recipe:
         """The content of the files, and the reader of those of a data set."""
-        fields: dict[str, Any] = {"sha256": catalog.checksum(self._read)}
+        fields: dict[str, Any] = {"sha256": catalog.checksum(self._read, self.entry)}
         if self.benchmark.knowledge_base is None:
             reader, relations = self.entry.reader, self.entry.relations
             fields["reader"] = f"{reader} {READERS[reader].version}"
@@ -57,7 +57,7 @@ class ReadKnowledgeBase:
     def make(self, artifact: Artifact) -> None:
         """Read and check the knowledge base, and publish its tables in shards."""
         base = read(self.benchmark, self.entry)
-        catalog.check_unchanged(self._read, artifact.recipe.fields["sha256"])
+        catalog.check_unchanged(self._read, artifact.recipe.fields["sha256"], self.entry)
         artifact.begin()
         for table in TABLES:
             rows: pl.DataFrame = getattr(base, table)

@@ -9,7 +9,8 @@ import polars as pl
 
 from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
-from factsweep.operators.datasets.layouts import MEANT, alike, listed
+from factsweep.operators.datasets.layouts import MEANT, alike, is_structured, listed
+from factsweep.operators.datasets.suffixes import kind
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.config import folders
@@ -27,16 +28,14 @@ def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
         InputError: a needed column or all rows are missing; a popularity that is no number, or
             other names that are no list.
     """
-    facts = sources.rows(path)
+    facts = sources.rows(path, as_written=True)
     given = facts.columns
     meant = alike(given, (*NEEDED, *_MORE))
     facts = facts.rename(meant)
     if missing := [column for column in NEEDED if column not in facts.columns]:
         called = [f"{each} (or {wording.listed(MEANT[each], 'or')})" for each in missing]
         fix = f"name a column {' and one '.join(called)}; one row is one fact"
-        if len(given) == 1 and ";" in given[0]:
-            fix = "write commas between them in place of semicolons"
-        elif {"relation", "object"} <= {*missing} and path.suffix == ".csv":
+        if {"relation", "object"} <= {*missing} and kind(path) == ".csv":
             fix += _made_long(path, meant, given)
         lacks = f"no column is {wording.listed(missing, 'or')}"
         raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
@@ -123,11 +122,14 @@ def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
 
 def _check_single(facts: pl.DataFrame, path: Path) -> None:
     for column in facts:
-        if column.dtype.is_nested():  # as JSONL and Parquet may have it
-            row = int(column.is_not_null().arg_max() or 0)
-            found = column.slice(row, 1).to_list()[0]
+        is_unfit = column.is_not_null()  # a list or an object of JSON, Parquet or a cell of CSV
+        if not column.dtype.is_nested():
+            text = pl.col(column.name).cast(pl.String)
+            is_unfit = column.to_frame().select(is_structured(text)).to_series()
+        for row in is_unfit.arg_true().head(1):
             raise InputError(
-                f"{path}, row {row} (counted from 0): {column.name} is {found}; write one value."
+                f"{path}, row {row} (counted from 0): {column.name} is "
+                f"{column.slice(row, 1).to_list()[0]}; write one value in each row."
             )
 
 
@@ -143,15 +145,18 @@ def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:
-    if column.dtype == pl.String:
-        for row, text in enumerate(column):
+    for row, value in enumerate(column):
+        place = f"{path}, row {row} (counted from 0)"
+        names: object = value.to_list() if isinstance(value, pl.Series) else value
+        if isinstance(value, str):
             try:
-                names = listed(text, column.name, row) or ()
+                names = listed(value, column.name, row)
             except InputError as error:
-                example = json.dumps([text], ensure_ascii=False)
+                example = json.dumps([value], ensure_ascii=False)
                 raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error
-            if not all(isinstance(each, str) for each in names):
-                raise InputError(
-                    f"{path}, row {row} (counted from 0): {column.name} is {text}, and names are "
-                    "texts; write them in quotation marks."
-                )
+        are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and not are_texts:
+            raise InputError(
+                f"{place}: {column.name} is {value}, and names are texts; write them in quotation "
+                "marks."
+            )

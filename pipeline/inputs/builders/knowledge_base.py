@@ -211,6 +211,6 @@ def _files(aside: Path, table: str) -> list[Path]:
 def _merge(aside: Path, table: str, whole: Path) -> int:
     """One file of a table's parts, in their order; returns its rows."""
     path = whole / f"{table}.parquet"
-    pl.scan_parquet(_files(aside, table)).sink_parquet(path)
-    n_rows: int = pl.scan_parquet(path).select(pl.len()).collect().item()
+    pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
+    n_rows: int = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     return n_rows

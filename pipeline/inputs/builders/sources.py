@@ -13,12 +13,14 @@ import polars as pl
 from factsweep.operators.construction import wikidata
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.construction.wikidata import Chunk, Filter
+from factsweep.operators.datasets import suffixes
 from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted, refuse
-from factsweep.pipeline.inputs.files import scan, text, unreadable
+from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.text_files import text, unreadable
 
 _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds
 _UNPACKED: Mapping[str, Callable[[BinaryIO], Iterable[bytes]]] = {
@@ -42,11 +44,11 @@ def table(path: Path, wanted: pl.Schema) -> pl.DataFrame:
     return chosen
 
 
-def rows(path: Path) -> pl.DataFrame:
-    """All of a Parquet, JSONL, JSON or CSV file; the values of a CSV file are texts."""
+def rows(path: Path, *, as_written: bool = False) -> pl.DataFrame:
+    """All of a Parquet, JSONL, JSON or CSV file; texts and numbers as `scan` has them."""
     check_file(path)
     try:
-        return scan([path]).collect()
+        return scan([path], as_written=as_written).collect()
     except pl.exceptions.PolarsError as error:
         raise unreadable(path, error) from error
 
@@ -69,8 +71,8 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
     Raises:
         InputError: a line without a comma, or with nothing on a side of it.
     """
-    is_table = path.suffix in (".parquet", ".jsonl")
-    if path.suffix == ".csv":
+    is_table = suffixes.kind(path) in suffixes.TABLES
+    if suffixes.kind(path) in (".csv", ".txt"):
         is_table = next(lines(path), ("", ""))[1].startswith("relation_id,")
     if is_table:
         return list(table(path, schema(f"relation_id text, {column} text")).iter_rows())
@@ -89,7 +91,7 @@ def labels(path: Path) -> pl.DataFrame:
     Raises:
         InputError: as `table`, or a line without a name.
     """
-    if path.suffix != ".tsv":
+    if suffixes.kind(path) != ".tsv":
         return table(path, LABELS)
     found = []
     for where, line in lines(path):

@@ -1,6 +1,8 @@
 """Layouts of MyriadLAMA rows: each says the same facts as one row per pair and template."""
 
+import datetime
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -46,6 +48,94 @@ def test_plain_table_needs_no_ids_and_no_marks() -> None:
     assert facts.templates["group"].to_list() == [0, 0]  # each was written by hand
     assert counts(facts)["pairs"] == 2
     assert counts(facts)["unique_triples"] == 3
+
+
+_TEMPLATE = "The capital of [X] is [Y]."
+
+
+def _plain(*rows: Mapping[str, object]) -> pl.LazyFrame:
+    """A plain table; each row has other values than these."""
+    usual = {"relation": "capital", "template": _TEMPLATE, "subject": "Peru", "object": "Lima"}
+    return pl.LazyFrame([{**usual, **row} for row in rows])
+
+
+def test_plain_table_with_lists_in_cells_has_several_objects_in_any_order() -> None:
+    several = '["Sucre", "La Paz"]'
+    for cells in (
+        [several],
+        ["['Sucre', 'La Paz']"],
+        ["Sucre", "La Paz"],
+        ["Sucre", '["La Paz"]'],
+        [several, "La Paz"],
+    ):
+        bolivia = [{"subject": "Bolivia", "object": cell} for cell in cells]
+        for rows in ([{}, *bolivia], [*bolivia, {}]):
+            facts = facts_from_rows(_plain(*rows))
+            objects = dict(facts.pairs.select("subject_id", "objects").iter_rows())
+            labels = {
+                subject: [entity["labels"] for entity in entities]
+                for subject, entities in objects.items()
+            }
+            assert labels == {"Peru": [["Lima"]], "Bolivia": [["Sucre"], ["La Paz"]]}, cells
+
+
+def test_plain_table_with_lists_keeps_ids_and_other_names_beside_their_objects() -> None:
+    several = {"object": ["Sucre", "La Paz"], "object_id": ["Q2907", "Q1491"]}
+    single = {"subject": "Chile", "object": ["Santiago"], "object_id": ["Q2887"]}
+    for names in (["Chuquisaca"], [["Chuquisaca"], []]):
+        other = [] if names == ["Chuquisaca"] else [[]]
+        facts = facts_from_rows(
+            _plain({**several, "object_aliases": names}, {**single, "object_aliases": other})
+        )
+        assert [[*entity.values()] for entity in facts.pairs["objects"][0]] == [
+            ["Q2907", ["Sucre", "Chuquisaca"]],
+            ["Q1491", ["La Paz"]],
+        ]
+
+
+def test_plain_table_whole_numbers_days_and_truth_values_are_their_texts() -> None:
+    day = datetime.date(2020, 1, 1)
+    for value, text in ((1945, "1945"), (day, "2020-01-01"), (True, "true"), ([7, 8], "7")):
+        facts = facts_from_rows(_plain({"object": value}))
+        assert facts.pairs["objects"][0][0]["labels"] == [text]
+    assert facts_from_rows(_plain({"relation": 36})).labels == {"36": "36"}
+
+
+_UNFIT: tuple[tuple[tuple[object, ...], str, tuple[str, ...]], ...] = (
+    (("Lima", '["Sucre", "La Paz"'), "object", ("row 1", "no list")),
+    (("Lima", '"Sucre", "La Paz"]'), "object", ("no list",)),
+    (('["Sucre"]', '"Sucre", "La Paz"]'), "object", ("row 1", "no list")),
+    (("Lima", '{"a": 1}'), "object", ("row 1", "write a text")),
+    ((None, {"a": 1}), "object", ("row 1", "write a text")),
+    ((None, 1.5), "object", ("row 1", "1.5", "write a text")),
+    (("Lima", "[1945, 1946]"), "object", ("row 1", "1945", "quotation marks")),
+    (("Lima", '["Sucre", null]'), "object", ("row 1", "None")),
+    (('["Sucre"]', '[["La Paz"]]'), "object", ("row 1", "a list in a list")),
+    (("Lima", "[]"), "object", ("row 1", "is empty")),
+    (("capital", '["capital"]'), "relation", ("row 1", "one text")),
+    ((["capital"],), "relation", ("row 0", "one text")),
+    (("a", '["a"]'), "sample", ("row 1", "one text")),
+    (("Paname",), "subject_aliases", ("row 0", "no list")),
+)
+
+
+def test_plain_table_with_what_is_no_name_is_refused_with_row_and_column(
+    subtests: pytest.Subtests,
+) -> None:
+    for values, column, words in _UNFIT:
+        table = _plain(*({"subject": f"x{n}", column: value} for n, value in enumerate(values)))
+        with (
+            subtests.test(values=values),
+            pytest.raises(InputError, match=naming(column, *words)),
+        ):
+            facts_from_rows(table)
+
+
+def test_plain_table_with_brackets_in_a_name_has_it_as_it_is() -> None:
+    names = ["[6]-gingerol", "[X] file", "Theme [2]", "[sic]", 'Song ["Remix"]']
+    rows = [{"subject": f"x{n}", "object": name} for n, name in enumerate(names)]
+    facts = facts_from_rows(_plain(*rows))
+    assert [objects[0]["labels"] for objects in facts.pairs["objects"]] == [[n] for n in names]
 
 
 def test_plain_table_is_known_by_other_names_of_its_columns() -> None:

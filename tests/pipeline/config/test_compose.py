@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import composed
+from tests.pipeline.inputs.test_files import FORMATS
 
 
 def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
@@ -26,6 +28,26 @@ def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
     ):
         found = composed(given)["benchmark"]
         assert (found["name"], found["path"]) == (name, str(path)), given
+
+
+def test_a_plain_table_is_a_benchmark_of_its_name_whatever_its_format(tmp_path: Path) -> None:
+    fact = {"relation": "capital", "template": "[X] [Y]", "subject": "Peru", "object": "Lima"}
+    for name, written in FORMATS.items():
+        path = tmp_path / name
+        path.write_bytes(written(pl.DataFrame([fact])))
+        for key in ("benchmark", "benchmark.path"):
+            config = composed([f"{key}={path}"])
+            assert config["benchmark"]["name"] == name.partition(".")[0], name
+            assert config["prompt"]["shots"] == 0
+            assert config["decoding"]["samples"]["n_answers"] == 4
+
+
+def test_a_file_in_the_layout_of_a_set_is_read_for_the_usual_benchmark(tmp_path: Path) -> None:
+    row = pl.DataFrame([{"rel_uri": "P36", "sub_ent": "Peru", "obj_ents": ["Lima"]}])
+    for name in ("rows.parquet", "rows.jsonl", "rows.json", "rows.arrow"):
+        path = tmp_path / name
+        path.write_bytes(next(write for n, write in FORMATS.items() if path.suffix in n)(row))
+        assert composed([f"benchmark.path={path}"])["benchmark"]["name"] == "myriadlama-mini"
 
 
 def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -> None:

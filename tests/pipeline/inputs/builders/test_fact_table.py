@@ -79,8 +79,6 @@ def test_a_wide_table_is_refused_with_what_makes_it_long(subject: str, tmp_path:
 
 _REFUSED = (
     (_ROWS.encode("latin-1"), ("mine.csv", "save it as UTF-8")),
-    (_ROWS.encode("utf-16"), ("mine.csv", "save it as UTF-8")),
-    (_ROWS.replace(",", ";").encode(), ("mine.csv", "semicolons")),
     (b"relation,subject,object\n", ("mine.csv", "no rows")),
     (b"relation,subject,object\na,b,c,d\n", ("mine.csv", "quotation marks")),
     (_MORE.format("popularity", "1", "nan").encode(), ("mine.csv", "row 1", "'nan'")),
@@ -106,6 +104,30 @@ def test_a_value_that_is_a_list_is_named(tmp_path: Path, subtests: pytest.Subtes
             path.write_text(json.dumps({**fact, column: ["x"]}))
             with pytest.raises(FactsweepError, match=naming(path, "row 0", column, "['x']")):
                 fact_table.read(path, "en")
+
+
+def test_a_value_of_another_type_than_text_is_named_or_read_as_it_is_written(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    fact = {"relation": "capital", "subject": "Peru", "object": "Lima"}
+    for column, value in (
+        ("object", ["Lima", "Callao"]),
+        ("object", {"name": "Lima"}),
+        ("object_aliases", [1]),
+        ("object_aliases", [["Ciudad de los Reyes"]]),
+        ("object_aliases", {"name": "Lima"}),
+    ):
+        for rows in ([fact, {**fact, column: value}], [{**fact, column: value}]):
+            path.write_text("\n".join(map(json.dumps, rows)))
+            place = f"row {len(rows) - 1}"
+            with (
+                subtests.test(column=column, value=value, rows=len(rows)),
+                pytest.raises(FactsweepError, match=naming(path, place, column)),
+            ):
+                fact_table.read(path, "en")
+    path.write_text(json.dumps(fact).replace('"Lima"', "1.50"))
+    assert fact_table.read(path, "en")[0]["object"].to_list() == ["1.50"]
 
 
 def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""Files that hold a text, as people have them: packed, in UTF-8 or UTF-16, or of another kind.
+
+The first bytes of a file tell its kind. A file that must be converted first is refused with the
+command that converts it.
+"""
+
+import bz2
+import gzip
+import lzma
+import shlex
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from factsweep.operators.errors import DamagedFileError, InputError, reason
+
+FIX = "fetch or copy it again"
+_HEAD = 512  # bytes
+_OPENERS: Mapping[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x28\xb5\x2f\xfd": partial(pa.input_stream, compression="zstd"),
+}
+_ENCODINGS: Mapping[bytes, str] = {
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+_SPREADSHEET = (
+    "a spreadsheet; save it as CSV in UTF-8, or run `soffice --headless --convert-to "
+    "'csv:Text - txt - csv (StarCalc):44,34,76' {path}`"
+)
+_REFUSED: Mapping[bytes, str] = {  # by the suffix, if it is one of a spreadsheet
+    b"PK\x03\x04": "a ZIP archive; unpack it with `unzip {path}` and give the file in it",
+    b"\xd0\xcf\x11\xe0": _SPREADSHEET,
+    b"SQLite format 3": "a database; write the table as CSV: `sqlite3 -csv -header {path} "
+    "'SELECT * FROM facts' > facts.csv`",
+    b"%PDF": "a PDF; copy its table to a CSV file",
+    b"version https://git-lfs": "a pointer of git-lfs, not the file itself; run `git lfs pull`",
+}
+_SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+
+
+def text(path: Path) -> str:
+    """A file's text, unpacked and without a byte order mark; each line ends with a line feed.
+
+    Raises:
+        DamagedFileError: it is none, or in an encoding that nothing names.
+    """
+    return decoded(path).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def unreadable(path: Path, error: BaseException) -> DamagedFileError:
+    """The error of a file that a library cannot read."""
+    return DamagedFileError(f"{path} cannot be read ({reason(error)}); {FIX}.")
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file that may be a table.
+
+    Raises:
+        DamagedFileError: the file cannot be opened.
+        InputError: the file must be converted first.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    for magic, kind in _REFUSED.items():
+        if head.startswith(magic):
+            is_sheet = magic == b"PK\x03\x04" and path.suffix.lower() in _SPREADSHEETS
+            fix = (_SPREADSHEET if is_sheet else kind).format(path=shlex.quote(str(path)))
+            raise InputError(f"{path} is {fix}.")
+    return head
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, unpacked if it is compressed.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+        InputError: the file must be converted first.
+    """
+    head = head_of(path)
+    opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
+    try:
+        if opener is None:
+            return path.read_bytes()
+        with opener(path) as file:
+            data: bytes = file.read()
+            return data
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise unreadable(path, error) from error
+
+
+def decoded(path: Path) -> str:
+    """The text of a file with the line ends that it has."""
+    data = unpacked(path)
+    if not (encoding := _encoding(data)):
+        raise DamagedFileError(
+            f"{path} holds NUL bytes: it is no text, or UTF-16 without a byte order mark, which "
+            f"`{_iconv('UTF-16LE', path)}` converts."
+        )
+    try:
+        return data.decode(encoding).lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(_encoding_fault(path, data, encoding, error)) from error
+
+
+def _encoding(data: bytes) -> str | None:
+    """The encoding that a byte order mark names, else UTF-8; null where there are NUL bytes."""
+    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
+    return marked or (None if b"\0" in data[:_HEAD] else "utf-8")
+
+
+def _encoding_fault(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> str:
+    line = data.count(b"\n", 0, error.start) + 1
+    place = f"byte 0x{data[error.start]:02x} in line {line}"
+    if encoding != "utf-8":
+        return f"{path} is no complete {encoding.upper()} ({place}); {FIX}."
+    return (
+        f"{path} is not UTF-8 ({place}); save it as UTF-8, or name its encoding (WINDOWS-1252, "
+        f"ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
+    )
+
+
+def _iconv(encoding: str, path: Path) -> str:
+    converted = path.with_name(f"{path.stem}-utf8{path.suffix}")
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}"
