@@ -22,7 +22,7 @@ from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.asking.question import Task, room
+from factsweep.pipeline.stages.asking.question import Task, check_reading, room
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -100,6 +100,7 @@ def jobs(plan: Plan) -> Iterator[Job]:
         for expansion in expand.expansions():
             for question, job in zip(questions, found, strict=True):
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
+                check_reading(job.task, tokenizer, rows)
                 ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
                 fits = [len(each) <= room(run) for each in ids]
                 job.parts.append(rows.filter(pl.Series(fits, dtype=pl.Boolean)))

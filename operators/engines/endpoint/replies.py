@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.protocol import Answer, Completion, Request, Thought
+from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.prompts.estimate import Estimate
-from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
 
 ANY = "any"  # a revision: whatever the server has
 
