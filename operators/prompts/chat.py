@@ -20,6 +20,7 @@ THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
 THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
 # The day that templates print as today: the default of Llama's.
 TODAY = date(2024, 7, 26)
+_CLOCK = "strftime_now"
 _OWN_TEMPLATE = "give a template of your own with model.chat_template=FILE"
 # Variables that transformers and Jinja give each template, or leave out on purpose.
 _GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception"}
@@ -65,7 +66,8 @@ def _rendered(tokenizer: Any, chat: Chat, told: Mapping[str, Any], prefill: str 
         ending = {"continue_final_message": True}
     whose = f"the chat template of {tokenizer.name_or_path}"
     try:
-        kwargs = {"strftime_now": TODAY.strftime, **ending, **told}
+        clock = {_CLOCK: TODAY.strftime} if _CLOCK in str(tokenizer.chat_template) else {}
+        kwargs = {**clock, **ending, **told}
         return str(tokenizer.apply_chat_template(list(chat), tokenize=False, **kwargs))
     except TemplateSyntaxError as error:
         raise InputError(
@@ -199,9 +201,11 @@ def warnings(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> list[str]:
 
 
 def _prints_today(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> bool:
-    other = {"strftime_now": TODAY.replace(year=2023, month=5, day=9).strftime}
-    texts = [_rendered(tokenizer, chat, {**clock, **told}, None) for clock in ({}, other)]
-    return texts[0] != texts[1]
+    if _CLOCK not in _template(tokenizer, told):
+        return False
+    days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
+    clocks = ({_CLOCK: day.strftime} for day in days)
+    return len({_rendered(tokenizer, chat, {**clock, **told}, None) for clock in clocks}) > 1
 
 
 def _unknown_variables(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> list[str]:
@@ -221,7 +225,7 @@ def _unknown_variables(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> l
         names = meta.find_undeclared_variables(environment.parse(template))
     except TemplateError:  # an extension that only transformers has
         return []
-    known = {*_GIVEN, *environment.globals, *tokenizer.special_tokens_map, *told, "strftime_now"}
+    known = {*_GIVEN, *environment.globals, *tokenizer.special_tokens_map, *told, _CLOCK}
     # A special token that a tokenizer lacks is left out on purpose.
     names = {name for name in names - known if not name.endswith("_token")}
     _rendered(tokenizer, chat, {**{name: Recorded(name=name) for name in names}, **told}, None)

@@ -22,7 +22,7 @@ from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.asking.question import Task, check_reading, room
+from factsweep.pipeline.stages.asking.question import Question, Task, check_reading, room
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -85,6 +85,17 @@ def prepared(run: Run) -> Iterator[Plan]:
         for step in plan.branches[0].sources():
             step.run()
         yield plan
+
+
+def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]:
+    """What is asked for answers in each setting, and the prompts of its first relation."""
+    for branch in plan.branches:
+        asked = plan.run.method.ask.ability.answers
+        question = next(each for _, each in branch.asked() if each.table == asked)
+        expand = branch.step(branch.prompts).stage
+        assert isinstance(expand, Expand), "prompts are expanded"
+        expansion = next(expand.expansions())
+        yield branch, question, question.asked(expansion.of(question.source))
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
