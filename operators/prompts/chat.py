@@ -1,7 +1,6 @@
-"""Chats as a model's template renders them, and the templates that render something else.
+"""Chats as a model's template renders them.
 
-A template is checked before its prompt is read: it must show all that is said, begin a reply, and
-write the same on every day.
+A template is checked: it must write every turn, let a reply follow, and write the same every day.
 """
 
 import re
@@ -22,8 +21,8 @@ THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
 TODAY = date(2024, 7, 26)
 _CLOCK = "strftime_now"
 _OWN_TEMPLATE = "give a template of your own with model.chat_template=FILE"
-# Variables that transformers and Jinja give each template, or leave out on purpose.
-_GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception"}
+# Variables that transformers defines for each template, or leaves out on purpose.
+_GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", _CLOCK}
 _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
 
 
@@ -43,21 +42,23 @@ def rendered(
     """Each chat as the template writes it, the reply begun; the first of them is checked.
 
     Raises:
-        InputError: the template takes no such chat, leaves a part of it out, does not read what it
-            is told, ends the text, or opens a thought behind the chat and none may be thought.
+        InputError: the template takes no such chat, leaves out a turn, does not read
+            `template_kwargs`, ends the text, or opens a thought without `may_think`.
     """
-    _check_named(tokenizer, template_kwargs)
+    _check_choice(tokenizer, template_kwargs)
     texts = [_rendered(tokenizer, chat, template_kwargs, prefill) for chat in chats]
-    if not isinstance(tokenizer, Estimate):  # only the server knows its template
-        _check_told(tokenizer, template_kwargs)
-        _check_said(tokenizer, texts[0], chats[0], template_kwargs)
+    if not isinstance(tokenizer, Estimate):  # a server renders its own template
+        _check_kwargs(tokenizer, template_kwargs)
+        _check_turns(tokenizer, texts[0], chats[0], template_kwargs)
         _check_end(tokenizer, texts[0])
     if not may_think:
         _check_thought(tokenizer, texts[0], chats[0][-1]["content"])
     return texts
 
 
-def _rendered(tokenizer: Any, chat: Chat, told: Mapping[str, Any], prefill: str | None) -> str:
+def _rendered(
+    tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any], prefill: str | None
+) -> str:
     from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
 
     ending = {"add_generation_prompt": True}
@@ -67,7 +68,7 @@ def _rendered(tokenizer: Any, chat: Chat, told: Mapping[str, Any], prefill: str 
     whose = f"the chat template of {tokenizer.name_or_path}"
     try:
         clock = {_CLOCK: TODAY.strftime} if _CLOCK in str(tokenizer.chat_template) else {}
-        kwargs = {**clock, **ending, **told}
+        kwargs = {**clock, **ending, **template_kwargs}
         return str(tokenizer.apply_chat_template(list(chat), tokenize=False, **kwargs))
     except TemplateSyntaxError as error:
         raise InputError(
@@ -76,7 +77,7 @@ def _rendered(tokenizer: Any, chat: Chat, told: Mapping[str, Any], prefill: str 
         ) from error
     except UndefinedError as error:
         raise InputError(
-            f"{whose} reads a variable that nobody gives ({reason(error)}); give it with "
+            f"{whose} reads an unknown variable ({reason(error)}); give it with "
             f"model.template_kwargs={{NAME: VALUE}}, or {_OWN_TEMPLATE}."
         ) from error
     except (TemplateError, ValueError) as error:
@@ -91,7 +92,7 @@ def _rendered(tokenizer: Any, chat: Chat, told: Mapping[str, Any], prefill: str 
         ) from error
 
 
-def _check_named(tokenizer: Any, told: Mapping[str, Any]) -> None:
+def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
     """Refuse a tokenizer without a template, or with several of which none is chosen."""
     templates = tokenizer.chat_template
     if templates is None:
@@ -99,7 +100,8 @@ def _check_named(tokenizer: Any, told: Mapping[str, Any]) -> None:
             f"model.chat_template=true, but {tokenizer.name_or_path} has no chat template; "
             "set model.chat_template=false."
         )
-    if isinstance(templates, dict) and told.get("chat_template", "default") not in templates:
+    choice = template_kwargs.get("chat_template", "default")
+    if isinstance(templates, dict) and choice not in templates:
         raise InputError(
             f"{tokenizer.name_or_path} has several chat templates ({listed(sorted(templates))}); "
             f"choose one with model.template_kwargs={{chat_template: {sorted(templates)[0]}}}, or "
@@ -107,15 +109,15 @@ def _check_named(tokenizer: Any, told: Mapping[str, Any]) -> None:
         )
 
 
-def _template(tokenizer: Any, told: Mapping[str, Any]) -> str:
+def _template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
     """The text of the template that is rendered."""
-    return str(tokenizer.get_chat_template(told.get("chat_template")))
+    return str(tokenizer.get_chat_template(template_kwargs.get("chat_template")))
 
 
-def _check_told(tokenizer: Any, told: Mapping[str, Any]) -> None:
-    """Refuse what a template does not read: it would change nothing, and nobody would know."""
-    template = _template(tokenizer, told)
-    for name, value in told.items():
+def _check_kwargs(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
+    """Refuse variables that the template does not read: they would change nothing."""
+    template = _template(tokenizer, template_kwargs)
+    for name, value in template_kwargs.items():
         if name == "chat_template" and isinstance(tokenizer.chat_template, dict):
             continue
         if re.search(rf"\b{re.escape(name)}\b", template):
@@ -125,7 +127,7 @@ def _check_told(tokenizer: Any, told: Mapping[str, Any]) -> None:
                 f"model.template_kwargs names {name}, which the chat template of "
                 f"{tokenizer.name_or_path} does not read; correct the name, or leave it out."
             )
-        if value is False and len(told) == 1:
+        if value is False and len(template_kwargs) == 1:
             raise InputError(
                 f"the chat template of {tokenizer.name_or_path} has no switch enable_thinking, so "
                 "model.thinking=off would change nothing; name its own in model.template_kwargs, "
@@ -133,20 +135,22 @@ def _check_told(tokenizer: Any, told: Mapping[str, Any]) -> None:
             )
 
 
-def _check_said(tokenizer: Any, prompt: str, chat: Chat, told: Mapping[str, Any]) -> None:
-    """Refuse a prompt that lacks a turn: all facts would be asked alike, or without their rules."""
-    written = _letters(prompt)
+def _check_turns(
+    tokenizer: Any, prompt: str, chat: Chat, template_kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse a prompt without a turn: it lacks its question, or the instruction."""
+    prompt_letters = _letters(prompt)
     for turn in chat:
-        if _letters(turn["content"]) in written:
+        if _letters(turn["content"]) in prompt_letters:
             continue
-        role, said = turn["role"], turn["content"].strip()
-        unknown = _unknown_variables(tokenizer, chat, told)
-        why = f", and prints {listed(unknown)}, which nobody gives" if unknown else ""
+        role, content = turn["role"], turn["content"].strip()
+        unknown = _unknown_variables(tokenizer, chat, template_kwargs)
+        cause = f", and prints the unknown variable {listed(unknown)}" if unknown else ""
         fix = "give prompt.system='', or " if role == "system" else ""
         raise InputError(
-            f"the chat template of {tokenizer.name_or_path} leaves out what the {role} says "
-            f"({said[-60:]!r}){why}; {fix}{_OWN_TEMPLATE}, or set model.chat_template=false. "
-            "model.template_kwargs gives what it reads beside the messages."
+            f"the chat template of {tokenizer.name_or_path} leaves out the turn of the {role} "
+            f"({content[-60:]!r}){cause}; {fix}{_OWN_TEMPLATE}, give its variables with "
+            "model.template_kwargs, or set model.chat_template=false."
         )
 
 
@@ -164,69 +168,70 @@ def _check_end(tokenizer: Any, prompt: str) -> None:
         )
 
 
-def _check_thought(tokenizer: Any, prompt: str, asked: str) -> None:
-    """A model that is made to think would have its thought measured in place of its answer."""
-    behind = prompt.rpartition(asked.strip() or prompt)[2]
-    opened = [*re.finditer(THOUGHT, behind)]
-    if opened and not re.search(THOUGHT_END, behind[opened[-1].end() :]):
-        found = opened[-1]
+def _check_thought(tokenizer: Any, prompt: str, question: str) -> None:
+    """Refuse an open thought: it would be measured in place of the answer."""
+    ending = prompt.rpartition(question.strip() or prompt)[2]
+    openings = [*re.finditer(THOUGHT, ending)]
+    if openings and not re.search(THOUGHT_END, ending[openings[-1].end() :]):
         raise InputError(
-            f"the chat template of {tokenizer.name_or_path} opens a thought ({found[1]}) behind "
-            "the prompt, so the thought would be measured and not the answer; let it think first "
-            "(model.thinking=on), switch it off with model.thinking=off, if the template has this "
-            "switch, or ask without it (model.chat_template=false)."
+            f"the chat template of {tokenizer.name_or_path} opens a thought ({openings[-1][1]}) "
+            "behind the prompt, so the thought would be measured and not the answer; let it think "
+            "first (model.thinking=on), switch it off with model.thinking=off, if the template has "
+            "this switch, or ask without it (model.chat_template=false)."
         )
 
 
-def warnings(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> list[str]:
-    """What a template prints that may not be meant: a date, and variables that nobody gives."""
+def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
+    """A sentence for a date that the template prints, and one for its unknown variables."""
     if isinstance(tokenizer, Estimate):
         return []
-    name, template = tokenizer.name_or_path, _template(tokenizer, told)
-    found = []
-    if _prints_today(tokenizer, chat, told):
+    name, template = tokenizer.name_or_path, _template(tokenizer, template_kwargs)
+    sentences = []
+    if _prints_today(tokenizer, chat, template_kwargs):
         variable = "date_string" if "date_string" in template else "NAME"
-        found.append(
+        sentences.append(
             f"the chat template of {name} prints today's date: here it is {TODAY:%d %b %Y} on "
             "every day, and a server may print its own; fix the date with "
             f'model.template_kwargs={{{variable}: "{TODAY:%d %b %Y}"}} where the template reads '
             f"such a variable, or {_OWN_TEMPLATE}."
         )
-    if unknown := _unknown_variables(tokenizer, chat, told):
-        found.append(
-            f"the chat template of {name} prints {listed(unknown)}, which nobody gives; give it "
-            f"with model.template_kwargs={{{unknown[0]}: VALUE}}, or {_OWN_TEMPLATE}."
+    if unknown := _unknown_variables(tokenizer, chat, template_kwargs):
+        sentences.append(
+            f"the chat template of {name} prints the unknown variable {listed(unknown)}; give "
+            f"it with model.template_kwargs={{{unknown[0]}: VALUE}}, or {_OWN_TEMPLATE}."
         )
-    return found
+    return sentences
 
 
-def _prints_today(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> bool:
-    if _CLOCK not in _template(tokenizer, told):
+def _prints_today(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> bool:
+    if _CLOCK not in _template(tokenizer, template_kwargs):
         return False
     days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
     clocks = ({_CLOCK: day.strftime} for day in days)
-    return len({_rendered(tokenizer, chat, {**clock, **told}, None) for clock in clocks}) > 1
+    variables = ({**clock, **template_kwargs} for clock in clocks)
+    return len({_rendered(tokenizer, chat, kwargs, None) for kwargs in variables}) > 1
 
 
-def _unknown_variables(tokenizer: Any, chat: Chat, told: Mapping[str, Any]) -> list[str]:
-    """The variables that a template prints though nobody gives them, in alphabetical order."""
+def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
+    """The undefined variables that a template prints, in alphabetical order."""
     from jinja2 import Environment, TemplateError, Undefined, meta
 
     printed = set[str]()
 
-    class Recorded(Undefined):
+    class Recorder(Undefined):
         def __str__(self) -> str:
             printed.add(str(self._undefined_name))
             return ""
 
     environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"])
-    template = _GENERATION.sub("", _template(tokenizer, told))
+    template = _GENERATION.sub("", _template(tokenizer, template_kwargs))
     try:
         names = meta.find_undeclared_variables(environment.parse(template))
     except TemplateError:  # an extension that only transformers has
         return []
-    known = {*_GIVEN, *environment.globals, *tokenizer.special_tokens_map, *told, _CLOCK}
     # A special token that a tokenizer lacks is left out on purpose.
-    names = {name for name in names - known if not name.endswith("_token")}
-    _rendered(tokenizer, chat, {**{name: Recorded(name=name) for name in names}, **told}, None)
+    names = {name for name in names if not name.endswith("_token")}
+    names -= {*_GIVEN, *environment.globals, *template_kwargs}
+    recorders = {name: Recorder(name=name) for name in names}
+    _rendered(tokenizer, chat, {**recorders, **template_kwargs}, None)
     return sorted(printed)

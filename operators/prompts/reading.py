@@ -1,9 +1,8 @@
 """Whether the tokens of a prompt read as its text again.
 
 A tokenizer may lose blanks, write the end of the text behind it, or have no token for a letter: the
-model then reads another prompt, and nothing else tells. What a normaliser changes on purpose is no
-loss: case, accents, compatibility forms, quotation marks, dashes and runs of blanks. Nor are blanks
-that stand around marks when tokens are decoded.
+model then reads another prompt. Normalisers may change case, accents, compatibility forms,
+quotation marks, dashes and runs of blanks, and decoders may add blanks around marks.
 """
 
 import re
@@ -16,7 +15,7 @@ from typing import Any
 from factsweep.operators.errors import InputError
 
 _QUOTES = frozenset("\"'`´ʼʹ")
-# Accents, what nobody sees, quotation marks, and what is no character.
+# Accents, invisible characters, quotation marks, and codes without a character.
 _IGNORED = ("Mn", "Cf", "Cc", "Pi", "Pf", "Cn", "Co", "Cs")
 _BROKEN = "\ufffd"  # of a character for which a vocabulary of bytes lacks some
 _SPECIAL = " \ue000 "  # stands for a special token, which may take the blanks beside it
@@ -63,23 +62,25 @@ def check(
             "post_processor of its tokenizer.json."
         )
     readings = list(_readings(tokenizer, body))
-    if why := _misread(tokenizer, text, body, readings):
+    if fault := _misread(tokenizer, text, body, readings):
         written, read = _around_difference(text.lstrip(), readings[0].lstrip())
-        raise InputError(f"{name} {why}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
+        raise InputError(f"{name} {fault}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
 
 
 def _around_difference(text: str, reading: str) -> tuple[str, str]:
     """The part of a text in which a reading of it differs first, and of the reading."""
     pairs = zip(text.lower(), reading.lower(), strict=False)
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    shown = slice(max(0, start - _BEFORE), start + _BEHIND)
-    return text[shown], reading[shown]
+    window = slice(max(0, start - _BEFORE), start + _BEHIND)
+    return text[window], reading[window]
 
 
 def loses_line_ends(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
     """Whether the tokens have blanks in place of the line ends of a text."""
     body, _ = _without_ends(tokenizer, text, ids)
-    return "\n" in text.strip() and not any("\n" in each for each in _readings(tokenizer, body))
+    return "\n" in text.strip() and not any(
+        "\n" in reading for reading in _readings(tokenizer, body)
+    )
 
 
 def _without_ends(
@@ -114,11 +115,11 @@ def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
 
 
 def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
-    """What tokens say: as they are decoded, and in other ways where decoding adds or lacks blanks.
+    """The decoded tokens, and other joins of them where decoding adds or removes blanks.
 
     A tokenizer without a decoder puts blanks between all tokens.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     model = type(getattr(backend, "model", None)).__name__
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
     if backend is None or backend.decoder is not None or model == "WordLevel":
@@ -134,7 +135,7 @@ def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
 
 
 def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[str]) -> str | None:
-    """What a tokenizer does that makes all readings another text; null: one is the text.
+    """How the tokenizer changes the text in all readings; null: one reading is the text.
 
     Letters of other scripts may be unknown: encoders of English have no tokens for them.
     """
@@ -145,14 +146,14 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
     if n_unknown > sum(not letter.isascii() for letter in text):
         return f"has no token for a part of the prompt and writes {unknown} in its place"
     is_broken = not text.isascii() and any(_BROKEN in reading for reading in readings)
-    if n_unknown > 0 or is_broken or any(text.strip() == each.strip() for each in readings):
+    if n_unknown > 0 or is_broken or any(text.strip() == reading.strip() for reading in readings):
         return None
     pattern = _special_pattern(tokenizer)
     written = _folded(text, pattern)
-    found = [_folded(reading, pattern) for reading in readings]
-    if not any(_letters(written) == _letters(reading) for reading in found):
+    folded_readings = [_folded(reading, pattern) for reading in readings]
+    if not any(_letters(written) == _letters(reading) for reading in folded_readings):
         return "changes the prompt"
-    if not any(_word_ends(written) <= _word_ends(reading) for reading in found):
+    if not any(_word_ends(written) <= _word_ends(reading) for reading in folded_readings):
         return "loses blanks or line ends between words"
     return None
 

@@ -63,7 +63,7 @@ def warnings(
     as_turns: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """What of a prompt may be read otherwise than it is meant, a sentence each."""
+    """A sentence for each part of a prompt that may be read in another sense."""
     if isinstance(tokenizer, Estimate):
         return []
     if chat_template:

@@ -225,14 +225,14 @@ def _stored(source: _Source, bits: int | None) -> _Stored:
     try:
         found = headers(source.id, source.revision)
     except Exception as error:
-        why, fix = reason(error), ""
+        cause, fix = reason(error), ""
         if source.revision is None and not any(Path(source.id).glob("*.safetensors")):
             has_bin = any(Path(source.id).glob("*.bin"))
-            why = "its weights are .bin files" if has_bin else "it has no weights"
+            cause = "its weights are .bin files" if has_bin else "it has no weights"
             fix = "save them as safetensors (save_pretrained), or " if has_bin else "copy them, or "
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
-            f"({why}); {fix}give model.billions_of_parameters."
+            f"({cause}); {fix}give model.billions_of_parameters."
         ) from error
     return _Stored({str(name): n for name, n in found.parameter_count.items()}, bits)
 

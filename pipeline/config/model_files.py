@@ -1,4 +1,4 @@
-"""What a copied model folder lacks: shards, their index, a tokenizer, what pointers stand for."""
+"""Checks that a model folder was copied whole: shards, index, tokenizer, files of git-lfs."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def _missing_shards(folder: Path) -> Iterator[str]:
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse a safetensors file that was not copied to its end; its header tells how long it is."""
+    """Refuse a safetensors file that was not copied to its end; its header holds its length."""
     from safetensors import SafetensorError, safe_open
 
     try:

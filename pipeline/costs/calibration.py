@@ -88,10 +88,11 @@ def prepared(run: Run) -> Iterator[Plan]:
 
 
 def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]:
-    """What is asked for answers in each setting, and the prompts of its first relation."""
+    """Each setting with the question for its answers and the prompts of its first relation."""
     for branch in plan.branches:
-        asked = plan.run.method.ask.ability.answers
-        question = next(each for _, each in branch.asked() if each.table == asked)
+        table = plan.run.method.ask.ability.answers
+        questions = (question for _, question in branch.asked())
+        question = next(question for question in questions if question.table == table)
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
         expansion = next(expand.expansions())

@@ -87,17 +87,17 @@ def _data(run: Run) -> str:
 
 def _tokens(run: Run) -> Finding:
     """Whether the model would read the prompts of each setting's first relation as their text."""
-    warned: list[str] = []
+    sentences: list[str] = []
     try:
         with calibration.prepared(run) as plan:
             tokenizer = models.tokenizer(plan.weights)
             for _, question, prompts in calibration.first_prompts(plan):
                 check_reading(question.task, tokenizer, prompts)
-                warned += question.task.warnings(tokenizer, prompts["text"][0])
+                sentences += question.task.warnings(tokenizer, prompts["text"][0])
     except FactsweepError as error:
         return Finding.of("tokens", "prompts", fails=str(error).removesuffix("."))
-    told = "; ".join(warning.removesuffix(".") for warning in dict.fromkeys(warned))
-    return Finding.of("tokens", "the first prompts read as their text", warns=told)
+    warning = "; ".join(sentence.removesuffix(".") for sentence in dict.fromkeys(sentences))
+    return Finding.of("tokens", "the first prompts read as their text", warns=warning)
 
 
 def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:

@@ -25,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("lost", "ended"):
         TINY["save"]("llama", folder / name)
     path = folder / "lost/tokenizer_config.json"
-    named = {"tokenizer_class": "LlamaTokenizerFast"}
-    path.write_text(json.dumps(json.loads(path.read_text()) | named))
+    words = {"tokenizer_class": "LlamaTokenizerFast"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | words))
     file = str(folder / "ended/tokenizer.json")
     backend = Tokenizer.from_file(file)
     ends = [("</s>", 0)]
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("model", "named"),
+    ("model", "words"),
     [
         ("lost", ["LlamaTokenizer", "loses blanks", "tokenizer_class"]),
         ("ended", ["</s>", "add_eos_token"]),
@@ -48,33 +48,38 @@ def test_plan_every_method_refuses_tokens_that_read_otherwise(
     subtests: pytest.Subtests,
     capsys: pytest.CaptureFixture[str],
     model: str,
-    named: list[str],
+    words: list[str],
 ) -> None:
-    here, facts = f"model={folder}/{model}", f"benchmark={folder}/facts.csv"
+    model_override, facts = f"model={folder}/{model}", f"benchmark={folder}/facts.csv"
     served = ("model=endpoint", "model.id=x", "model.endpoint=http://127.0.0.1:9/v1")
-    for given in (
-        [here, facts, "decoding.engine=fake"],
-        [here, facts, "decoding.engine=fake", "budget=100%"],
-        [here, "benchmark=kamel-mini", "benchmark.relations=[P103]", "decoding.engine=fake"],
-        [here, "benchmark=probelm-mini", "decoding.scorer=fake"],
-        [here, "benchmark=distractors-mini", "decoding.comparer=fake"],
+    for overrides in (
+        [model_override, facts, "decoding.engine=fake"],
+        [model_override, facts, "decoding.engine=fake", "budget=100%"],
+        [
+            model_override,
+            "benchmark=kamel-mini",
+            "benchmark.relations=[P103]",
+            "decoding.engine=fake",
+        ],
+        [model_override, "benchmark=probelm-mini", "decoding.scorer=fake"],
+        [model_override, "benchmark=distractors-mini", "decoding.comparer=fake"],
         [*served, facts, f"model.tokenizer={folder}/{model}"],
     ):
-        with subtests.test(given=given):
-            assert main(["plan", *given, f"artifacts={tmp_path}"]) == 2
-            assert re.search(naming(*named), capsys.readouterr().err)
+        with subtests.test(overrides=overrides):
+            assert main(["plan", *overrides, f"artifacts={tmp_path}"]) == 2
+            assert re.search(naming(*words), capsys.readouterr().err)
 
 
 def test_doctor_tokens_that_read_otherwise_fail(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results")
-    given = (f"benchmark={folder}/facts.csv", "decoding.engine=fake", *places)
+    overrides = (f"benchmark={folder}/facts.csv", "decoding.engine=fake", *places)
     states = {}
     for model in ("good", "lost"):
-        main(["doctor", f"model={folder}/{model}", *given, "--json"])
+        main(["doctor", f"model={folder}/{model}", *overrides, "--json"])
         findings = json.loads(capsys.readouterr().out)
-        states[model] = [each["state"] for each in findings if each["check"] == "tokens"]
+        states[model] = [finding["state"] for finding in findings if finding["check"] == "tokens"]
     assert states == {"good": ["holds"], "lost": ["fails"]}
 
 
@@ -84,11 +89,11 @@ def test_run_tokens_that_read_otherwise_are_refused_and_a_date_is_named(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results")
-    given = (f"benchmark={folder}/facts.csv", "decoding.engine=fake", *places)
-    assert main(["run", f"model={folder}/ended", *given]) == 2
+    overrides = (f"benchmark={folder}/facts.csv", "decoding.engine=fake", *places)
+    assert main(["run", f"model={folder}/ended", *overrides]) == 2
     assert "add_eos_token" in capfd.readouterr().err
     assert not list((tmp_path / "artifacts/generations").glob("*/generations/*.parquet"))
-    assert main(["run", f"model={folder}/good", "model.chat_template=true", *given]) == 0
-    said = capfd.readouterr().err
-    assert "Today is 26 July 2024." in said
-    assert "warning: the chat template" in said
+    assert main(["run", f"model={folder}/good", "model.chat_template=true", *overrides]) == 0
+    log = capfd.readouterr().err
+    assert "Today is 26 July 2024." in log
+    assert "warning: the chat template" in log

@@ -116,7 +116,7 @@ class Generate:
         )
 
     def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """What of a prompt the model may read otherwise than it is meant."""
+        """A sentence for each part of a prompt that the model may read in another sense."""
         return warnings(
             tokenizer,
             text,

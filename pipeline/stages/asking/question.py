@@ -49,7 +49,7 @@ class Task(Protocol):
         """The prompts as the model reads them."""
 
     def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """What of a prompt the model may read otherwise than it is meant."""
+        """A sentence for each part of a prompt that the model may read in another sense."""
 
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
@@ -81,7 +81,7 @@ class Whole:
         return encode(tokenizer, texts)
 
     def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """What of a text the model may read otherwise than it is meant."""
+        """A sentence for each part of a text that the model may read in another sense."""
         return warnings(tokenizer, text)
 
     def answered(

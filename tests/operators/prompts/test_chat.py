@@ -26,18 +26,18 @@ CHAT = (
 @pytest.fixture
 def templated(tokenizer: Any) -> Any:
     """SmolLM2's tokenizer, whose template a test may change."""
-    kept = tokenizer.chat_template
+    template = tokenizer.chat_template
     yield tokenizer
-    tokenizer.chat_template = kept
+    tokenizer.chat_template = template
 
 
 @pytest.mark.parametrize(
-    ("template", "named"),
+    ("template", "words"),
     [
         ("Who are you?", ["the user", "Where is Paris?", "model.chat_template=FILE"]),
         (
             "{% for turn in messages %}{{ turn.text }}{% endfor %}{{ question }}",
-            ["the user", "question, which nobody gives", "model.template_kwargs"],
+            ["the user", "unknown variable question", "model.template_kwargs"],
         ),
         ("{{ messages[0].content[:9] }}\nassistant:", ["the user", "Where is Paris?"]),
         ("{{ messages[0].content }}<|im_end|>\n", ["<|im_end|>", "no reply"]),
@@ -46,10 +46,10 @@ def templated(tokenizer: Any) -> Any:
     ],
 )
 def test_encode_template_that_drops_or_ends_the_prompt_is_refused(
-    templated: Any, template: Any, named: list[str]
+    templated: Any, template: Any, words: list[str]
 ) -> None:
     templated.chat_template = template
-    with pytest.raises(InputError, match=naming(*named)):
+    with pytest.raises(InputError, match=naming(*words)):
         encode(templated, ["Where is Paris?"], chat_template=True)
 
 
@@ -61,26 +61,26 @@ def test_encode_template_without_the_system_turn_is_refused(templated: Any) -> N
 
 def test_encode_templates_by_name_are_chosen_by_it(templated: Any) -> None:
     templated.chat_template = {"default": TURNS, "rag": f"RAG {TURNS}"}
-    for told, start in (({}, "user:"), ({"chat_template": "rag"}, "RAG user:")):
-        (ids,) = encode(templated, ["Hi?"], chat_template=True, template_kwargs=told)
+    for template_kwargs, start in (({}, "user:"), ({"chat_template": "rag"}, "RAG user:")):
+        (ids,) = encode(templated, ["Hi?"], chat_template=True, template_kwargs=template_kwargs)
         assert visible(templated, ids).startswith(start)
     with pytest.raises(InputError, match=naming("default and rag")):
         encode(templated, ["Hi?"], chat_template=True, template_kwargs={"chat_template": "tools"})
 
 
 def test_encode_template_that_prints_a_date_prints_the_same_on_every_day(templated: Any) -> None:
-    own = {"date_string": "1 Jan 2025"}
-    for template, told, day in (
+    pinned = {"date_string": "1 Jan 2025"}
+    for template, template_kwargs, day in (
         (LLAMA, {}, "26 Jul 2024"),
-        (LLAMA, own, "1 Jan 2025"),
+        (LLAMA, pinned, "1 Jan 2025"),
         ("{{ strftime_now('%Y-%m-%d') }} " + TURNS, {}, "2024-07-26"),
     ):
         templated.chat_template = template
-        (ids,) = encode(templated, ["Hi?"], chat_template=True, template_kwargs=told)
+        (ids,) = encode(templated, ["Hi?"], chat_template=True, template_kwargs=template_kwargs)
         assert day in visible(templated, ids)
-        found = warnings(templated, "Hi?", chat_template=True, template_kwargs=told)
-        assert len(found) == (told != own)
-        assert all(chat.TODAY.strftime("%d %b %Y") in each for each in found)
+        sentences = warnings(templated, "Hi?", chat_template=True, template_kwargs=template_kwargs)
+        assert len(sentences) == (template_kwargs != pinned)
+        assert all(chat.TODAY.strftime("%d %b %Y") in sentence for sentence in sentences)
 
 
 def test_warnings_variables_that_are_printed_and_not_given_are_named(templated: Any) -> None:
@@ -91,5 +91,5 @@ def test_warnings_variables_that_are_printed_and_not_given_are_named(templated: 
     (warning,) = warnings(templated, "Hi?", chat_template=True)
     assert "date_string and persona" in warning
     assert "model.template_kwargs={date_string" in warning
-    told = {"persona": "a pirate", "date_string": "26 Jul 2024"}
-    assert warnings(templated, "Hi?", chat_template=True, template_kwargs=told) == []
+    template_kwargs = {"persona": "a pirate", "date_string": "26 Jul 2024"}
+    assert warnings(templated, "Hi?", chat_template=True, template_kwargs=template_kwargs) == []

@@ -139,7 +139,7 @@ def with_parts(make: Callable[[], Tokenizer], **parts: Any) -> Tokenizer:
 
 
 @pytest.mark.parametrize(
-    ("backend", "named"),
+    ("backend", "words"),
     [
         (with_parts(byte_level, pre_tokenizer=pre_tokenizers.Metaspace()), ["loses blanks"]),
         (with_parts(byte_level, normalizer=normalizers.Replace("\n", "")), ["line ends"]),
@@ -151,9 +151,9 @@ def with_parts(make: Callable[[], Tokenizer], **parts: Any) -> Tokenizer:
     ],
 )
 def test_encode_tokens_that_read_otherwise_are_refused(
-    backend: Tokenizer, named: list[str]
+    backend: Tokenizer, words: list[str]
 ) -> None:
-    with pytest.raises(InputError, match=naming("TokenizersBackend", *named)):
+    with pytest.raises(InputError, match=naming("TokenizersBackend", *words)):
         encode(reads(backend), [PROMPT])
 
 

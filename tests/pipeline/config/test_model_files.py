@@ -59,7 +59,7 @@ def as_adapter(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "words"),
     [
         (lacking(SECOND), [SECOND, "missing", "copy it"]),
         (lacking(INDEX), [INDEX, "missing", "copy it"]),
@@ -74,11 +74,11 @@ def as_adapter(folder: Path) -> None:
     ],
 )
 def test_check_folder_not_copied_whole_is_refused_by_what_is_missing(
-    folder: Path, change: Callable[[Path], None], named: list[str]
+    folder: Path, change: Callable[[Path], None], words: list[str]
 ) -> None:
     check_folder(folder, needs_weights=True)
     change(folder)
-    with pytest.raises(InputError, match=naming(*named)) as refusal:
+    with pytest.raises(InputError, match=naming(*words)) as refusal:
         check_folder(folder, needs_weights=True)
     assert not re.search("billions_of_parameters", str(refusal.value))
 
