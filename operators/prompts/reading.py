@@ -21,9 +21,9 @@ _BROKEN = "\ufffd"  # of a character for which a vocabulary of bytes lacks some
 _SPECIAL = " \ue000 "  # stands for a special token, which may take the blanks beside it
 _BEFORE, _BEHIND = 20, 40  # characters that are shown around a difference
 _OTHER_CLASS = (
-    'set "tokenizer_class" in its tokenizer_config.json to the class that its tokenizer.json was '
-    "saved with (PreTrainedTokenizerFast reads any), or give the tokenizer that the model was "
-    "trained with"
+    'set "tokenizer_class" in the tokenizer_config.json of a copy of the model to the class that '
+    "its tokenizer.json was saved with (PreTrainedTokenizerFast reads any), or give the tokenizer "
+    "that the model was trained with"
 )
 
 

@@ -1,6 +1,7 @@
 """Token ids of prompts: whole texts, with exactly one BOS where the tokenizer wants one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -93,6 +94,7 @@ def _ids(tokenizer: Any, texts: list[str], *, add_special_tokens: bool) -> list[
     return ids
 
 
+@lru_cache(maxsize=4)
 def wants_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer starts a text with BOS."""
     return bool(tokenizer("").input_ids[:1] == [tokenizer.bos_token_id])

@@ -151,7 +151,6 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
             continue
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
             tokenizer = models.tokenizer(plan.weights)
-            check_reading(question.task, tokenizer, part)
             ids = whole = question.task.token_ids(tokenizer, part["text"].to_list())
             if expansion.candidate_sets is not None:
                 whole = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
@@ -159,6 +158,7 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
             figures.asked[question.table] += int(fits.sum())
             figures.asked_tokens[question.table] += sum(map(len, compress(ids, fits)))
             if question.table == plan.run.method.ask.ability.answers:
+                check_reading(question.task, tokenizer, part)
                 if not figures.first:
                     sent = plan.run.model.endpoint is not None  # to a server, which renders it
                     figures.first = part["text"][0] if sent else visible(tokenizer, ids[0])
