@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.tokens import encode, shared_start, wants_bos
+from factsweep.operators.prompts.tokens import encode, shared_start
 
 Path = tuple[int, ...]
 
@@ -124,11 +123,7 @@ class Behind(NamedTuple):
 
 @dataclass
 class Labels:
-    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed.
-
-    Raises:
-        InputError: the tokenizer writes something behind a text.
-    """
+    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed."""
 
     tokenizer: Any
     names: Sequence[Name]
@@ -179,16 +174,7 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
 
     Tried on characters of every kind that tokenizers tell apart. A tokenizer that rewrites texts,
     or does not say how it cuts them, is not trusted.
-
-    Raises:
-        InputError: the tokenizer writes something behind a text, where a label is to follow.
     """
-    begin = [tokenizer.bos_token_id] if wants_bos(tokenizer) else []
-    if list(tokenizer("").input_ids) != begin:
-        raise InputError(
-            f"the tokenizer of {tokenizer.name_or_path} writes a token behind each text, so that "
-            "no name can follow a sentence; set add_eos_token to false in its configuration."
-        )
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.normalizer is not None or backend.pre_tokenizer is None:
         return False

@@ -11,6 +11,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import reading
 from factsweep.operators.prompts.expansion import (
     Expansion,
     bare,
@@ -92,7 +93,8 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
     """The token ids of each query, special tokens included, "[MASK]" as the model's own mask.
 
     Raises:
-        InputError: the tokenizer has no mask token, or a query not exactly one.
+        InputError: the tokenizer has no mask token, a query not exactly one, or the first query's
+            tokens do not read as its text (`reading.check`).
     """
     if tokenizer.mask_token is None:
         raise InputError(
@@ -109,6 +111,7 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
                 f"prompt {query!r} has {n_masks} masks instead of one; "
                 f"correct its template, or the name that holds {MASK}."
             )
+    reading.check(tokenizer, texts[0], found[0], opening=tokenizer.cls_token_id, may_close=True)
     return found
 
 

@@ -134,19 +134,11 @@ def _prompts(run: "Run") -> Iterator[str]:
     from factsweep.operators.prompts.tokens import visible
     from factsweep.pipeline.costs import calibration
     from factsweep.pipeline.inputs import models
-    from factsweep.pipeline.stages.expand import Expand
 
     if run.model.endpoint is not None:  # the server renders it
         return
     with calibration.prepared(run) as plan:
         tokenizer = models.tokenizer(plan.weights)
-        for branch in plan.branches:
-            question = next(
-                q for _, q in branch.asked() if q.table == run.method.ask.ability.answers
-            )
-            expand = branch.step(branch.prompts).stage
-            assert isinstance(expand, Expand), "prompts are expanded"
-            expansion = next(expand.expansions())
-            text = question.asked(expansion.of(question.source))["text"][0]
-            (ids,) = question.task.token_ids(tokenizer, [text])
+        for branch, question, prompts in calibration.first_prompts(plan):
+            (ids,) = question.task.token_ids(tokenizer, prompts["text"][:1].to_list())
             yield f"{branch.title}, {len(ids)} tokens: {visible(tokenizer, ids)!r}"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config import fit
 from factsweep.pipeline.config.fit import Need
+from factsweep.pipeline.config.model_files import check_folder
 from factsweep.pipeline.config.quantised import bits, in_cache, told_by
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
@@ -96,6 +97,9 @@ def described(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
         if _FOLDER.match(found["id"]) and not Path(found["id"]).is_dir():
             raise InputError(f"model={found['id']}: there is no such folder; check its path.")
         found["source"] = "path" if Path(found["id"]).is_absolute() else "hub"
+    if found["source"] == "path" and Path(found["id"]).is_dir():
+        is_loaded = (found["engine"] or {}).get("load_format") != "dummy"
+        check_folder(Path(found["id"]), needs_weights=is_loaded)
     if found["source"] != "package" and any(found[name] is None for name in _READ):
         with refusing(
             f"what model={found['id']} says of itself in its config.json", f"repair it, or {_GIVE}"
@@ -221,9 +225,14 @@ def _stored(source: _Source, bits: int | None) -> _Stored:
     try:
         found = headers(source.id, source.revision)
     except Exception as error:
+        cause, fix = reason(error), ""
+        if source.revision is None and not any(Path(source.id).glob("*.safetensors")):
+            has_bin = any(Path(source.id).glob("*.bin"))
+            cause = "its weights are .bin files" if has_bin else "it has no weights"
+            fix = "save them as safetensors (save_pretrained), or " if has_bin else "copy them, or "
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
-            f"({reason(error)}); give model.billions_of_parameters."
+            f"({cause}); {fix}give model.billions_of_parameters."
         ) from error
     return _Stored({str(name): n for name, n in found.parameter_count.items()}, bits)
 

@@ -22,7 +22,7 @@ from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned, settled
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.asking.question import Task, room
+from factsweep.pipeline.stages.asking.question import Question, Task, check_reading, room
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.storage.stores.store import Store
 
@@ -87,6 +87,18 @@ def prepared(run: Run) -> Iterator[Plan]:
         yield plan
 
 
+def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]:
+    """Each setting with the question for its answers and the prompts of its first relation."""
+    for branch in plan.branches:
+        table = plan.run.method.ask.ability.answers
+        questions = (question for _, question in branch.asked())
+        question = next(question for question in questions if question.table == table)
+        expand = branch.step(branch.prompts).stage
+        assert isinstance(expand, Expand), "prompts are expanded"
+        expansion = next(expand.expansions())
+        yield branch, question, question.asked(expansion.of(question.source))
+
+
 def jobs(plan: Plan) -> Iterator[Job]:
     """What is asked of an engine, with prompts of every relation that leave room for an answer."""
     run, tokenizer = plan.run, models.tokenizer(plan.weights)
@@ -100,6 +112,7 @@ def jobs(plan: Plan) -> Iterator[Job]:
         for expansion in expand.expansions():
             for question, job in zip(questions, found, strict=True):
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
+                check_reading(job.task, tokenizer, rows)
                 ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
                 fits = [len(each) <= room(run) for each in ids]
                 job.parts.append(rows.filter(pl.Series(fits, dtype=pl.Boolean)))

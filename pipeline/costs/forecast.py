@@ -22,7 +22,7 @@ from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.stages.asking.question import Task, room
+from factsweep.pipeline.stages.asking.question import Task, check_reading, room
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import ends
 from factsweep.pipeline.storage.artifact import Artifact
@@ -43,6 +43,7 @@ class Forecast:
     whole: int = 0  # of the setting, of which a budget asks some: all other figures are of these
     needed: list[pl.DataFrame] = field(default_factory=list)  # ids that an engine is asked for it
     first: str = ""  # prompt, as the model reads it
+    warnings: list[str] = field(default_factory=list)  # of how the model reads it
     pairs: int = 0
     duplicates: int = 0
     shown: Shown = NOTHING  # of the whole setting, where prompts are read
@@ -157,9 +158,11 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
             figures.asked[question.table] += int(fits.sum())
             figures.asked_tokens[question.table] += sum(map(len, compress(ids, fits)))
             if question.table == plan.run.method.ask.ability.answers:
+                check_reading(question.task, tokenizer, part)
                 if not figures.first:
                     sent = plan.run.model.endpoint is not None  # to a server, which renders it
                     figures.first = part["text"][0] if sent else visible(tokenizer, ids[0])
+                    figures.warnings = question.task.warnings(tokenizer, part["text"][0])
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))

@@ -77,6 +77,7 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
     yield f"  prompts         {n:,} ({by_relation})"
     yield f"  first prompt    {figures.first!r}"
+    yield from (f"  warning         {warning}" for warning in figures.warnings)
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
     if any(figures.shown):
         objects, subjects = figures.shown

@@ -10,9 +10,11 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs import calibration
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution.hardware import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.stages.asking.question import check_reading
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -20,6 +22,7 @@ def checks(run: Run) -> Iterator[Finding]:
     """What a run looks for before it loads anything, and what its facts are read from."""
     yield from of_node(run)
     yield _sentence("data", lambda: _data(run), run.benchmark.data)
+    yield _tokens(run)
 
 
 def of_node(run: Run) -> Iterator[Finding]:
@@ -80,6 +83,21 @@ def _data(run: Run) -> str:
     entry = catalog.entry(run.benchmark.data, run.benchmark.language)
     files = catalog.files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
+
+
+def _tokens(run: Run) -> Finding:
+    """Whether the model would read the prompts of each setting's first relation as their text."""
+    sentences: list[str] = []
+    try:
+        with calibration.prepared(run) as plan:
+            tokenizer = models.tokenizer(plan.weights)
+            for _, question, prompts in calibration.first_prompts(plan):
+                check_reading(question.task, tokenizer, prompts)
+                sentences += question.task.warnings(tokenizer, prompts["text"][0])
+    except FactsweepError as error:
+        return Finding.of("tokens", "prompts", fails=str(error).removesuffix("."))
+    warning = "; ".join(sentence.removesuffix(".") for sentence in dict.fromkeys(sentences))
+    return Finding.of("tokens", "the first prompts read as their text", warns=warning)
 
 
 def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:

@@ -302,8 +302,11 @@ class Decoder:
         if not self._is_first:
             return
         self._is_first = False
-        text = turn.rows["text"].head(1).to_list()
-        for ids in turn.item.question.task.token_ids(tokenizer, text):
+        task = turn.item.question.task
+        for text in turn.rows["text"].head(1):
+            for warning in task.warnings(tokenizer, text):
+                self._tally.say.remote(f"warning: {warning}")
+            (ids,) = task.token_ids(tokenizer, [text])
             self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
 
     def _report(self, item: Work, counts: dict[str, float]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.pipeline.config.described import headers
 from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.model_files import check_pointers
 from factsweep.pipeline.inputs import digests, hub
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -43,6 +44,7 @@ def folder(adapter: str) -> Path:
                 f"model.adapter={adapter} has no {name}; give a folder that PEFT's save_pretrained "
                 "wrote, or a model of the hub that has both files."
             )
+    check_pointers(place)
     return place
 
 

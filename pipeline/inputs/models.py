@@ -13,6 +13,7 @@ from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.redact import texts
 from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.model_files import check_tokenizer
 from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.inputs import adapters, converted, digests, hub
 from factsweep.pipeline.machine import dtype, processor
@@ -239,11 +240,14 @@ def tokenizer(weights: Weights) -> Any:
     model = weights.model
     if model.source != "endpoint":
         folder, revision = location(weights), weights.revision if model.source == "hub" else None
+        is_folder = model.source != "hub"
     elif model.tokenizer is None:
         return Estimate()
     else:
         folder, is_folder = model.tokenizer, Path(model.tokenizer).is_dir()
         revision = None if is_folder else weights.content["tokenizer"]
+    if is_folder:
+        check_tokenizer(Path(folder))
     with refusing(
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 
 from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.prompts.tokens import THOUGHT
+from factsweep.operators.prompts.chat import THOUGHT
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch

@@ -18,7 +18,7 @@ from factsweep.operators.prompts.tokens import too_long
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
-from factsweep.pipeline.stages.asking.question import Task
+from factsweep.pipeline.stages.asking.question import Task, check_reading
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
@@ -82,6 +82,7 @@ class Admit(Shared):
                 rows = with_text(self.prompts, "prompts", shard)
                 texts = self._texts(rows, shard).to_list()
                 with one:
+                    check_reading(self.task, tokenizer, rows)
                     found = too_long(
                         tokenizer,
                         texts,

@@ -19,7 +19,7 @@ from factsweep.operators.engines.protocol import (
     Thinking,
 )
 from factsweep.operators.methods.method import Asked
-from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
@@ -122,6 +122,16 @@ class Generate:
             template_kwargs=self.template_kwargs,
             may_think=self.thinking is not None,
             prefill=self.prefill,
+        )
+
+    def warnings(self, tokenizer: Any, text: str) -> list[str]:
+        """A sentence for each part of a prompt that the model may read in another sense."""
+        return warnings(
+            tokenizer,
+            text,
+            chat_template=self.chat_template,
+            as_turns=self.as_turns,
+            template_kwargs=self.template_kwargs,
         )
 
     def answered(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from factsweep.operators.prompts.expansion import Source
-from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.pipeline.config.run import Run
 
 Row = Mapping[str, Any]
@@ -48,6 +48,9 @@ class Task(Protocol):
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
 
+    def warnings(self, tokenizer: Any, text: str) -> list[str]:
+        """A sentence for each part of a prompt that the model may read in another sense."""
+
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
     ) -> Iterator[Answered]:
@@ -55,6 +58,16 @@ class Task(Protocol):
 
         A group is taken when the last rows of the one before it are about to be handed out.
         """
+
+
+def check_reading(task: Task, tokenizer: Any, prompts: pl.DataFrame) -> None:
+    """Refuse prompts that the model would not read as their text: each template's first is tried.
+
+    Raises:
+        InputError: it names the tokenizer or the chat template, what it did, and the fix.
+    """
+    for text in prompts.unique("template_id", keep="first", maintain_order=True)["text"]:
+        task.token_ids(tokenizer, [text])
 
 
 class Whole:
@@ -66,6 +79,10 @@ class Whole:
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The texts as the model reads them."""
         return encode(tokenizer, texts)
+
+    def warnings(self, tokenizer: Any, text: str) -> list[str]:
+        """A sentence for each part of a text that the model may read in another sense."""
+        return warnings(tokenizer, text)
 
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any

@@ -114,7 +114,7 @@ def test_labels_tokenizer_that_ends_texts_is_refused() -> None:
         single="$A </s>", special_tokens=[("</s>", 0)]
     )
     with pytest.raises(InputError, match=naming("add_eos_token")):
-        Labels(reads, named(["b"]))
+        Labels(reads, named(["b"])).behind(["d"])
 
 
 @given(labels=st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 3), max_size=3))))

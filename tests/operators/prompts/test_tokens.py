@@ -1,5 +1,6 @@
 """Token ids: one BOS where the tokenizer wants one, and no prompt that does not fit."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode, too_long, visible, wants_bos
 from tests.messages import naming
 
-VOCABULARY = {"<unk>": 0, "<s>": 1, "a": 2, "b": 3, "ab": 4}
+VOCABULARY = {"<unk>": 0, "<s>": 1, "a": 2, "b": 3, "ab": 4, "<think>": 5, "</think>": 6}
+WORDS = st.lists(st.sampled_from(["a", "b", "ab", "東"]), max_size=20).map(" ".join)
 TEXTS = st.lists(st.text(st.sampled_from("ab é東\n🎸"), max_size=20), max_size=6)
 
 
@@ -60,13 +62,13 @@ def test_encode_any_texts_equal_what_transformers_read(tokenizer: Any, texts: li
 
 @pytest.mark.parametrize("method", ["__call__", "_encode_plus"])
 def test_encode_tokenizer_with_a_reading_of_its_own_reads_all_by_it(method: str) -> None:
-    def doubled(self: Any, text: Any, *args: Any, **given: Any) -> Any:
-        twice = [f"{each} {each}" for each in text] if isinstance(text, list) else text
-        return getattr(PreTrainedTokenizerFast, method)(self, twice, *args, **given)
+    def lowered(self: Any, text: Any, *args: Any, **given: Any) -> Any:
+        lower = [each.lower() for each in text] if isinstance(text, list) else text
+        return getattr(PreTrainedTokenizerFast, method)(self, lower, *args, **given)
 
-    kind: Any = type("Doubling", (PreTrainedTokenizerFast,), {method: doubled})
+    kind: Any = type("Lowering", (PreTrainedTokenizerFast,), {method: lowered})
     own = kind(tokenizer_object=tiny("<s>").backend_tokenizer, bos_token="<s>")
-    assert encode(own, ["a", "b"]) == [[1, 2, 2], [1, 3, 3]]
+    assert encode(own, ["A", "B"]) == [[1, 2], [1, 3]]
 
 
 def test_encode_chat_template_equals_the_tokenizers_own(tokenizer: Any) -> None:
@@ -109,7 +111,7 @@ def test_too_long_any_texts_equals_tokenising_all(
     assert found == naive_too_long(tokenizer, texts, limit, chat_template)
 
 
-@given(texts=TEXTS, limit=st.integers(0, 30))
+@given(texts=st.lists(WORDS, max_size=6), limit=st.integers(0, 30))
 def test_too_long_bos_counts_as_a_token(texts: list[str], limit: int) -> None:
     found = too_long(tiny("<s>"), texts, limit=limit)
     assert found == naive_too_long(tiny("<s>"), texts, limit, chat_template=False)
@@ -118,7 +120,11 @@ def test_too_long_bos_counts_as_a_token(texts: list[str], limit: int) -> None:
 def test_too_long_tokenizer_that_lengthens_texts_is_asked_for_all() -> None:
     lengthening = tiny("<s>")
     lengthening.backend_tokenizer.normalizer = normalizers.Replace("a", "b b b b b b b b b b b b")
-    assert too_long(lengthening, ["a", "b"], limit=12) == {0: 13}
+
+    def read(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        return [tokenizer(text).input_ids for text in texts]
+
+    assert too_long(lengthening, ["a", "b"], limit=12, token_ids=read) == {0: 13}
 
 
 def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_off() -> None:
@@ -163,7 +169,7 @@ def test_encode_template_that_is_no_jinja_is_refused_by_its_line() -> None:
 
 def test_encode_closed_thought_is_no_open_one() -> None:
     closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
-    assert encode(closed, ["b"], chat_template=True) == [[3, 0, 0]]
+    assert encode(closed, ["b"], chat_template=True) == [[3, 5, 6]]
 
 
 def test_encode_reply_that_has_begun_is_gone_on_with(tokenizer: Any) -> None:

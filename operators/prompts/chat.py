@@ -1,0 +1,237 @@
+"""Chats as a model's template renders them.
+
+A template is checked: it must write every turn, let a reply follow, and write the same every day.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from factsweep.operators.errors import InputError, reason
+from factsweep.operators.prompts.estimate import Estimate
+from factsweep.operators.prompts.turns import turns
+from factsweep.operators.wording import listed
+
+Chat = Sequence[Mapping[str, str]]
+# What opens a thought, in the templates and answers of models that think first, and what ends it.
+THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
+THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
+# The day that templates print as today: the default of Llama's.
+TODAY = date(2024, 7, 26)
+_CLOCK = "strftime_now"
+_OWN_TEMPLATE = "give a template of your own with model.chat_template=FILE"
+# Variables that transformers defines for each template, or leaves out on purpose.
+_GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", _CLOCK}
+_GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
+
+
+def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
+    """A prompt as the turns of a chat: its own, or one of the user."""
+    return turns(text) if as_turns else [{"role": "user", "content": text}]
+
+
+def rendered(
+    tokenizer: Any,
+    chats: Sequence[Chat],
+    *,
+    template_kwargs: Mapping[str, Any],
+    may_think: bool = False,
+    prefill: str | None = None,
+) -> list[str]:
+    """Each chat as the template writes it, the reply begun; the first of them is checked.
+
+    Raises:
+        InputError: the template takes no such chat, leaves out a turn, does not read
+            `template_kwargs`, ends the text, or opens a thought without `may_think`.
+    """
+    _check_choice(tokenizer, template_kwargs)
+    texts = [_rendered(tokenizer, chat, template_kwargs, prefill) for chat in chats]
+    if not isinstance(tokenizer, Estimate):  # a server renders its own template
+        _check_kwargs(tokenizer, template_kwargs)
+        _check_turns(tokenizer, texts[0], chats[0], template_kwargs)
+        _check_end(tokenizer, texts[0])
+    if not may_think:
+        _check_thought(tokenizer, texts[0], chats[0][-1]["content"])
+    return texts
+
+
+def _rendered(
+    tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any], prefill: str | None
+) -> str:
+    from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
+
+    ending = {"add_generation_prompt": True}
+    if prefill is not None:
+        chat = [*chat, {"role": "assistant", "content": prefill}]
+        ending = {"continue_final_message": True}
+    whose = f"the chat template of {tokenizer.name_or_path}"
+    try:
+        clock = {_CLOCK: TODAY.strftime} if _CLOCK in str(tokenizer.chat_template) else {}
+        kwargs = {**clock, **ending, **template_kwargs}
+        return str(tokenizer.apply_chat_template(list(chat), tokenize=False, **kwargs))
+    except TemplateSyntaxError as error:
+        raise InputError(
+            f"{whose} cannot be read, line {error.lineno}: {error.message}; correct it, or give "
+            "another with model.chat_template=FILE."
+        ) from error
+    except UndefinedError as error:
+        raise InputError(
+            f"{whose} reads an unknown variable ({reason(error)}); give it with "
+            f"model.template_kwargs={{NAME: VALUE}}, or {_OWN_TEMPLATE}."
+        ) from error
+    except (TemplateError, ValueError) as error:
+        if prefill is not None:
+            raise InputError(
+                f"{whose} lets no reply begin with model.prefill={prefill!r} ({reason(error)}); "
+                "give it without blanks at its end, or leave it out."
+            ) from error
+        raise InputError(
+            f"{whose} takes no such turns ({reason(error)}); give prompt.system='', which puts the "
+            "instruction into the user's first turn."
+        ) from error
+
+
+def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer without a template, or with several of which none is chosen."""
+    templates = tokenizer.chat_template
+    if templates is None:
+        raise InputError(
+            f"model.chat_template=true, but {tokenizer.name_or_path} has no chat template; "
+            "set model.chat_template=false."
+        )
+    choice = template_kwargs.get("chat_template", "default")
+    if isinstance(templates, dict) and choice not in templates:
+        raise InputError(
+            f"{tokenizer.name_or_path} has several chat templates ({listed(sorted(templates))}); "
+            f"choose one with model.template_kwargs={{chat_template: {sorted(templates)[0]}}}, or "
+            f"{_OWN_TEMPLATE}."
+        )
+
+
+def _template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
+    """The text of the template that is rendered."""
+    return str(tokenizer.get_chat_template(template_kwargs.get("chat_template")))
+
+
+def _check_kwargs(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
+    """Refuse variables that the template does not read: they would change nothing."""
+    template = _template(tokenizer, template_kwargs)
+    for name, value in template_kwargs.items():
+        if name == "chat_template" and isinstance(tokenizer.chat_template, dict):
+            continue
+        if re.search(rf"\b{re.escape(name)}\b", template):
+            continue
+        if name != "enable_thinking":
+            raise InputError(
+                f"model.template_kwargs names {name}, which the chat template of "
+                f"{tokenizer.name_or_path} does not read; correct the name, or leave it out."
+            )
+        if value is False and len(template_kwargs) == 1:
+            raise InputError(
+                f"the chat template of {tokenizer.name_or_path} has no switch enable_thinking, so "
+                "model.thinking=off would change nothing; name its own in model.template_kwargs, "
+                "let it think (model.thinking=on), or leave model.thinking out."
+            )
+
+
+def _check_turns(
+    tokenizer: Any, prompt: str, chat: Chat, template_kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse a prompt without a turn: it lacks its question, or the instruction."""
+    prompt_letters = _letters(prompt)
+    for turn in chat:
+        if _letters(turn["content"]) in prompt_letters:
+            continue
+        role, content = turn["role"], turn["content"].strip()
+        unknown = _unknown_variables(tokenizer, chat, template_kwargs)
+        cause = f", and prints the unknown variable {listed(unknown)}" if unknown else ""
+        fix = "give prompt.system='', or " if role == "system" else ""
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} leaves out the turn of the {role} "
+            f"({content[-60:]!r}){cause}; {fix}{_OWN_TEMPLATE}, give its variables with "
+            "model.template_kwargs, or set model.chat_template=false."
+        )
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
+
+
+def _check_end(tokenizer: Any, prompt: str) -> None:
+    """Refuse a prompt behind which no reply can follow."""
+    end = tokenizer.eos_token
+    if end and prompt.rstrip().endswith(end):
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} ends the prompt with {end}, the end of "
+            f"a text, so that no reply can follow; {_OWN_TEMPLATE}."
+        )
+
+
+def _check_thought(tokenizer: Any, prompt: str, question: str) -> None:
+    """Refuse an open thought: it would be measured in place of the answer."""
+    ending = prompt.rpartition(question.strip() or prompt)[2]
+    openings = [*re.finditer(THOUGHT, ending)]
+    if openings and not re.search(THOUGHT_END, ending[openings[-1].end() :]):
+        raise InputError(
+            f"the chat template of {tokenizer.name_or_path} opens a thought ({openings[-1][1]}) "
+            "behind the prompt, so the thought would be measured and not the answer; let it think "
+            "first (model.thinking=on), switch it off with model.thinking=off, if the template has "
+            "this switch, or ask without it (model.chat_template=false)."
+        )
+
+
+def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
+    """A sentence for a date that the template prints, and one for its unknown variables."""
+    if isinstance(tokenizer, Estimate):
+        return []
+    name, template = tokenizer.name_or_path, _template(tokenizer, template_kwargs)
+    sentences = []
+    if _prints_today(tokenizer, chat, template_kwargs):
+        variable = "date_string" if "date_string" in template else "NAME"
+        sentences.append(
+            f"the chat template of {name} prints today's date: here it is {TODAY:%d %b %Y} on "
+            "every day, and a server may print its own; fix the date with "
+            f'model.template_kwargs={{{variable}: "{TODAY:%d %b %Y}"}} where the template reads '
+            f"such a variable, or {_OWN_TEMPLATE}."
+        )
+    if unknown := _unknown_variables(tokenizer, chat, template_kwargs):
+        sentences.append(
+            f"the chat template of {name} prints the unknown variable {listed(unknown)}; give "
+            f"it with model.template_kwargs={{{unknown[0]}: VALUE}}, or {_OWN_TEMPLATE}."
+        )
+    return sentences
+
+
+def _prints_today(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> bool:
+    if _CLOCK not in _template(tokenizer, template_kwargs):
+        return False
+    days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
+    clocks = ({_CLOCK: day.strftime} for day in days)
+    variables = ({**clock, **template_kwargs} for clock in clocks)
+    return len({_rendered(tokenizer, chat, kwargs, None) for kwargs in variables}) > 1
+
+
+def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
+    """The undefined variables that a template prints, in alphabetical order."""
+    from jinja2 import Environment, TemplateError, Undefined, meta
+
+    printed = set[str]()
+
+    class Recorder(Undefined):
+        def __str__(self) -> str:
+            printed.add(str(self._undefined_name))
+            return ""
+
+    environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"])
+    template = _GENERATION.sub("", _template(tokenizer, template_kwargs))
+    try:
+        names = meta.find_undeclared_variables(environment.parse(template))
+    except TemplateError:  # an extension that only transformers has
+        return []
+    # A special token that a tokenizer lacks is left out on purpose.
+    names = {name for name in names if not name.endswith("_token")}
+    names -= {*_GIVEN, *environment.globals, *template_kwargs}
+    recorders = {name: Recorder(name=name) for name in names}
+    _rendered(tokenizer, chat, {**recorders, **template_kwargs}, None)
+    return sorted(printed)

@@ -1,0 +1,133 @@
+"""Checks that a model folder was copied whole: shards, index, tokenizer, files of git-lfs."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from factsweep.operators.errors import InputError, reason, refusing
+from factsweep.operators.wording import listed
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_POINTER_BYTES = 1024  # a pointer has about 130
+_INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin)")
+_WEIGHTS = "model*.safetensors"
+_ALSO_READ = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "adapter_model.safetensors")
+# Files of which one has a vocabulary; code may make its own.
+_VOCABULARIES = ("tokenizer*", "tekken.json", "vocab*", "*.model", "*.tiktoken", "*.py")
+_WITHOUT_VOCABULARY = "tokenizer_config.json"
+_MOST_NAMED = 3
+
+
+def check_pointers(folder: Path) -> None:
+    """Refuse files that git-lfs did not fetch.
+
+    Raises:
+        InputError: it names them, and the command that fetches them.
+    """
+    weights = _WEIGHTS if any(folder.glob(_WEIGHTS)) else "pytorch_model*.bin"
+    read = {path for pattern in (weights, *_ALSO_READ) for path in folder.glob(pattern)}
+    pointers = [path.name for path in sorted(read) if _is_pointer(path)]
+    if pointers:
+        raise InputError(
+            f"{folder}: {_named(pointers)} {_is(pointers)} only a pointer of git-lfs; fetch the "
+            f"content with `git -C {folder} lfs pull`, or copy the model again."
+        )
+
+
+def _is_pointer(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size > _POINTER_BYTES:
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
+
+
+def check_folder(folder: Path, *, needs_weights: bool) -> None:
+    """Refuse a folder that is no whole model; with `needs_weights` its weights are looked at, too.
+
+    Raises:
+        InputError: it names what is missing or damaged, and what to do.
+    """
+    check_pointers(folder)
+    if not (folder / "config.json").is_file():
+        raise InputError(_without_config(folder))
+    if not needs_weights:
+        return
+    missing = sorted(set(_missing_shards(folder)))
+    if missing:
+        raise InputError(
+            f"{folder}: {_named(missing)} {_is(missing)} missing, without which the weights are "
+            f"not whole; copy {'it' if len(missing) == 1 else 'them'} into the folder."
+        )
+    for path in sorted(folder.glob(_WEIGHTS)):
+        _check_whole(path)
+
+
+def _without_config(folder: Path) -> str:
+    adapter = folder / "adapter_config.json"
+    if not adapter.is_file():
+        return f"model={folder} has no config.json; copy it into the folder, or give another."
+    with refusing(str(adapter), "save the adapter again"):
+        base = json.loads(adapter.read_text()).get("base_model_name_or_path") or "BASE"
+    return (
+        f"model={folder} is an adapter and no whole model; give the model that it adapts and "
+        f"the adapter beside it: model={base} model.adapter={folder}."
+    )
+
+
+def _missing_shards(folder: Path) -> Iterator[str]:
+    """The files that an index names, or that the names of shards imply, and that are not there."""
+    names = {path.name for path in folder.iterdir() if path.exists()}
+    yield from (path.name for path in folder.glob(_WEIGHTS) if not path.exists())  # a link
+    for index in names.intersection(_INDICES):
+        with refusing(str(folder / index), "copy it again"):
+            wanted = set(json.loads((folder / index).read_text())["weight_map"].values())
+        yield from wanted - names
+    shards = list(filter(None, map(_SHARD.fullmatch, names)))
+    for stem, _, n_shards, suffix in (shard.groups() for shard in shards):
+        index = f"{stem}{suffix}.index.json"
+        if index in _INDICES and not names & {index, f"{stem}{suffix}"}:
+            yield index
+            for number in range(1, int(n_shards) + 1):
+                name = f"{stem}-{number:05d}-of-{n_shards}{suffix}"
+                yield from {name} - names
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a safetensors file that was not copied to its end; its header holds its length."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is cut off or damaged ({reason(error)}); copy it again."
+        ) from error
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a folder without a tokenizer: some classes would read texts without any vocabulary.
+
+    Raises:
+        InputError: no file of it may be one, or is a pointer of git-lfs.
+    """
+    check_pointers(folder)
+    files = chain.from_iterable(map(folder.glob, _VOCABULARIES))
+    if all(path.name == _WITHOUT_VOCABULARY for path in files):
+        raise InputError(
+            f"{folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json into it "
+            "from the model that it was made of."
+        )
+
+
+def _named(files: Iterable[str]) -> str:
+    names = list(files)
+    n_more = len(names) - _MOST_NAMED
+    return listed([*names[:_MOST_NAMED], *([f"{n_more} more"] if n_more > 0 else [])])
+
+
+def _is(files: list[str]) -> str:
+    return "is" if len(files) == 1 else "are"
