@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
+from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 
 _LINE_END = r"(?:\r\n|\r|\n)"
 # What a chat template writes around a turn. The mark of a thought is no such mark.

@@ -16,7 +16,6 @@ from factsweep.operators.engines.endpoint.reply import (
     read_content,
 )
 from factsweep.operators.engines.protocol import Answer, Completion, Request, Thought
-from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.prompts.estimate import Estimate
 
 ANY = "any"  # a revision: whatever the server has
