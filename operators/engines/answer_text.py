@@ -1,0 +1,82 @@
+"""One rule for the text of an answer: no prompt, no thought, nothing behind a stop.
+
+vLLM returns such texts. Servers, batches and answers in a file may return more.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
+
+_LINE_END = r"(?:\r\n|\r|\n)"
+# What a chat template writes around a turn. The mark of a thought is no such mark.
+_MARK = rf"(?!{THOUGHT})(?:<[^<>\s]{{1,60}}>|<</?SYS>>|\[/?INST\]|\ufeff)"
+_BEFORE_PROMPT = re.compile(rf"\s*(?:{_MARK}|(?:system|user|human)\s*(?::|\n))", re.IGNORECASE)
+_ROLE = r"(?:assistant|model)(?:\s*:|\s*\n|(?=<))"
+_BEHIND_PROMPT = re.compile(rf"(?:\s*(?:{_MARK}|{_ROLE}))+\s*", re.IGNORECASE)
+
+
+def cut_at_stops(text: str, stops: Sequence[str]) -> str:
+    r"""Return the text before its first stop; a line end in a stop is a line end of any kind.
+
+    >>> cut_at_stops(" Paris.\r\nQ: Where is Rome?", ["\n"])
+    ' Paris.'
+    >>> cut_at_stops("English; French%\nWhat", ["%"])
+    'English; French'
+    """
+    stop = _pattern(tuple(stops)).search(text) if stops else None
+    return text[: stop.start()] if stop else text
+
+
+@cache
+def _pattern(stops: tuple[str, ...]) -> re.Pattern[str]:
+    lines_of_stops = (re.split(_LINE_END, stop) for stop in stops)
+    return re.compile("|".join(_LINE_END.join(map(re.escape, lines)) for lines in lines_of_stops))
+
+
+def strip_prompt(text: str, *prompt: str) -> str:
+    r"""Return what follows the prompt, or the text itself if it does not begin with its prompt.
+
+    `prompt` is one text, or the contents of a chat's turns. Blanks and line ends are not compared:
+    tokenizers change them. The marks of a chat template around the prompt are removed with it.
+
+    >>> strip_prompt("<s> Q: Where is Rome?\r\nA: Italy.", "Q: Where is Rome?\nA:")
+    ' Italy.'
+    >>> strip_prompt("user\nWhere is Rome?\nassistant\nItaly.", "Where is Rome?")
+    'Italy.'
+    >>> strip_prompt("Italy. Where is Rome?", "Where is Rome?")
+    'Italy. Where is Rome?'
+    """
+    letters = "".join(text.split())
+    starts, end = [], 0
+    for part in ("".join(part.split()) for part in prompt):
+        start = letters.find(part, end)
+        if start < 0:
+            return text
+        starts.append(start)
+        end = start + len(part)
+    if not end:
+        return text
+    places = [letter.end() for letter in re.finditer(r"\S", text)]
+    answer = text[places[end - 1] :]
+    if starts[0] == 0:
+        return answer
+    if _BEFORE_PROMPT.match(text) is None:
+        return text
+    return _BEHIND_PROMPT.sub("", answer, count=1) if _BEHIND_PROMPT.match(answer) else answer
+
+
+def split_thought(text: str) -> tuple[str, str] | None:
+    """Return the thought and the answer behind it; the thought may be empty.
+
+    Null: the text begins with a thought that does not end, so there is no answer.
+
+    >>> split_thought("<think>Rome is in Italy.</think>Italy"), split_thought("Italy")
+    (('Rome is in Italy.', 'Italy'), ('', 'Italy'))
+    >>> split_thought("<think>Rome")
+    """
+    parts = re.fullmatch(rf"(?:\s*{THOUGHT})?(.*?){THOUGHT_END}(.*)", text, re.DOTALL)
+    if parts is not None:
+        return parts[2].strip() or "…", parts[4].lstrip()
+    return None if re.match(rf"\s*{THOUGHT}", text) else ("", text)
