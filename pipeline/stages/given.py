@@ -1,24 +1,28 @@
 """given: answers of another system, in place of those that an engine of ours would write."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import gt, lt
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.preferred import FURTHER, given_preferences
-from factsweep.operators.methods.ability import PREFER, SCORE, Ability
+from factsweep.operators.methods.ability import GENERATE, PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.tokens import messages
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -28,6 +32,25 @@ _COUNTS = ("n_tokens", "entity_n_tokens")
 _NO_LOGPROB = "a log-probability is at most 0: give nats, no loss or perplexity"
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
+_TEXTS_VERSION = 3  # 3: texts lose their prompt, and end at a stop
+# In counts: what was done to texts, or should have been.
+PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT = "prompt_removed", "cut_at_stop", "thought_kept"
+TREATED = (PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT)
+_READING = {
+    "text": pl.String,
+    "thought": pl.String,
+    "reason": pl.String,  # why the text is no answer
+    **dict.fromkeys(TREATED, pl.Boolean),
+}
+_NO_TEXT = (None, None, _NOT_GIVEN, False, False, False)
+_THOUGHT = {
+    name: pl.when(pl.col("thought").is_not_null()).then(pl.concat_list(value))
+    for name, value in (
+        ("texts", "thought"),
+        ("n_tokens", "thought_tokens"),
+        ("ended", pl.lit("unknown")),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -38,8 +61,8 @@ class GivenAnswers:
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
     prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
     entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
-    (nats); label, n_tokens and open_logprob may be there. The output of a batch is cut at `stops`,
-    and where the model `thinks`, behind its thought, which the table `thoughts` keeps.
+    (nats); label, n_tokens and open_logprob may be there. A text loses its prompt and what follows
+    a stop; if the model `thinks`, also its thought, which the table `thoughts` keeps.
     """
 
     path: Path
@@ -51,11 +74,13 @@ class GivenAnswers:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The content of the file, how a batch's output is read, and the prompts."""
+        """The content of the file, how its texts are read, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        read = {"stop": self.stops, "thinking": self.thinks} if _is_batch(self.path) else {}
-        fields = {"answers": catalog.checksum([self.path]), **read}
-        return Recipe(self.ability.answers, VERSION, fields, inputs)
+        fields = {"answers": catalog.checksum([self.path])}
+        if self.ability != GENERATE:
+            return Recipe(self.ability.answers, VERSION, fields, inputs)
+        fields |= {"stop": self.stops, "thinking": self.thinks}
+        return Recipe(self.ability.answers, _TEXTS_VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
         """Publish the answers as the shards of an answered artifact.
@@ -65,23 +90,62 @@ class GivenAnswers:
         """
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
-        thoughts = self.batch.thoughts if self.thinks and self.batch else None
-        further = [] if thoughts is None else ["thoughts"]
+        further = ["thoughts"] if self.thinks else []
         for shard, rows in self.by_shard():
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
-            artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
-            if thoughts is not None:
-                ids = given.select("prompt_id")
-                found = ids.join(thoughts, on="prompt_id", how="left", maintain_order="left")
-                artifact.write("thoughts", shard, found)
+            counts = {name: int(given[name].sum()) for name in TREATED if name in given.columns}
+            answers = pl.concat([empty(table), given], how="diagonal_relaxed")
+            artifact.write(table, shard, answers, counts)
+            for name in further:
+                artifact.write(name, shard, given.select("prompt_id", **_THOUGHT))
         artifact.finish([table, *further], made_of=[self.prompts])
 
     def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none."""
+        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none.
+
+        Of a text there are also its thought, why it is no answer, and what was removed from it.
+        """
         answers = self._answers()
         for shard in self.prompts.shards("prompts"):
             ids = self.prompts.read("prompts", shard).select("prompt_id", "same_as")
-            yield shard, ids.join(answers, on="prompt_id", how="left", maintain_order="left")
+            rows = ids.join(answers, on="prompt_id", how="left", maintain_order="left")
+            yield shard, self._read_texts(shard, rows) if self.ability == GENERATE else rows
+
+    def _read_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """The texts of a shard as an engine of ours would have written them."""
+        as_turns = getattr(self.setting, "as_", None) == "turns"
+        prompts = with_text(self.prompts, "prompts", shard)["text"]
+        readings = [
+            _NO_TEXT
+            if text is None
+            else self._reading(text, thought, messages(prompt, as_turns=as_turns))
+            for text, thought, prompt in zip(rows["text"], rows["thought"], prompts, strict=True)
+        ]
+        failed = {} if self.batch is None else self.batch.failed
+        return rows.with_columns(
+            pl.DataFrame(readings, schema=_READING, orient="row")
+        ).with_columns(
+            reason=pl.col("prompt_id").replace_strict(
+                [*failed], [*failed.values()], default=pl.col("reason"), return_dtype=pl.String
+            )
+        )
+
+    def _reading(
+        self, text: str, thought: str | None, turns: Sequence[Mapping[str, str]]
+    ) -> tuple[Any, ...]:
+        """What `_READING` has of a text."""
+        answer = strip_prompt(text, *(turn["content"] for turn in turns))
+        is_prompt_removed = len(answer) < len(text)
+        parts = split_thought(answer)
+        has_thought = parts is None or parts[0] != ""
+        if has_thought and self.thinks:
+            thought, answer = parts or (None, "")
+            if not answer.strip():
+                reason = "thought_not_ended" if parts is None else "no_text"
+                return None, thought, reason, is_prompt_removed, False, False
+        kept = cut_at_stops(answer, self.stops)
+        is_cut = answer[len(kept) :].strip() != ""
+        return kept, thought, None, is_prompt_removed, is_cut, has_thought and not self.thinks
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
@@ -124,7 +188,7 @@ class GivenAnswers:
             return None
         with self.path.open(encoding="utf-8", errors="replace") as lines:
             try:
-                found = openai_batch.answers(lines, self.stops, thinks=self.thinks)
+                found = openai_batch.answers(lines, thinks=self.thinks)
             except InputError as error:
                 raise InputError(f"{self.path}: {error}") from error
         if found.failed:
@@ -135,7 +199,10 @@ class GivenAnswers:
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
-        return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+        texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+        if self.batch is not None:
+            return texts.with_columns(self.batch.rows.select("thought", "thought_tokens"))
+        return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
@@ -210,15 +277,13 @@ class Unanswered:
     def make(self, artifact: Artifact) -> None:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
-        column, batch = pl.col(self.given.ability.column), self.given.batch
+        is_absent = pl.col(self.given.ability.column).is_null() & pl.col("same_as").is_null()
         stage, nothing = pl.lit("score"), pl.lit(None, pl.String)
-        why = {} if batch is None else batch.failed
-        reason = pl.col("prompt_id").replace_strict(
-            [*why], [*why.values()], default=_NOT_GIVEN, return_dtype=pl.String
-        )
         for shard, rows in self.given.by_shard():
-            absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
-            errors = absent.select("prompt_id", stage=stage, reason=reason, detail=nothing)
+            reason = "reason" if "reason" in rows.columns else pl.lit(_NOT_GIVEN)
+            errors = rows.filter(is_absent).select(
+                "prompt_id", stage=stage, reason=reason, detail=nothing
+            )
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 

@@ -13,21 +13,24 @@ import polars as pl
 
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Read, Usage, counted, read
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
 
 _BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
-_SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
+_SCHEMA = {
+    "prompt_id": pl.String,
+    "asked": pl.String,
+    "text": pl.String,
+    "thought": pl.String,
+    "thought_tokens": pl.Int64,
+}
 
 
 class Answers(NamedTuple):
-    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
+    """The answers of a file, and why others, by prompt_id, have none.
 
-    `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
-    tells.
+    Columns: prompt_id, asked, text (with what follows a stop), thought (or null), thought_tokens.
     """
 
     rows: pl.DataFrame
-    thoughts: pl.DataFrame
     failed: Mapping[str, str]
 
 
@@ -61,13 +64,13 @@ def is_output(line: str) -> bool:
     return isinstance(found, dict) and {"custom_id", "response"} <= found.keys()
 
 
-def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = False) -> Answers:
+def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
     """The answers in a batch's output, read as those to a request; `thinks`: the model may.
 
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, thoughts, failed = [], [], {}
+    rows, failed = [], {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -83,22 +86,15 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
-            answer, n_thought = _answer(found, stops, thinks=thinks)
+            answer, n_thought = _answer(found, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id] = error.reason
             continue
-        rows.append((prompt_id, asked, answer.text))
-        if answer.thought:
-            thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
-    schema = empty("thoughts").schema
-    return Answers(
-        pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
-        pl.DataFrame(thoughts, schema=schema, orient="row"),
-        failed,
-    )
+        rows.append((prompt_id, asked, answer.text, answer.thought or None, n_thought))
+    return Answers(pl.DataFrame(rows, schema=_SCHEMA, orient="row"), failed)
 
 
-def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, int]:
+def _answer(found: Any, *, thinks: bool) -> tuple[Read, int]:
     """The answer of a line, and how many tokens its thought has.
 
     Raises:
@@ -113,4 +109,4 @@ def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, in
     (choice, *_) = choices
     chat = getattr(choice, "message", None) is not None
     usage = counted(body) or Usage(0, 0)
-    return read(choice, stops, usage, chat=chat, thinks=thinks), usage.thought
+    return read(choice, (), usage, chat=chat, thinks=thinks), usage.thought
