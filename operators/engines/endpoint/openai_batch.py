@@ -13,24 +13,21 @@ import polars as pl
 
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Read, Usage, counted, read
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 
 _BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
-_SCHEMA = {
-    "prompt_id": pl.String,
-    "asked": pl.String,
-    "text": pl.String,
-    "thought": pl.String,
-    "thought_tokens": pl.Int64,
-}
+_SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 
 
 class Answers(NamedTuple):
-    """The answers of a file, and why others, by prompt_id, have none.
+    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
 
-    Columns: prompt_id, asked, text (with what follows a stop), thought (or null), thought_tokens.
+    `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
+    tells.
     """
 
     rows: pl.DataFrame
+    thoughts: pl.DataFrame
     failed: Mapping[str, str]
 
 
@@ -64,13 +61,13 @@ def is_output(line: str) -> bool:
     return isinstance(found, dict) and {"custom_id", "response"} <= found.keys()
 
 
-def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
+def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = False) -> Answers:
     """The answers in a batch's output, read as those to a request; `thinks`: the model may.
 
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, failed = [], {}
+    rows, thoughts, failed = [], [], {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -86,15 +83,22 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
-            answer, n_thought = _answer(found, thinks=thinks)
+            answer, n_thought = _answer(found, stops, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id] = error.reason
             continue
-        rows.append((prompt_id, asked, answer.text, answer.thought or None, n_thought))
-    return Answers(pl.DataFrame(rows, schema=_SCHEMA, orient="row"), failed)
+        rows.append((prompt_id, asked, answer.text))
+        if answer.thought:
+            thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
+    schema = empty("thoughts").schema
+    return Answers(
+        pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
+        pl.DataFrame(thoughts, schema=schema, orient="row"),
+        failed,
+    )
 
 
-def _answer(found: Any, *, thinks: bool) -> tuple[Read, int]:
+def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, int]:
     """The answer of a line, and how many tokens its thought has.
 
     Raises:
@@ -109,4 +113,4 @@ def _answer(found: Any, *, thinks: bool) -> tuple[Read, int]:
     (choice, *_) = choices
     chat = getattr(choice, "message", None) is not None
     usage = counted(body) or Usage(0, 0)
-    return read(choice, (), usage, chat=chat, thinks=thinks), usage.thought
+    return read(choice, stops, usage, chat=chat, thinks=thinks), usage.thought
