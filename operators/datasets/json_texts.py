@@ -6,13 +6,19 @@ surrogate pair is no character, and cannot be written as UTF-8.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from factsweep.operators.errors import InputError
 
 
-def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
-    """The value of a JSON text.
+class Number(str):
+    """A number in JSON, as it is written."""
+
+
+def parsed(
+    text: str, where: str, fix: str = "correct or drop the line", *, as_written: bool = False
+) -> Any:
+    """The value of a JSON text; with `as_written`, numbers are instances of `Number`.
 
     Raises:
         InputError: it is none, has a key twice in one object, or half of a surrogate pair.
@@ -22,16 +28,23 @@ def parsed(text: str, where: str, fix: str = "correct or drop the line") -> Any:
     factsweep.operators.errors.InputError: t.json: the key 'P19' stands twice; correct it.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_object)
+        number = Number if as_written else None
+        found = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=number,
+            parse_float=number,
+            parse_constant=_refuse_constant,
+        )
         if r"\ud" in text.lower():
             json.dumps(found, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: no JSON ({error}); {fix}.") from error
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):x}"
         raise InputError(f"{where}: {half} is half of a surrogate pair; {fix}.") from error
     except _TwiceError as error:
         raise InputError(f"{where}: the key {error.args[0]!r} stands twice; {fix}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: no JSON ({error}); {fix}.") from error
     return found
 
 
@@ -63,6 +76,11 @@ def text(row: Mapping[str, Any], field: str, where: str) -> str:
 
 class _TwiceError(Exception):
     """A key that stands twice in one object."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python writes and JSON does not have."""
+    raise ValueError(f"{name} is no number in JSON")
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -248,9 +248,9 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         if path is None or not reader.names_ids:
             return reader.facts(found, entry.relations or None)
         return labelled(reader.facts(found, None), entry.relations)
-    except DamagedFileError:
-        raise  # it names the file
     except InputError as error:
+        if isinstance(error, DamagedFileError) or str(error).startswith(str(where)):
+            raise  # it names the file
         raise InputError(f"{where}: {error}") from error
     except pl.exceptions.PolarsError as error:
         raise unreadable(where, error) from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.datasets import suffixes
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
@@ -20,7 +21,6 @@ from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.tokens import messages
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog, files
-from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
@@ -149,7 +149,8 @@ class GivenAnswers:
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
-        rows = scan([self.path]) if self.batch is None else self.batch.rows.lazy()
+        texts = ("prompt_id", "asked", "text", "candidate_id", "entity_id", "setting", "label")
+        rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         scored = self.ability == SCORE
         # Columns are read when they are asked for: what is damaged further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):
@@ -184,13 +185,15 @@ class GivenAnswers:
         Raises:
             InputError: a line of it is none of ours.
         """
-        if not _is_batch(self.path):
+        if suffixes.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
-        with self.path.open(encoding="utf-8", errors="replace") as lines:
-            try:
-                found = openai_batch.answers(lines, thinks=self.thinks)
-            except InputError as error:
-                raise InputError(f"{self.path}: {error}") from error
+        lines = files.text(self.path).split("\n")
+        if not openai_batch.is_output(lines[0]):
+            return None
+        try:
+            found = openai_batch.answers(lines, thinks=self.thinks)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
         if found.failed:
             counts = sorted(Counter(found.failed.values()).items())
             why = ", ".join(f"{reason} {n:,}" for reason, n in counts)
@@ -200,9 +203,14 @@ class GivenAnswers:
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
         texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
-        if self.batch is not None:
-            return texts.with_columns(self.batch.rows.select("thought", "thought_tokens"))
-        return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
+        if self.batch is None:
+            return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
+        thoughts = self.batch.thoughts.select(
+            "prompt_id",
+            thought=pl.col("texts").list.first(),
+            thought_tokens=pl.col("n_tokens").list.first(),
+        )
+        return texts.join(thoughts, on="prompt_id", how="left", maintain_order="left")
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
@@ -228,14 +236,6 @@ class GivenAnswers:
         found = rows.select(prompt_id, "logprob", "n_tokens", *further).collect()
         _check_numbers(self.path, found)
         return found
-
-
-def _is_batch(path: Path) -> bool:
-    """Whether a file is the output of a batch."""
-    if files.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
-        return False
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return openai_batch.is_output(next(lines, ""))
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
@@ -312,4 +312,5 @@ def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> 
             is_fit = found is not None and (found.is_numeric() or found == pl.Null)
         if not is_fit:
             what = "nothing" if found is None else found
-            raise InputError(f"{path}: column {column} must be {kind}, found {what}; add it.")
+            fix = "add it" if found is None else f"write its values as {kind}"
+            raise InputError(f"{path}: column {column} must be {kind}, found {what}; {fix}.")

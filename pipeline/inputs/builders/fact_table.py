@@ -34,9 +34,7 @@ def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
     if missing := [column for column in NEEDED if column not in facts.columns]:
         called = [f"{each} (or {wording.listed(MEANT[each], 'or')})" for each in missing]
         fix = f"name a column {' and one '.join(called)}; one row is one fact"
-        if len(given) == 1 and ";" in given[0]:
-            fix = "write commas between them in place of semicolons"
-        elif {"relation", "object"} <= {*missing} and path.suffix == ".csv":
+        if {"relation", "object"} <= {*missing} and path.suffix == ".csv":
             fix += _made_long(path, meant, given)
         lacks = f"no column is {wording.listed(missing, 'or')}"
         raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
