@@ -299,15 +299,17 @@ def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> De
         (facts.templates.height, counts.get("templates"), "templates"),
         (n_facts, n_all_facts, "facts"),
     )
-    parts = [f"{n:,} of {n_all:,} {what}" for n, n_all, what in sizes if n_all not in (None, n)]
+    parts = [f"{n:,} of {n_all:,} {noun}" for n, n_all, noun in sizes if n_all not in (None, n)]
     path = folders.files("benchmark").get(benchmark)
     if path and names_per_subject != folders.content(path).get("names_per_subject"):
         parts.append(f"names_per_subject={names_per_subject}")
         n_all_facts = None
     if not parts:
         return None
+    if n_all_facts is None or n_all_relations is None:
+        return Departure(", ".join(parts), has_whole_relations=False)
     # KAMEL, which alone has published numbers by relation, has as many facts of each.
-    is_whole = n_all_facts is not None and n_facts * n_all_relations == n_all_facts * n_relations
+    is_whole = n_facts * n_all_relations == n_all_facts * n_relations
     return Departure(", ".join(parts), is_whole)
 
 

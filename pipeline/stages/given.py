@@ -76,7 +76,7 @@ class GivenAnswers:
     def recipe(self) -> Recipe:
         """The content of the file, how its texts are read, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        fields = {"answers": catalog.checksum([self.path])}
+        fields: dict[str, Any] = {"answers": catalog.checksum([self.path])}
         if self.ability != GENERATE:
             return Recipe(self.ability.answers, VERSION, fields, inputs)
         fields |= {"stop": self.stops, "thinking": self.thinks}
@@ -93,7 +93,8 @@ class GivenAnswers:
         further = ["thoughts"] if self.thinks else []
         for shard, rows in self.by_shard():
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
-            counts = {name: int(given[name].sum()) for name in TREATED if name in given.columns}
+            columns = [name for name in TREATED if name in given.columns]
+            counts = {name: n for name in columns if (n := int(given[name].sum()))}
             answers = pl.concat([empty(table), given], how="diagonal_relaxed")
             artifact.write(table, shard, answers, counts)
             for name in further:
@@ -143,9 +144,16 @@ class GivenAnswers:
             if not answer.strip():
                 reason = "thought_not_ended" if parts is None else "no_text"
                 return None, thought, reason, is_prompt_removed, False, False
-        kept = cut_at_stops(answer, self.stops)
-        is_cut = answer[len(kept) :].strip() != ""
-        return kept, thought, None, is_prompt_removed, is_cut, has_thought and not self.thinks
+        before_stop = cut_at_stops(answer, self.stops)
+        is_cut = answer[len(before_stop) :].strip() != ""
+        return (
+            before_stop,
+            thought,
+            None,
+            is_prompt_removed,
+            is_cut,
+            has_thought and not self.thinks,
+        )
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
@@ -311,6 +319,7 @@ def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> 
         if kind == "numbers":
             is_fit = found is not None and (found.is_numeric() or found == pl.Null)
         if not is_fit:
-            what = "nothing" if found is None else found
-            fix = "add it" if found is None else f"write its values as {kind}"
-            raise InputError(f"{path}: column {column} must be {kind}, found {what}; {fix}.")
+            wrong_kind, fix = (
+                (found, f"write its values as {kind}") if found else ("nothing", "add it")
+            )
+            raise InputError(f"{path}: column {column} must be {kind}, found {wrong_kind}; {fix}.")

@@ -91,9 +91,9 @@ def test_kamel_report_of_a_part_shows_no_difference_from_the_whole(
     relation: str,
     years: list[str],
 ) -> None:
-    asked = (f"benchmark.relations=[{relation}]", "prompt=10-shot")
-    named = ("benchmark.name=kamel", "model.name=opt-13b", "run_name=part")
-    report.write(compute_here(kamel_settings(*asked, *named)), {"total": 0})
+    part = (f"benchmark.relations=[{relation}]", "prompt=10-shot")
+    names = ("benchmark.name=kamel", "model.name=opt-13b", "run_name=part")
+    report.write(compute_here(kamel_settings(*part, *names)), {"total": 0})
     assert "1 of 234 relations, 10 of 46,800 facts" in caplog.text
     folder = tmp_path / "results" / "part"
     tables = {

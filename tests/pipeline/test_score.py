@@ -87,6 +87,26 @@ def test_score_full_texts_give_the_numbers_of_their_answers(
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        '"text": ["Paris"]}',
+        '"text": {"answer": "Paris"}}',
+        '"text": 1949}',
+        '"text": "Par\\ud800s"}',
+        '"text": "Paris", "text": "Rome"}',
+    ],
+)
+def test_score_value_that_is_no_text_is_refused_with_its_line(
+    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path, line: str
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines = answers.write_ndjson().splitlines()
+    path.write_text("\n".join([*lines[:2], lines[2].partition('"text"')[0] + line, *lines[3:]]))
+    with pytest.raises(InputError, match=r"answers\.jsonl, line 3: .*(text|ud800)"):
+        score(small_settings(f"answers={path}"))
+
+
+@pytest.mark.parametrize(
     ("text", "overrides", "n_failed"),
     [
         ("<think>Rome or\nParis</think>\n\nIt is {}", ["model.thinking=on"], 0),
