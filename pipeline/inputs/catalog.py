@@ -286,7 +286,7 @@ def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> De
     """How facts differ from those of a benchmark whose numbers are published; null: they do not.
 
     >>> departure(read(entry("kamel-mini"), None), "kamel", None).sentence
-    '24 of 234 relations, 120 of 46,800 facts'
+    '12 of 234 relations, 120 of 46,800 facts'
     """
     if benchmark not in folders.files(folders.CATALOG.name):
         return Departure("they are another set", has_whole_relations=False)
