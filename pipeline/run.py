@@ -2,14 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
+from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.methods.method import Method
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
@@ -26,6 +26,7 @@ from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.doubts import differences
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.uses import Use
 
 
@@ -175,22 +176,47 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
-        there = (each for each in (branch.admitted, branch.answers) if each.is_complete())
-        failed_in = [e for e in there if any(e.rows("errors").values())] or [branch.admitted]
-        reasons = " and ".join(f"{each.store.where(each.folder)}/errors" for each in failed_in)
+        reasons = _reasons([branch.admitted, branch.answers])
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
-                f"the reasons are in {reasons}."
+                f"{reasons}."
             )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
-        if failed > limit * (n + failed):
-            raise DecodingError(
-                f"{branch.setting.name}: {failed:,} of {n + failed:,} prompts have no answer, more "
-                f"than decoding.max_failed_share={limit} allows; their reasons are in "
-                f"{reasons}. Everything else is complete."
-            )
+        blocks = [
+            artifact
+            for artifact in branch.further
+            if artifact.stage == "samples" and artifact.is_complete()
+        ]
+        n_sampled, n_lacking = (_n_rows(blocks, table) for table in ("samples", "errors"))
+        for noun, n_failed, n_asked, why in (
+            ("prompts", failed, n + failed, reasons),
+            ("blocks of samples", n_lacking, n_sampled + n_lacking, _reasons(blocks)),
+        ):
+            if n_failed > limit * n_asked:
+                raise DecodingError(
+                    f"{branch.setting.name}: {n_failed:,} of {n_asked:,} {noun} have no answer, "
+                    f"more than decoding.max_failed_share={limit} allows; "
+                    f"{why}. Everything else is complete."
+                )
+
+
+def _n_rows(artifacts: Iterable[Artifact], table: str) -> int:
+    return sum(sum(artifact.rows(table).values()) for artifact in artifacts)
+
+
+def _reasons(artifacts: Sequence[Artifact]) -> str:
+    """The first reason why a prompt has no answer, and the folders of all reasons."""
+    complete = [artifact for artifact in artifacts if artifact.is_complete()]
+    failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
+    rows = (rows for artifact in failed for rows in artifact.each("errors", ["reason", "detail"]))
+    first_row = next((row for frame in rows for row in frame.head(1).iter_rows()), ())
+    first = ": ".join(filter(None, first_row))
+    named = failed or artifacts[:1]
+    folders = (f"{artifact.store.where(artifact.folder)}/errors" for artifact in named)
+    sentence = f"the reasons are in {' and '.join(folders)}"
+    return f"the first has {printable(first)}, and {sentence}" if first else sentence
 
 
 def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:

@@ -26,7 +26,7 @@ class ChatServer:
     pause_s: float = 0.0
 
 
-def completion(text: str | None) -> dict[str, Any]:
+def completion(text: Any) -> dict[str, Any]:
     """An answer in the layout of chat completions."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}

@@ -86,7 +86,8 @@ class Answer:
 
     `n_output_tokens` are those that a server counts, null where the completions' are all there are;
     `served` is what a server says it answered with, and `without` names what was asked of it and
-    it does not do: `logprobs`, `seed`.
+    it does not do: `logprobs`, `seed`, `n`, where it needed `n_requests` for the completions.
+    `n_prompts_removed` completions began with the prompt, which they have lost.
     """
 
     request_id: str
@@ -96,6 +97,8 @@ class Answer:
     n_output_tokens: int | None = None
     served: str | None = None
     without: tuple[str, ...] = ()
+    n_requests: int = 1
+    n_prompts_removed: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """plan: what a run would compute, in words."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.methods.ability import BESIDE
+from factsweep.operators.methods.ability import BESIDE, PREFER
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.config import quantised
@@ -16,7 +17,7 @@ from factsweep.pipeline.execution.asked import budget_lines
 from factsweep.pipeline.execution.hardware import gpus_per_engine, most_engines, prices
 from factsweep.pipeline.execution.plan import Plan, warnings
 from factsweep.pipeline.execution.progress import clock
-from factsweep.pipeline.execution.work import paid
+from factsweep.pipeline.execution.work import paid, requests_per_prompt
 
 
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
@@ -103,37 +104,60 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     run, model = plan.run, plan.run.model
     if run.engine.name != "endpoint":
         return
+    n_per_prompt = requests_per_prompt(plan)
+    expected = most = _requests_left(plan, forecasts, n_per_prompt or 1.0)
+    if_single = ""
+    if run.method.ask.ability != PREFER:  # which asks after every node of a trie
+        yield f"requests        {expected.n:,} with {expected.prompt_tokens:,} tokens of prompts"
+    if n_per_prompt is None:  # the server has not shown how many samples it gives per request
+        most = _requests_left(plan, forecasts, None)
+        if_single = ", if the server gives one sample per request"
+    if most.n > expected.n:
+        yield f"                {most.n:,} with {most.prompt_tokens:,} tokens of prompts{if_single}"
     known = prices(model)
     if known is None:
         yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
         return
-    prompt, output = _tokens_left(plan, forecasts)
+    prompt, output = expected.prompt_tokens, expected.output_tokens
     cost = [known.of(prompt, 0), known.of(0, output)]
     yield (
         f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
         f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
     )
+    most_cost = known.of(most.prompt_tokens, most.output_tokens)
+    if most.n > expected.n:
+        yield f"                at most {most_cost:,.4f} in all{if_single}"
     spent = paid(plan)
     if run.max_cost is not None:
-        enough = "is enough" if spent + sum(cost) <= run.max_cost else "may end the run before"
+        enough = "is enough" if spent + most_cost <= run.max_cost else "may end the run before"
         yield f"                {spent:,.4f} is spent; max_cost={run.max_cost:g} {enough}"
 
 
-def _tokens_left(plan: Plan, forecasts: list[Forecast]) -> tuple[int, int]:
-    """Tokens of the prompts that are not answered, and the most that answers to them may have.
+class _Requests(NamedTuple):
+    """Requests to a server, the tokens of their prompts, and the most that answers may have."""
 
-    Where some are answered, those that are left count as long as all are in the mean. Thoughts are
-    tokens of answers, which a server charges for.
+    n: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None) -> _Requests:
+    """The requests that are left; the samples of a prompt take `n_per_prompt`, or one each (null).
+
+    Where some prompts are answered, those that are left count as long as all are in the mean.
+    Thoughts are tokens of answers, which a server charges for.
     """
-    prompt, output, decoding = 0.0, 0, plan.run.decoding
+    n, prompt_tokens, output_tokens, decoding = 0.0, 0.0, 0, plan.run.decoding
     most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
     for figures in forecasts:
         for question in figures.branch.questions():
-            n, left = figures.asked[question.table], figures.left[question.table]
-            requests = left / question.task.answers_per_prompt
-            prompt += requests * figures.asked_tokens[question.table] / max(1, n)
-            output += left * most
-    return round(prompt), output
+            n_asked, n_left = figures.asked[question.table], figures.left[question.table]
+            n_answers = question.task.answers_per_prompt
+            n_requests = n_left / n_answers * min(n_per_prompt or n_answers, n_answers)
+            n += n_requests
+            prompt_tokens += n_requests * figures.asked_tokens[question.table] / max(1, n_asked)
+            output_tokens += n_left * most
+    return _Requests(round(n), round(prompt_tokens), output_tokens)
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from factsweep.pipeline.live import journal
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.doubts import treated
-from factsweep.pipeline.run import compute, say_warnings
+from factsweep.pipeline.run import compute, say_served, say_warnings
 from factsweep.pipeline.score import check as check_answers
 from factsweep.pipeline.score import make as make_here
 from factsweep.pipeline.stages.asking import remaining
@@ -70,6 +70,7 @@ def estimate(settings: Run) -> Estimates:
             _write(whole, settings, found)
         else:
             found = _until_sure(whole, known)
+        say_served(sampled(whole))
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return found
 

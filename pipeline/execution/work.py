@@ -1,6 +1,7 @@
 """Work: what engines have not answered yet, and have cost; how what they write begins and ends."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from factsweep.pipeline.config.run import Run
@@ -8,11 +9,13 @@ from factsweep.pipeline.execution.hardware import hardware
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.stages.asking import remaining, trial
+from factsweep.pipeline.stages.asking.generate import REQUESTS, WITHOUT
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import ANEW
 from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.shard import Counts, numbers
 
 
 def work(plan: Plan) -> list[Work]:
@@ -22,11 +25,25 @@ def work(plan: Plan) -> list[Work]:
 
 def paid(plan: Plan) -> float:
     """What the answers of a plan have cost so far, whichever run paid a server for them."""
-    return sum(
-        float(counts.get("cost", 0))
-        for artifact in plan.answered
-        for counts in (*artifact.counts(artifact.stage).values(), *remaining.open_counts(artifact))
-    )
+    return sum(float(counts.get("cost", 0)) for counts in _counts(plan.answered))
+
+
+def requests_per_prompt(plan: Plan) -> float | None:
+    """How many requests the samples of a prompt took so far; null: none were asked for yet."""
+    sums = Counter[str]()
+    for counts in _counts(artifact for artifact in plan.answered if artifact.stage == "samples"):
+        sums.update(numbers(counts))
+    if not sums["answers"]:
+        return None
+    n_prompts = sums[f"{WITHOUT}n"]
+    return sums[REQUESTS] / n_prompts if n_prompts else 1.0
+
+
+def _counts(artifacts: Iterable[Artifact]) -> Iterator[Counts]:
+    """The counts of answers, in published shards and in open ones."""
+    for artifact in artifacts:
+        yield from artifact.counts(artifact.stage).values()
+        yield from remaining.open_counts(artifact)
 
 
 def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:

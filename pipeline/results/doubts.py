@@ -15,7 +15,8 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import given
-from factsweep.pipeline.stages.asking.generate import SERVED, WITHOUT
+from factsweep.pipeline.stages.asking.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
+from factsweep.pipeline.stages.asking.remaining import open_counts
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 
@@ -33,7 +34,7 @@ _TREATED = {
 
 
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
-    """A sentence for each setting of which prompts have no answer, with the reasons.
+    """A sentence for each setting of which prompts have no answer or samples, with the reasons.
 
     And one for each thing that most of its answers have in common, and should not: they are empty,
     or the same, or cut, or begin with a thought; with some of them.
@@ -41,20 +42,31 @@ def doubts(branches: Sequence[PastBranch]) -> list[str]:
     return [
         f"{branch}: {what}"
         for branch in branches
-        for what in (*unanswered(_reasons(branch)), *_of(branch))
+        for what in (*_all_unanswered(branch), *_of(branch))
     ]
 
 
-def _reasons(branch: PastBranch) -> pl.Series:
-    """Why prompts have no answer, one row per prompt."""
-    asked = [branch.artifacts[each] for each in ("admitted",) if each in branch.artifacts]
-    there = [each for each in (*asked, branch.answers) if each.is_complete()]
-    failed = [each for each in there if any(each.rows("errors").values())]
-    found = [rows["reason"] for each in failed for rows in each.each("errors", ["reason"])]
-    return pl.concat([empty("errors")["reason"], *found])
+def _all_unanswered(branch: PastBranch) -> Iterator[str]:
+    """How many prompts, blocks of samples and canary prompts have no answer."""
+    admitted = [branch.artifacts[name] for name in ("admitted",) if name in branch.artifacts]
+    yield from unanswered(error_reasons([*admitted, branch.answers]))
+    blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
+    yield from unanswered(error_reasons(blocks), "block of samples", "blocks of samples")
+    canary = [branch.artifacts[name] for name in ("canary",) if name in branch.artifacts]
+    yield from unanswered(error_reasons(canary), "canary prompt", "canary prompts")
 
 
-def unanswered(reasons: pl.Series) -> Iterator[str]:
+def error_reasons(artifacts: Iterable[Artifact]) -> pl.Series:
+    """Why prompts of some artifacts have no answer, one row per prompt and artifact."""
+    complete = [artifact for artifact in artifacts if artifact.is_complete()]
+    failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
+    reasons = [
+        rows["reason"] for artifact in failed for rows in artifact.each("errors", ["reason"])
+    ]
+    return pl.concat([empty("errors")["reason"], *reasons])
+
+
+def unanswered(reasons: pl.Series, noun: str = "prompt", plural: str = "prompts") -> Iterator[str]:
     """How many prompts have no answer, by why.
 
     >>> list(unanswered(pl.Series(["no_text", "content_filter", "no_text"])))
@@ -62,8 +74,8 @@ def unanswered(reasons: pl.Series) -> Iterator[str]:
     """
     if not reasons.is_empty():
         listed = ", ".join(f"{why} {n:,}" for why, n in Counter(reasons).most_common())
-        verb = "has" if len(reasons) == 1 else "have"
-        yield f"{count(len(reasons), 'prompt')} {verb} no answer: {listed}."
+        what = f"1 {noun} has" if len(reasons) == 1 else f"{len(reasons):,} {plural} have"
+        yield f"{what} no answer: {listed}."
 
 
 def _of(branch: PastBranch) -> Iterator[str]:
@@ -155,8 +167,9 @@ def _short(text: str) -> str:
 
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """One sentence for each thing, from what was counted with the answers."""
-    artifacts = [each for each in answered if each.is_complete()]
+    artifacts = list(answered)
     versions, lacking = served(artifacts), _counted(artifacts, WITHOUT)
+    yield from _asked_otherwise(model, lacking.get("n", 0), artifacts)
     if len(versions) > 1:
         listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
         yield (
@@ -170,8 +183,24 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         )
     if "seed" in lacking:
         yield f"{model}: the server takes no seed, so its samples cannot be drawn again."
-    elif any(each.stage == "samples" for each in artifacts):
+    elif any(each.stage == "samples" and each.is_complete() for each in artifacts):
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
+
+
+def _asked_otherwise(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Iterator[str]:
+    """How answers were asked for, or changed, since the server does not do as others do."""
+    if n_sampled:
+        n_requests = _counted(artifacts, REQUESTS)[""]
+        yield (
+            f"{model}: the server gives fewer samples per request than it is asked for (n), so "
+            f"those of {count(n_sampled, 'prompt')} took {count(n_requests, 'request')}, each of "
+            "which costs the prompt's tokens."
+        )
+    if removed := _counted(artifacts, PROMPTS_REMOVED):
+        yield (
+            f"{model}: the server repeats the prompt before its answer; the prompt was removed "
+            f"from {count(removed[''], 'answer')}."
+        )
 
 
 def served(answered: Iterable[Artifact]) -> dict[str, float]:
@@ -183,6 +212,7 @@ def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
     """The counts whose names begin with a text, by what comes behind it."""
     found = Counter[str]()
     for artifact in answered:
-        for counts in artifact.counts(artifact.stage).values():
+        shards = artifact.counts(artifact.stage).values()
+        for counts in (*shards, *open_counts(artifact)):
             found.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
     return {name.removeprefix(prefix): n for name, n in sorted(found.items())}

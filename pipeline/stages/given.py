@@ -122,13 +122,11 @@ class GivenAnswers:
             else self._reading(text, thought, messages(prompt, as_turns=as_turns))
             for text, thought, prompt in zip(rows["text"], rows["thought"], prompts, strict=True)
         ]
-        failed = {} if self.batch is None else self.batch.failed
-        return rows.with_columns(
-            pl.DataFrame(readings, schema=_READING, orient="row")
-        ).with_columns(
-            reason=pl.col("prompt_id").replace_strict(
-                [*failed], [*failed.values()], default=pl.col("reason"), return_dtype=pl.String
-            )
+        texts = rows.with_columns(pl.DataFrame(readings, schema=_READING, orient="row"))
+        batch = self.batch
+        reasons, details = ({}, {}) if batch is None else (batch.failed, batch.details)
+        return texts.with_columns(
+            reason=_by_prompt(reasons, pl.col("reason")), detail=_by_prompt(details, None)
         )
 
     def _reading(
@@ -246,6 +244,13 @@ class GivenAnswers:
         return found
 
 
+def _by_prompt(texts: Mapping[str, str], default: pl.Expr | None) -> pl.Expr:
+    """The text of each prompt_id, or the default."""
+    return pl.col("prompt_id").replace_strict(
+        [*texts], [*texts.values()], default=default, return_dtype=pl.String
+    )
+
+
 def asked_name(setting: Asked, prompts: Artifact) -> str:
     """What an answer names as what it answers: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
@@ -286,12 +291,11 @@ class Unanswered:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
         is_absent = pl.col(self.given.ability.column).is_null() & pl.col("same_as").is_null()
-        stage, nothing = pl.lit("score"), pl.lit(None, pl.String)
+        default = {"reason": pl.lit(_NOT_GIVEN), "detail": pl.lit(None, pl.String)}
         for shard, rows in self.given.by_shard():
-            reason = "reason" if "reason" in rows.columns else pl.lit(_NOT_GIVEN)
-            errors = rows.filter(is_absent).select(
-                "prompt_id", stage=stage, reason=reason, detail=nothing
-            )
+            further = {name: value for name, value in default.items() if name not in rows.columns}
+            absent = rows.filter(is_absent).with_columns(**further)
+            errors = absent.select("prompt_id", "reason", "detail", stage=pl.lit("score"))
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 

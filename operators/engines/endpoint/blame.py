@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
-from factsweep.operators.engines.endpoint.openai_client import refusal, without
+from factsweep.operators.engines.endpoint.openai_client import FIX, refusal, without
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage
-from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT
+from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT, said_in
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
 from factsweep.operators.errors import InputError
@@ -39,11 +39,13 @@ class Blame:
 
     def said(self, error: Exception) -> str:
         """What went wrong, without the key."""
-        return without(self._secret, getattr(error, "message", error)) or type(error).__name__
+        response = getattr(error, "response", None)
+        message = getattr(error, "message", error) if response is None else said_in(response)
+        return without(self._secret, message) or type(error).__name__
 
-    def refusal(self, said: str) -> InputError:
+    def refusal(self, said: str, fix: str = FIX) -> InputError:
         """The sentence that ends a run."""
-        return refusal(self._model, self._endpoint.url, said)
+        return refusal(self._model, self._endpoint.url, said, fix)
 
     async def explained(self, request: AnyRequest, error: Exception, began: float) -> Refused:
         """Why a prompt has no answer, if that is about the prompt.
@@ -53,9 +55,9 @@ class Blame:
         """
         from openai import APIStatusError
 
-        said, usage = self.said(error), Usage(0, 0)
+        said, usage, fix = self.said(error), Usage(0, 0), FIX
         if isinstance(error, NoAnswerError):
-            usage, reason = error.usage, error.reason
+            usage, reason, fix = error.usage, error.reason, error.fix or FIX
             if reason != "other_model":
                 return Refused(request.request_id, reason, said, usage.prompt, usage.output)
         elif isinstance(error, APIStatusError):
@@ -72,10 +74,10 @@ class Blame:
             reason = "endpoint_failed"
         # From when on an answer shows that a server is not to blame.
         since = began if reason == "endpoint_failed" else 0.0
-        usage += await self._probed(request, said, since)
+        usage += await self._probed(request, self.refusal(said, fix), since)
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
-    async def _probed(self, request: AnyRequest, said: str, since: float) -> Usage:
+    async def _probed(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:
         """Tell a bad prompt from a server that answers nobody; returns what that took.
 
         Raises:
@@ -87,7 +89,7 @@ class Blame:
             if self._answered_at >= since:
                 return Usage(0, 0)
             if self._is_dead:
-                raise self.refusal(said) from None
+                raise refusal from None
             self._is_dead = True  # unless the probe is answered
             try:
                 answer = await self._ask(probe(request))
@@ -95,9 +97,9 @@ class Blame:
                 if error.reason != "other_model":
                     self._is_dead = False
                     return error.usage
-                raise self.refusal(said) from None
+                raise refusal from None
             except (OpenAIError, TimeoutError, ValueError):
-                raise self.refusal(said) from None
+                raise refusal from None
             self._answered_at, self._is_dead = time.monotonic(), False
             return Usage(answer.n_prompt_tokens, answer.n_output_tokens or 0)
 

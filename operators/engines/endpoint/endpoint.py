@@ -10,7 +10,6 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,7 +25,8 @@ from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextS
 from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
-from factsweep.operators.engines.endpoint.watched_http import BILLED, Faults, watched
+from factsweep.operators.engines.endpoint.reply import Reply, parse
+from factsweep.operators.engines.endpoint.watched_http import TROUBLES, Faults, Troubles, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
@@ -53,6 +53,7 @@ class EndpointEngine:
         self._dialect = _Dialect(start.model, chat=start.endpoint.chat)
         self._blame = Blame(start, self._key, self._asked_in_time)
         self._is_scorer = False
+        self._first_sample = asyncio.Lock()  # one request shows how many samples it gives
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -172,16 +173,25 @@ class EndpointEngine:
 
     async def _answer(self, request: AnyRequest) -> Any:
         """What is said of a request, with the tokens of all replies to it."""
-        billed = Counter[str]()
-        BILLED.set(billed)
-        found = await self._said_of(request)
+        troubles = Troubles()
+        TROUBLES.set(troubles)
+        answer = await self._explained(request)
         return replace(
-            found,
-            n_prompt_tokens=found.n_prompt_tokens + billed["prompt_tokens"],
-            n_output_tokens=(found.n_output_tokens or 0) + billed["completion_tokens"],
+            answer,
+            n_prompt_tokens=answer.n_prompt_tokens + troubles.billed["prompt_tokens"],
+            n_output_tokens=(answer.n_output_tokens or 0) + troubles.billed["completion_tokens"],
         )
 
-    async def _said_of(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
+    async def _explained(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
+        """What is said of a request, or why nothing is, after a first one has shown how to ask."""
+        if self._dialect.is_known_for(request):
+            return await self._answer_or_reason(request)
+        async with self._first_sample:
+            if not self._dialect.is_known_for(request):
+                return await self._answer_or_reason(request)
+        return await self._answer_or_reason(request)
+
+    async def _answer_or_reason(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
         from openai import OpenAIError
 
         began = time.monotonic()
@@ -193,8 +203,15 @@ class EndpointEngine:
         return answer
 
     async def _asked_in_time(self, request: AnyRequest) -> Answer | Scored | NextSaid:
-        async with asyncio.timeout(self._endpoint.give_up_s):
-            return await self._asked(request)
+        if (troubles := TROUBLES.get(None)) is None:
+            TROUBLES.set(troubles := Troubles())
+        give_up_s = self._endpoint.give_up_s
+        try:
+            async with asyncio.timeout(give_up_s):
+                return await self._asked(request)
+        except TimeoutError as error:
+            last = f"; the last reply: {troubles.last}" if troubles.last else ""
+            raise TimeoutError(f"no answer within {give_up_s:g} s{last}") from error
 
     async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
         """The answer of the server.
@@ -203,32 +220,72 @@ class EndpointEngine:
             NoAnswerError: it is none.
         """
         if isinstance(request, Request):
-            said = await self._said(request)
-            return self._replies.answer(request, said, self._dialect.left_out)
-        said = await self._create(given_tokens.parameters(self._start.model, request))
-        usage = self._replies.usage(request, said)
-        served = self._replies.served(said, usage)
+            return await self._all_samples(request)
+        reply = await self._create(given_tokens.parameters(self._start.model, request))
+        usage = self._replies.usage(request, reply)
+        served = self._replies.served(reply, usage)
         try:
-            return given_tokens.read(request, said, usage, served)
+            return given_tokens.read(request, reply, usage, served)
         except ValueError as error:
             raise NoAnswerError("no_scores", str(error), usage) from error
 
-    async def _said(self, request: Request) -> Any:
-        """What the server says, asked without what it does not know."""
+    async def _all_samples(self, request: Request) -> Answer:
+        """The answer, in as many requests as the server needs for its completions.
+
+        Each has a seed of its own: vLLM draws completion i of a request with its seed + i.
+        """
+        answer = await self._some_samples(request)
+        n = request.sampling.n
+        while (n_done := len(answer.completions)) < n:
+            TROUBLES.get().bill(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+            sampling = replace(request.sampling, n=n - n_done)
+            seed = None if request.seed is None else request.seed + n_done
+            rest = await self._some_samples(replace(request, sampling=sampling, seed=seed))
+            answer = replace(
+                rest,
+                completions=(*answer.completions, *rest.completions),
+                n_cached_tokens=answer.n_cached_tokens + rest.n_cached_tokens,
+                without=tuple(dict.fromkeys((*answer.without, *rest.without, "n"))),
+                n_requests=answer.n_requests + 1,
+                n_prompts_removed=answer.n_prompts_removed + rest.n_prompts_removed,
+            )
+        return answer
+
+    async def _some_samples(self, request: Request) -> Answer:
+        """The answer of one request, with as many of its completions as the server gives."""
+        parameters, reply = await self._ask_as_taken(request)
+        part = replace(request, sampling=replace(request.sampling, n=parameters.get("n", 1)))
+        answer = self._replies.answer(part, reply, self._dialect.left_out)
+        self._dialect.note_samples(request.sampling.n, len(answer.completions))
+        return answer
+
+    async def _ask_as_taken(self, request: Request) -> tuple[dict[str, Any], Reply]:
+        """The parameters without those that the server refuses, and its reply to them."""
         from openai import BadRequestError, UnprocessableEntityError
 
+        refusals = (BadRequestError, UnprocessableEntityError)
         while True:
-            asked = self._dialect.parameters(request)
+            parameters = self._dialect.parameters(request)
             try:
-                return await self._create(asked)
-            except (BadRequestError, UnprocessableEntityError) as error:
-                if not self._dialect.learns(str(error), asked):
+                return parameters, await self._create(parameters)
+            except refusals as error:
+                if self._dialect.learns(f"{error} {error.body}", parameters):
+                    continue
+                if self._dialect.is_known_for(request):
                     raise
+                single = {name: value for name, value in parameters.items() if name != "n"}
+                try:
+                    return single, await self._create(single)
+                except refusals:
+                    raise error from None  # it was not n that is refused
 
-    async def _create(self, asked: Mapping[str, Any]) -> Any:
-        client, extra = self._client, {**self._start.arguments, **asked.get("extra_body", {})}
-        of = client.chat.completions if self._endpoint.chat else client.completions
-        return await of.create(**{**asked, "extra_body": extra})
+    async def _create(self, parameters: Mapping[str, Any]) -> Reply:
+        import httpx2
+
+        path = "/chat/completions" if self._endpoint.chat else "/completions"
+        body = {**parameters, **self._start.arguments}
+        response = await self._client.post(path, cast_to=httpx2.Response, body=body)
+        return parse(response.content)
 
     @cached_property
     def _client(self) -> "AsyncOpenAI":
@@ -250,6 +307,23 @@ class _Dialect:
         self.left_out: set[str] = set()
         self._model, self._chat = model, chat
         self._max_tokens = "max_tokens"
+        self._most_samples: int | None = None  # of a request; null: nobody has asked for several
+
+    def is_known_for(self, request: AnyRequest) -> bool:
+        """Whether the server has shown how many completions it gives to such a request."""
+        is_single = not isinstance(request, Request) or request.sampling.n == 1
+        return is_single or self._most_samples is not None
+
+    def note_samples(self, n_wanted: int, n_given: int) -> None:
+        """Note how many completions the server gave to the first request for several."""
+        if n_wanted == 1 or self._most_samples is not None:
+            return
+        self._most_samples = n_given if n_given < n_wanted else sys.maxsize
+        if n_given < n_wanted:
+            sys.stderr.write(
+                f"{self._model} gives {n_given} of {n_wanted} samples per request: the others are "
+                "asked for in further requests.\n"
+            )
 
     def parameters(self, request: Request) -> dict[str, Any]:
         """What is asked; nothing that says what a server does anyway."""
@@ -265,8 +339,8 @@ class _Dialect:
             asked["prompt"] = request.text
         if sampling.stop and request.thinking is None:  # else it would end a thought
             asked["stop"] = list(sampling.stop)
-        if sampling.n > 1:
-            asked["n"] = sampling.n
+        if (n := min(sampling.n, self._most_samples or sampling.n)) > 1:
+            asked["n"] = n
         if sampling.top_p < 1:
             asked["top_p"] = sampling.top_p
         if sampling.logprobs:

@@ -38,7 +38,7 @@ def parameters(model: str, request: ScoreRequest | NextRequest) -> dict[str, Any
     if isinstance(request, ScoreRequest):
         return {**asked, "echo": True, "logprobs": 1}
     of_vllm = {"logprob_token_ids": list(request.tokens), "return_tokens_as_token_ids": True}
-    return {**asked, "logprobs": 1, "extra_body": of_vllm}
+    return {**asked, "logprobs": 1, **of_vllm}
 
 
 def read(

@@ -6,12 +6,19 @@ which setting and seed is answered, as the column `asked` does in other files.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Read, Usage, counted, read
+from factsweep.operators.engines.answer_text import cut_at_stops
+from factsweep.operators.engines.endpoint.replies import (
+    NoAnswerError,
+    Reading,
+    Usage,
+    counted,
+    read,
+)
+from factsweep.operators.engines.endpoint.reply import Reply, as_object, parse, quote
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -22,6 +29,7 @@ _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 class Answers(NamedTuple):
     """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
 
+    `failed` has the reason, `details` the sentence.
     `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
     tells.
     """
@@ -29,6 +37,7 @@ class Answers(NamedTuple):
     rows: pl.DataFrame
     thoughts: pl.DataFrame
     failed: Mapping[str, str]
+    details: Mapping[str, str]
 
 
 def request(
@@ -67,27 +76,26 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
     Raises:
         InputError: a line is none of an output, or its request was not written here.
     """
-    rows, thoughts, failed = [], [], {}
+    rows, thoughts, failed, details = [], [], {}, {}
     for number, line in enumerate(lines):
         if not line.strip():
             continue
         where = f"line {number} (counted from 0)"
         if not is_output(line):
             raise InputError(f"{where} is none of a batch's output; fetch it again.")
-        # As the client gives the fields of a reply; nothing, where there are none.
-        found = json.loads(line, object_hook=lambda each: SimpleNamespace(**each) if each else None)
-        prompt_id, between, asked = str(found.custom_id).partition(_BETWEEN)
+        output = parse(line)
+        prompt_id, between, asked = str(output.custom_id).partition(_BETWEEN)
         if not between:
             raise InputError(
-                f"{where} answers {found.custom_id!r}, which is no custom_id of "
+                f"{where} answers {output.custom_id!r}, which is no custom_id of "
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
-            answer, n_thought = _answer(found, stops, thinks=thinks)
+            answer, n_thought = _answer(output, thinks=thinks)
         except NoAnswerError as error:
-            failed[prompt_id] = error.reason
+            failed[prompt_id], details[prompt_id] = error.reason, str(error)
             continue
-        rows.append((prompt_id, asked, answer.text))
+        rows.append((prompt_id, asked, cut_at_stops(answer.text, stops)))
         if answer.thought:
             thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
     schema = empty("thoughts").schema
@@ -95,22 +103,22 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
         pl.DataFrame(thoughts, schema=schema, orient="row"),
         failed,
+        details,
     )
 
 
-def _answer(found: Any, stops: Sequence[str], *, thinks: bool) -> tuple[Read, int]:
+def _answer(output: Reply, *, thinks: bool) -> tuple[Reading, int]:
     """The answer of a line, and how many tokens its thought has.
 
     Raises:
         NoAnswerError: there is none.
     """
-    error, body = getattr(found, "error", None), getattr(found.response, "body", None)
-    status = getattr(found.response, "status_code", 200)
-    choices = getattr(body, "choices", None)
-    if error or status != 200 or not choices:
-        code = str(getattr(error, "code", None) or f"status {status}")
-        raise NoAnswerError(code, "the request failed", Usage(0, 0))
-    (choice, *_) = choices
-    chat = getattr(choice, "message", None) is not None
-    usage = counted(body) or Usage(0, 0)
-    return read(choice, stops, usage, chat=chat, thinks=thinks), usage.thought
+    response = as_object(output.response)
+    body, status = as_object(response.body), response.get("status_code", 200)
+    choices = body.choices if isinstance(body.choices, list) else []
+    if output.error or status != 200 or not choices:
+        code = str(as_object(output.error).code or f"status {status}")
+        said = quote(output.error or response)
+        raise NoAnswerError(code, f"the request failed: {said}", Usage(0, 0))
+    choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
+    return read(choice, usage, chat="message" in choice, thinks=thinks), usage.thought

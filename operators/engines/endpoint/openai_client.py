@@ -10,14 +10,18 @@ import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, read
+from factsweep.operators.engines.endpoint.reply import UNKNOWN_ERROR, parse
+from factsweep.operators.engines.endpoint.watched_http import said_in, set_status_of_body
 from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
 KEY = "OPENAI_API_KEY"
+FIX = "correct the address, the model's name or the key, or try again later"
 _SHOWN = 300  # characters of what a server says
 
 
@@ -50,12 +54,9 @@ def without(secret: str, said: object) -> str:
     return text[:_SHOWN].rstrip(".")
 
 
-def refusal(model: str, url: str, said: str) -> InputError:
+def refusal(model: str, url: str, said: str, fix: str = FIX) -> InputError:
     """The sentence for whoever can correct the address, the name or the key."""
-    return InputError(
-        f"model {model} at {url} did not answer ({said}); correct the address, the model's name or "
-        "the key, or try again later."
-    )
+    return InputError(f"model {model} at {url} did not answer ({said}); {fix}.")
 
 
 @dataclass(frozen=True)
@@ -80,30 +81,41 @@ class OpenAIChat:
             InputError: the endpoint cannot be reached, refuses, or gives no text; the message has
                 its address, and never the key.
         """
-        from openai import OpenAIError, omit
+        import httpx2
+        from openai import APIStatusError, OpenAIError
 
-        temperature = omit if self.temperature is None else self.temperature
+        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
+        options = {} if self.temperature is None else {"temperature": self.temperature}
         try:
-            answer = self._client.chat.completions.create(
-                model=self.model,
-                messages=[{"role": "user", "content": prompt}],
-                temperature=temperature,
+            response = self._client.post(
+                "/chat/completions", cast_to=httpx2.Response, body={**body, **options}
             )
-        except (OpenAIError, ValueError) as error:  # the latter where an answer is no JSON
+            reply = parse(response.content)
+            return read(reply.choices[0], Usage(0, 0), chat=True, thinks=False).text
+        except NoAnswerError as error:
+            reason = without(self.api_key, error)
+        except APIStatusError as error:
+            reason = without(self.api_key, said_in(error.response))
+            if error.status_code != UNKNOWN_ERROR:
+                raise refusal(self.model, self.base_url, reason) from None
+        except OpenAIError as error:
             # Not `from error`: a server may repeat the key in what it says.
             raise refusal(self.model, self.base_url, without(self.api_key, error)) from None
-        # Servers that only resemble OpenAI's may leave out what its client takes for granted.
-        choices = getattr(answer, "choices", None)
-        text = choices[0].message.content if choices else None
-        if not text:
-            raise InputError(
-                f"model {self.model} at {self.base_url} gave no text; look at the server's log."
-            )
-        return str(text)
+        raise InputError(
+            f"model {self.model} at {self.base_url} gave no text ({reason}); look at the "
+            "server's log."
+        )
 
     @cached_property
     def _client(self) -> "OpenAI":
-        from openai import OpenAI
+        from openai import DefaultHttpxClient, OpenAI
+
+        class Client(DefaultHttpxClient):
+            def send(self, request: Any, **options: Any) -> Any:
+                response = super().send(request, **options)
+                if set_status_of_body(response) and response.status_code == UNKNOWN_ERROR:
+                    response.headers["x-should-retry"] = "false"
+                return response
 
         client = OpenAI(
             base_url=self.base_url,
@@ -111,6 +123,7 @@ class OpenAIChat:
             api_key=self.api_key or "none",
             timeout=self.timeout_s,
             max_retries=self.max_retries,
+            http_client=Client(timeout=self.timeout_s),
         )
         weakref.finalize(self, client.close)  # else its connections stay open
         return client

@@ -2,13 +2,21 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
+from factsweep.operators.engines.endpoint.reply import (
+    Content,
+    Reply,
+    as_object,
+    quote,
+    read_content,
+)
 from factsweep.operators.engines.protocol import Answer, Completion, Request, Thought
 from factsweep.operators.prompts.estimate import Estimate
-from factsweep.operators.prompts.tokens import THOUGHT, THOUGHT_END
 
 ANY = "any"  # a revision: whatever the server has
 
@@ -26,11 +34,11 @@ class Usage(NamedTuple):
 
 
 class NoAnswerError(Exception):
-    """A reply in which there is no answer: why, what is said of it, and what it cost."""
+    """A reply in which there is no answer: why, what is said of it, what it cost, and the fix."""
 
-    def __init__(self, reason: str, detail: str, usage: Usage) -> None:
+    def __init__(self, reason: str, detail: str, usage: Usage, fix: str = "") -> None:
         super().__init__(detail)
-        self.reason, self.usage = reason, usage
+        self.reason, self.usage, self.fix = reason, usage, fix
 
 
 @dataclass(frozen=True)
@@ -42,152 +50,200 @@ class Replies:
     chat: bool
     _estimate: Estimate = field(default_factory=Estimate)
 
-    def answer(self, request: Request, said: Any, left_out: Set[str]) -> Answer:
+    def answer(self, request: Request, reply: Reply, left_out: Set[str]) -> Answer:
         """The answer in a reply; `left_out` is what was not asked for, since it is not taken.
 
-        Raises:
-            NoAnswerError: there is none in it.
-        """
-        usage, n = self.usage(request, said), request.sampling.n
-        served = self.served(said, usage)
-        if len(said.choices) != n:
-            detail = f"{len(said.choices)} answers in place of {n}"
-            raise NoAnswerError("bad_answer", detail, usage)
-        completions = tuple(self._completion(request, each, usage) for each in said.choices)
-        tokens = (usage.prompt, usage.cached, usage.output)
-        lacking = tuple(_lacking(request, completions, left_out))
-        return Answer(request.request_id, completions, *tokens, served, lacking)
+        It has fewer completions than were asked for where the server gives fewer.
 
-    def usage(self, request: Any, said: Any) -> Usage:
+        Raises:
+            NoAnswerError: there is none in it, or there are too many.
+        """
+        usage, n = self.usage(request, reply), len(reply.choices)
+        served = self.served(reply, usage)
+        if n > request.sampling.n:
+            detail = f"{n} answers in place of {request.sampling.n}"
+            raise NoAnswerError("bad_answer", detail, usage)
+        share = Usage(usage.prompt, (usage.output - usage.thought) // n, 0, usage.thought // n)
+        prompt = [turn["content"] for turn in request.turns] or [request.text]
+        readings = [
+            read(choice, usage, chat=self.chat, thinks=request.thinking is not None, prompt=prompt)
+            for choice in reply.choices
+        ]
+        completions = tuple(
+            self._completion(request, choice, reading, share)
+            for choice, reading in zip(reply.choices, readings, strict=True)
+        )
+        return Answer(
+            request.request_id,
+            completions,
+            usage.prompt,
+            usage.cached,
+            usage.output,
+            served,
+            tuple(_lacking(request, completions, left_out)),
+            n_prompts_removed=sum(reading.is_prompt_removed for reading in readings),
+        )
+
+    def usage(self, request: Any, reply: Reply) -> Usage:
         """What the server counts; an estimate, where it counts nothing."""
-        if (usage := counted(said)) is not None:
+        if (usage := counted(reply)) is not None:
             return usage
         if not isinstance(request, Request):
             return Usage(len(request.token_ids), 1)
-        texts = [_text(each, chat=self.chat) or "" for each in said.choices]
-        of = self._estimate([request.text, *texts]).input_ids
-        return Usage(len(of[0]), sum(map(len, of[1:])))
+        texts = [_all_text(choice, chat=self.chat) for choice in reply.choices]
+        token_ids = self._estimate([request.text, *texts]).input_ids
+        return Usage(len(token_ids[0]), sum(map(len, token_ids[1:])))
 
-    def served(self, said: Any, usage: Usage) -> str:
+    def served(self, reply: Reply, usage: Usage) -> str:
         """What the server says it answered with: a model, and its fingerprint if it tells one.
 
         Raises:
             NoAnswerError: it is not what was asked for.
         """
-        model = str(getattr(said, "model", None) or self.model)
-        fingerprint = getattr(said, "system_fingerprint", None)
-        found = " ".join(filter(None, (model, fingerprint)))
+        model, fingerprint = str(reply.model or self.model), str(reply.system_fingerprint or "")
+        names = " ".join(filter(None, (model, fingerprint)))
         is_any = self.revision == ANY
         if not (is_same(self.model, model) if is_any else self.revision in (model, fingerprint)):
             wanted = self.model if is_any else self.revision
-            raise NoAnswerError("other_model", f"{found} answered in place of {wanted}", usage)
-        return found
+            revision = shlex.quote(f"model.revision={model if is_any else fingerprint or model}")
+            raise NoAnswerError(
+                "other_model",
+                f"{names} answered in place of {wanted}",
+                usage,
+                f"if that is the model you mean, give {revision}; else correct the address or the "
+                "model's name",
+            )
+        return names
 
-    def _completion(self, request: Request, choice: Any, usage: Usage) -> Completion:
-        """An answer as an engine of ours would give it: without what ended it.
-
-        Raises:
-            NoAnswerError: the server, or the model, will not say.
-        """
-        sampling, finish = request.sampling, str(choice.finish_reason)
-        how = {"chat": self.chat, "thinks": request.thinking is not None}
-        text, thought = read(choice, sampling.stop, usage, **how)
-        thinks = Thought(thought, usage.thought // sampling.n, "unknown") if thought else None
-        said = (usage.output - usage.thought) // sampling.n  # of thoughts that are not told, too
-        n_tokens = max(0, said - (finish == "stop"))
-        logprobs = self._logprobs(choice) if sampling.logprobs else None
+    def _completion(
+        self, request: Request, choice: Reply, reading: "Reading", share: Usage
+    ) -> Completion:
+        """An answer as an engine of ours would give it: without what ended it."""
+        finish = str(choice.finish_reason)
+        text = cut_at_stops(reading.text, request.sampling.stop)
+        thought = Thought(reading.thought, share.thought, "unknown") if reading.thought else None
+        n_tokens = max(0, share.output - (finish == "stop"))
+        logprobs = None
+        if request.sampling.logprobs and not reading.is_prompt_removed:
+            logprobs = self._logprobs(choice)
         logprob = None if logprobs is None else math.fsum(logprobs[:n_tokens])
-        return Completion(text, n_tokens, logprob, finish, thinks)
+        return Completion(text, n_tokens, logprob, finish, thought)
 
-    def _logprobs(self, choice: Any) -> list[float] | None:
+    def _logprobs(self, choice: Reply) -> list[float] | None:
         """The log-probability of each token, where the server gives them."""
-        if (found := getattr(choice, "logprobs", None)) is None:
-            return None
+        logprobs = as_object(choice.logprobs).token_logprobs
         if self.chat:
-            return None if found.content is None else [each.logprob for each in found.content]
-        return None if found.token_logprobs is None else list(found.token_logprobs)
+            tokens = as_object(choice.logprobs).content
+            logprobs = [as_object(token).logprob for token in tokens or ()] or None
+        is_whole = isinstance(logprobs, list) and all(isinstance(n, int | float) for n in logprobs)
+        return logprobs if is_whole else None
 
 
-class Read(NamedTuple):
-    """An answer without what ended it, and what was thought before it; empty: nothing."""
+class Reading(NamedTuple):
+    """An answer, the thought before it (empty: none), and whether a prompt was removed."""
 
     text: str
     thought: str
+    is_prompt_removed: bool = False
 
 
-def read(choice: Any, stops: Sequence[str], usage: Usage, *, chat: bool, thinks: bool) -> Read:
-    """The answer in a choice of a reply; `thinks`: a thought in its text is cut off.
+def read(
+    choice: Reply, usage: Usage, *, chat: bool, thinks: bool, prompt: Sequence[str] = ()
+) -> Reading:
+    """The answer in a choice of a reply, with what follows a stop.
+
+    `thinks`: a thought in its text is taken out; `prompt`: what the text may begin with.
 
     Raises:
         NoAnswerError: the server, or the model, will not say.
     """
-    finish = str(getattr(choice, "finish_reason", None))
+    finish = str(choice.finish_reason)
     if finish == "content_filter":
         raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
-    if chat and (refusal := getattr(choice.message, "refusal", None)):
-        raise NoAnswerError("refused", str(refusal), usage)
-    text, thought = _text(choice, chat=chat), _thought(choice) if chat else ""
+    content, thought, refusal = _content(choice, usage, chat=chat)
+    if refusal:
+        raise NoAnswerError("refused", refusal, usage)
+    text = _strip_prompt(content or "", prompt)
+    is_prompt_removed = len(text) < len(content or "")
     if thinks and not thought:
-        thought, text = _parted(text or "", usage)
-    if text is None or ((chat or thought) and not text.strip()):
-        raise NoAnswerError("no_text", _why_no_text(thought, finish, usage), usage)
-    return Read(_stopped(text.lstrip() if thought else text, stops), thought)
+        parts = split_thought(text)
+        if parts is None:
+            detail = f"the model thought ({len(text):,} characters) until its tokens were used up"
+            raise NoAnswerError("thought_not_ended", detail, usage)
+        thought, text = parts
+    if content is None or ((chat or thought) and not text.strip()):
+        raise NoAnswerError("no_text", _why_no_text(choice, thought, usage), usage)
+    return Reading(text.lstrip() if thought else text, thought, is_prompt_removed)
 
 
-def _stopped(text: str, stops: Sequence[str]) -> str:
-    """The text up to where it should have stopped: not all servers see to it."""
-    for stop in stops:
-        text = text.partition(stop)[0]
-    return text
+def _strip_prompt(text: str, prompt: Sequence[str]) -> str:
+    """The text without the prompt, or without the question that was the last turn of a chat."""
+    answer = strip_prompt(text, *prompt)
+    is_question = len(prompt) > 1 and len(prompt[-1].split()) > 2
+    return strip_prompt(text, prompt[-1]) if is_question and answer == text else answer
 
 
-def counted(said: Any) -> Usage | None:
-    """The tokens that a reply says it took; null: it does not say."""
-    usage = getattr(said, "usage", None)
-    n_prompt = getattr(usage, "prompt_tokens", None)
-    if usage is None or n_prompt is None:
-        return None
-    details = getattr(usage, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    details = getattr(usage, "completion_tokens_details", None)
-    thought = getattr(details, "reasoning_tokens", None) or 0
-    # Some leave a thought out of an answer's tokens, and not out of the sum that they charge.
-    behind = (getattr(usage, "total_tokens", None) or 0) - n_prompt
-    output = max(getattr(usage, "completion_tokens", None) or 0, behind)
-    return Usage(n_prompt, output, cached, thought)
-
-
-def _text(choice: Any, *, chat: bool) -> str | None:
-    text = getattr(choice.message, "content", None) if chat else getattr(choice, "text", None)
-    return None if text is None else str(text)
-
-
-def _thought(choice: Any) -> str:
-    """What a server that takes thoughts out of answers says that the model thought."""
-    found = (getattr(choice.message, name, None) for name in ("reasoning_content", "reasoning"))
-    return str(next(filter(None, found), ""))
-
-
-def _parted(text: str, usage: Usage) -> tuple[str, str]:
-    """The thought and the answer in a text of a server that takes none out.
+def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
+    """The content of a choice, with a thought that the server keeps apart from it.
 
     Raises:
-        NoAnswerError: the thought has no end.
+        NoAnswerError: it is none of what servers put there.
     """
-    said = re.fullmatch(rf"(?:\s*{THOUGHT})?(.*?){THOUGHT_END}(.*)", text, re.DOTALL)
-    if said is not None:
-        return said[2].strip() or "…", said[4]
-    if re.match(rf"\s*{THOUGHT}", text):
-        detail = f"the model thought ({len(text):,} characters) until its tokens were used up"
-        raise NoAnswerError("thought_not_ended", detail, usage)
-    return "", text
+    message = choice if not chat else Reply() if choice.message is None else choice.message
+    try:
+        if not isinstance(message, Reply):
+            raise ValueError(f"the message is no object: {quote(message)}")
+        content = read_content(message.content if chat else message.text)
+    except ValueError as error:
+        raise NoAnswerError("unknown_content", str(error), usage) from error
+    if not chat:
+        return content
+    thoughts = (_thought(value) for value in (message.reasoning_content, message.reasoning))
+    thought = next(filter(None, thoughts), content.thought)
+    return Content(content.text, thought, str(message.refusal or content.refusal))
 
 
-def _why_no_text(thought: str, finish: str, usage: Usage) -> str:
+def _all_text(choice: Reply, *, chat: bool) -> str:
+    """Everything that was written in a choice, whatever its layout."""
+    try:
+        content = _content(choice, Usage(0, 0), chat=chat)
+    except NoAnswerError as error:
+        return str(error)
+    return f"{content.thought}{content.text or ''}"
+
+
+def _thought(value: Any) -> str:
+    """A thought in any layout; it is kept, and never measured."""
+    try:
+        content = read_content(value)
+    except ValueError:
+        return quote(value)
+    return content.thought or content.text or ""
+
+
+def counted(reply: Any) -> Usage | None:
+    """The tokens that a reply says it took; null: it does not say."""
+    usage = as_object(as_object(reply).usage)
+    if not isinstance(usage.prompt_tokens, int | float):
+        return None
+    prompt, total = _number(usage.prompt_tokens), _number(usage.total_tokens)
+    cached = _number(as_object(usage.prompt_tokens_details).cached_tokens)
+    thought = _number(as_object(usage.completion_tokens_details).reasoning_tokens)
+    # Some leave a thought out of an answer's tokens, and not out of the sum that they charge.
+    output = max(_number(usage.completion_tokens), total - prompt)
+    return Usage(prompt, output, cached, thought)
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _why_no_text(choice: Reply, thought: str, usage: Usage) -> str:
     if not thought and not usage.thought:
-        return "the reply has no text"
+        return f"the reply has no text: {quote(choice)}"
     long = f"{len(thought):,} characters" if thought else f"{usage.thought:,} tokens"
-    ended = "until its tokens were used up" if finish == "length" else "and said nothing"
+    is_cut = choice.finish_reason == "length"
+    ended = "until its tokens were used up" if is_cut else "and said nothing"
     return (
         f"the model thought ({long}) {ended}; switch thinking off "
         "(model.thinking=off, or the server's own switch in model.engine)"

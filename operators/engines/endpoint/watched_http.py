@@ -1,7 +1,6 @@
 """The HTTP client of an endpoint: it learns how much a server takes, and waits when it says so."""
 
 import asyncio
-import json
 import math
 import re
 import secrets
@@ -11,17 +10,32 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from factsweep.operators.engines.endpoint.limit import Limit
+from factsweep.operators.engines.endpoint.reply import message_in, parse, status_of_body
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
 _TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# The tokens of replies without an answer, which are billed, of the request that is being asked.
-BILLED: ContextVar[Counter[str]] = ContextVar("billed")
+
+
+@dataclass
+class Troubles:
+    """The tokens of a request's earlier replies, and why the last one was no answer."""
+
+    billed: Counter[str] = field(default_factory=Counter)
+    last: str = ""
+
+    def bill(self, n_prompt_tokens: int, n_output_tokens: int) -> None:
+        """Count the tokens of a reply that is not the last one."""
+        self.billed.update(prompt_tokens=n_prompt_tokens, completion_tokens=n_output_tokens)
+
+
+TROUBLES: ContextVar[Troubles] = ContextVar("troubles")  # of the request that is being asked
 
 
 class Faults:
@@ -57,8 +71,12 @@ def watched(limit: Limit, faults: Faults, timeout_s: float) -> Any:
             except httpx2.TransportError as error:
                 faults.add("timed_out" if isinstance(error, httpx2.TimeoutException) else "failed")
                 limit.refused(time.monotonic(), sent=sent)
+                _note_trouble(f"{type(error).__name__} {error}")
                 raise
+            is_without_answer = set_status_of_body(response)
             now, status = time.monotonic(), response.status_code
+            if status >= 400:
+                _note_trouble(said_in(response), response.content if is_without_answer else b"")
             if status in _TOO_MUCH:
                 if status == 429 and NO_CREDIT.search(response.text):
                     response.headers["x-should-retry"] = "false"
@@ -66,10 +84,6 @@ def watched(limit: Limit, faults: Faults, timeout_s: float) -> Any:
                     faults.add("turned_away")
                     limit.refused(now, sent=sent, retry_after=waits_s(response.headers))
             elif status == 200:
-                if not _is_whole(response.content):
-                    faults.add("failed")
-                    _note_billed(response.content)
-                    raise httpx2.RemoteProtocolError("the answer is no answer", request=request)
                 if now - sent > timeout_s / 2:  # fewer at once, before they come too late
                     limit.refused(now, sent=sent)
                 else:
@@ -90,22 +104,32 @@ async def _turn(limit: Limit) -> None:
         await asyncio.sleep(wait_s * (1 + 0.25 * secrets.randbelow(1000) / 1000))
 
 
-def _is_whole(content: bytes) -> bool:
-    """Whether a body is an answer, and not a page, a fragment or an error that calls itself one."""
-    try:
-        found = json.loads(content)
-    except ValueError:
+def set_status_of_body(response: Any) -> bool:
+    """Give a reply that calls itself one and is no answer the status that its body names."""
+    if not response.is_success:
         return False
-    choices = found.get("choices") if isinstance(found, dict) else None
-    return isinstance(choices, list) and {*map(type, choices)} == {dict}
+    response.status_code = status_of_body(response.content)
+    response.extensions["is_without_answer"] = response.status_code != 200
+    return bool(response.extensions["is_without_answer"])
 
 
-def _note_billed(content: bytes) -> None:
-    """Count what a reply without an answer cost, as far as it says."""
-    with suppress(ValueError, LookupError, TypeError, AttributeError):
-        usage = json.loads(content)["usage"]
-        tokens = {name: usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")}
-        BILLED.get().update({name: max(0, int(n)) for name, n in tokens.items()})
+def said_in(response: Any) -> str:
+    """The status of an error and its message, as the server gave them."""
+    message = message_in(response.content)
+    if response.extensions.get("is_without_answer"):
+        return f"status 200 without an answer: {message}"
+    return f"Error code: {response.status_code} - {message}"
+
+
+def _note_trouble(reason: str, content: bytes = b"") -> None:
+    """Note why a request is sent again, and what the reply cost, as far as it says."""
+    if (troubles := TROUBLES.get(None)) is None:
+        return
+    troubles.last = reason
+    with suppress(ValueError, TypeError, AttributeError):
+        usage = parse(content).usage
+        tokens = (usage.prompt_tokens, usage.completion_tokens)
+        troubles.bill(*(max(0, int(n or 0)) for n in tokens))
 
 
 def waits_s(headers: Mapping[str, str]) -> float:

@@ -81,4 +81,6 @@ def _most(prices: Prices, request: Any) -> float:
     """What an answer costs at most: a text's score costs its tokens, and one more."""
     if isinstance(request, ScoreRequest):
         return prices.of(len(request.token_ids), 1)
-    return prices.at_most(request.text, request.most_output_tokens)
+    # A server may give one sample per request, and then reads the prompt for each.
+    n, most = request.sampling.n, request.most_output_tokens
+    return float(n * prices.at_most(request.text, most // n))

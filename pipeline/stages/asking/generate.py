@@ -26,6 +26,8 @@ from factsweep.pipeline.stages.asking.question import Answered, Question, Questi
 
 # In counts: what a server said that it is, and what it did without.
 SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
+REQUESTS = "requests for prompts answered without n"
+PROMPTS_REMOVED = "answers without the prompt that they repeated"
 
 
 def questions(run: Run, setting: Asked) -> Questions:
@@ -55,6 +57,7 @@ def questions(run: Run, setting: Asked) -> Questions:
         template_kwargs=run.model.template_told or {},
         thinking=thinking,
         prefill=run.model.prefill,
+        is_served=run.model.endpoint is not None,
     )
     once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
     again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
@@ -81,7 +84,7 @@ class Generate:
 
     With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
     `template_kwargs` are what the template is told besides, `thinking` that a thought goes first,
-    `prefill` how each reply begins.
+    `prefill` how each reply begins. `is_served`: by a server, which may think unasked.
     """
 
     sampling: Sampling
@@ -92,6 +95,7 @@ class Generate:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     thinking: Thinking | None = None
     prefill: str | None = None
+    is_served: bool = False
 
     @property
     def answers_per_prompt(self) -> int:
@@ -102,6 +106,11 @@ class Generate:
     def shares_answers(self) -> bool:
         """Greedy answers to the same text are the same; samples are drawn for each prompt."""
         return self.block is None
+
+    @property
+    def keeps_thoughts(self) -> bool:
+        """Whether there may be thoughts, which a table of their own keeps."""
+        return self.thinking is not None or self.is_served
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
@@ -166,7 +175,7 @@ class Generate:
     def _thought(self, answer: Answer) -> dict[str, Any] | None:
         """What was thought before the answers of a prompt: a row of `thoughts`."""
         thoughts = [each.thought for each in answer.completions if each.thought is not None]
-        if self.thinking is None or not thoughts:
+        if not self.keeps_thoughts or not thoughts:
             return None
         return {
             "prompt_id": answer.request_id,
@@ -208,6 +217,8 @@ def _counts(answer: Answer) -> dict[str, float]:
         "output_tokens": n_output,
         **served(answer),
         **{f"{WITHOUT}{name}": 1 for name in answer.without},
+        **({REQUESTS: answer.n_requests} if "n" in answer.without else {}),
+        **({PROMPTS_REMOVED: answer.n_prompts_removed} if answer.n_prompts_removed else {}),
     }
 
 

@@ -202,7 +202,8 @@ class OpenShard:
         if work.question.further:
             ids, found = answered.select("prompt_id"), self._all_thoughts()
             thoughts = ids.join(found, on="prompt_id", how="left", maintain_order="left")
-            work.artifact.publish("thoughts", work.shard, thoughts)
+            if not found.is_empty():
+                work.artifact.publish("thoughts", work.shard, thoughts)
         return work.artifact.publish(work.table, work.shard, answered, self._counts())
 
     def _all_thoughts(self) -> pl.DataFrame:

@@ -93,7 +93,7 @@ class Question:
     @property
     def further(self) -> list[str]:
         """The tables that are written beside that of the answers."""
-        return ["thoughts"] if getattr(self.task, "thinking", None) else []
+        return ["thoughts"] if getattr(self.task, "keeps_thoughts", False) else []
 
     def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those of the source's rows that an engine is asked.

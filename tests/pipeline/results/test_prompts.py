@@ -294,6 +294,19 @@ def test_batch_empty_reply_to_a_chat_is_no_answer() -> None:
     assert (found.rows.height, found.failed) == (0, {"P36.1.0": "no_text"})
 
 
+def test_batch_content_in_parts_is_its_text_and_another_is_no_answer() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome?"}]}
+    contents = [[thought, {"type": "text", "text": "Oslo"}], {"city": "Oslo"}]
+    lines = [
+        {"custom_id": f"P36.{i}.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
+        for i, choice in enumerate({"message": {"content": content}} for content in contents)
+    ]
+    found = openai_batch.answers(map(json.dumps, lines))
+    assert found.rows["text"].to_list() == ["Oslo"]
+    assert found.failed == {"P36.1.0": "unknown_content"}
+    assert found.details["P36.1.0"] == 'the content is no text: {"city": "Oslo"}'
+
+
 def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -323,8 +336,9 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     thoughts = pl.concat(branch.answers.each("thoughts")).drop_nulls("texts")
     kept = ["texts", "ended"]
     assert thoughts.select(kept).rows() == [(["a"], ["unknown"])] * 2
-    reasons = pl.concat(branch.admitted.each("errors"))["reason"]
-    assert sorted(reasons) == ["no_text", "thought_not_ended"]
+    errors = pl.concat(branch.admitted.each("errors"))
+    assert sorted(errors["reason"]) == ["no_text", "thought_not_ended"]
+    assert errors["detail"].str.starts_with("the model thought").all()
     assert "without an answer: no_text 1, thought_not_ended 1." in caplog.text
     as_text = small_settings(*thinks[:1], f"answers={output}", "decoding.max_failed_share=1")
     assert planned(as_text).branches[0].answers.fingerprint != branch.answers.fingerprint

@@ -39,6 +39,7 @@ def body(asked: dict[str, Any], **changed: Any) -> dict[str, Any]:
     """An answer that repeats the prompt, with as many tokens as it has words."""
     text, n = f" re {prompt_of(asked)}", asked.get("n", 1)
     said: dict[str, Any] = {"finish_reason": "stop"}
+    choice = changed.pop("choice", {})
     if "messages" in asked:
         said |= {"message": {"role": "assistant", "content": text}}
     else:
@@ -50,7 +51,7 @@ def body(asked: dict[str, Any], **changed: Any) -> dict[str, Any]:
         "created": 0,
         "model": asked["model"],
         "system_fingerprint": "fp_1",
-        "choices": [{"index": i, **said, **changed.pop("choice", {})} for i in range(n)],
+        "choices": [{"index": i, **said, **choice} for i in range(n)],
         "usage": {**usage, "total_tokens": sum(usage.values())},
         **changed,
     }
@@ -173,6 +174,63 @@ def test_endpoint_samples_are_drawn_in_one_request() -> None:
     assert (len(answer.completions), answer.n_output_tokens) == (4, 12)
     sent = server.requests[0]
     assert (sent["n"], sent["seed"], sent["temperature"], sent["top_p"]) == (4, 99, 1.0, 0.9)
+
+
+def samples_of(asked: dict[str, Any], n: int) -> Said:
+    return 200, body({**asked, "n": n}, choice={"text": f" {asked.get('seed')}"})
+
+
+def _ignores(asked: dict[str, Any]) -> Said:
+    return samples_of(asked, 1)
+
+
+def _caps(asked: dict[str, Any]) -> Said:
+    return samples_of(asked, min(2, asked.get("n", 1)))
+
+
+def _refuses(said: Said) -> Says:
+    return lambda asked: said if "n" in asked else samples_of(asked, 1)
+
+
+@pytest.mark.parametrize(
+    ("says", "n_requests", "n_wrong"),
+    [
+        (_ignores, 4, 1),
+        (_caps, 2, 1),
+        (_refuses(error(400, "Only one completion choice is allowed")), 4, 1),
+        (_refuses((422, {"detail": [{"loc": ["body", "n"], "msg": "must be 1"}]})), 4, 1),
+        (_refuses((400, b"Bad Request")), 4, 1),
+        (_refuses((200, {"error": {"message": "n > 1", "code": 400}})), 4, 1),
+        (lambda asked: samples_of(asked, asked.get("n", 1)), 1, 0),
+    ],
+)
+def test_endpoint_samples_are_asked_for_as_a_server_gives_them(
+    says: Says, n_requests: int, n_wrong: int
+) -> None:
+    """What it gives is learned from the first request, while no other one is sent."""
+    sampling = Sampling(10, ("\n",), n=4, temperature=1.0)
+    with serving(says) as server, engine(server) as found:
+        drawn = [replace(each, seed=100 * i) for i, each in enumerate(requests(6, sampling))]
+        answers = sorted(found.answers(drawn), key=lambda answer: answer.request_id)
+    assert all(isinstance(answer, Answer) for answer in answers), answers
+    for i, answer in enumerate(answers):
+        seeds = [int(each.text) for each in answer.completions]
+        assert len(seeds) == 4
+        assert {*seeds} == {100 * i + first for first in range(0, 4, 4 // n_requests)}
+        assert answer.n_requests == n_requests
+        assert ("n" in answer.without) == (n_requests > 1)
+        assert (answer.n_prompt_tokens, answer.n_output_tokens) == (3 * n_requests, 12)
+    asked_for = Counter(request.get("n", 1) for request in server.requests)
+    most = 4 // n_requests
+    assert sum(n for wanted, n in asked_for.items() if wanted > most) == n_wrong
+
+
+def test_endpoint_samples_that_fail_midway_cost_what_they_cost() -> None:
+    filtered = error(400, "content_filter")
+    left = [_ignores, _ignores]
+    sampling = Sampling(10, ("\n",), n=4, temperature=1.0)
+    (found,) = asked(lambda a: left.pop()(a) if left else filtered, sampling=sampling)
+    assert (found.reason, found.n_prompt_tokens, found.n_output_tokens) == ("content_filter", 6, 6)
 
 
 def test_endpoint_further_fields_are_sent() -> None:
@@ -328,6 +386,70 @@ def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> N
         assert found.n_output_tokens == 3
 
 
+def test_endpoint_content_in_parts_is_read_or_is_the_reason_of_a_row(
+    subtests: pytest.Subtests,
+) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Paris?"}]}
+    answers: list[tuple[bool, dict[str, Any], str | None]] = [
+        (
+            True,
+            {"message": {"content": [thought, {"type": "text", "text": "Oslo\nand"}]}},
+            "Paris?",
+        ),
+        (True, {"message": {"content": {"type": "text", "text": "Oslo"}}}, None),
+        (True, {"message": {"content": "Oslo", "reasoning": [{"text": "Paris?"}]}}, "Paris?"),
+        (True, {"message": {"content": "Oslo", "reasoning_content": {"a": 1}}}, '{"a": 1}'),
+        (False, {"text": [{"type": "text", "text": "Oslo\r\nand"}]}, None),
+    ]
+    for chat, choice, kept in answers:
+        with subtests.test(choice):
+            (given,) = asked(lambda a, choice=choice: (200, body(a, choice=choice)), chat=chat)
+            assert isinstance(given, Answer), given
+            (completion,) = given.completions
+            assert completion.text == "Oslo"
+            assert (completion.thought and completion.thought.text) == kept
+    reasons: list[tuple[bool, dict[str, Any], str, str]] = [
+        (True, {"message": {"content": {"city": "Oslo"}}}, "unknown_content", '{"city": "Oslo"}'),
+        (True, {"message": {"content": 5}}, "unknown_content", "5"),
+        (True, {"message": "Oslo"}, "unknown_content", "Oslo"),
+        (True, {"message": None, "delta": {"content": "Oslo"}}, "no_text", '"delta": {"content"'),
+        (True, {"message": {"content": [{"type": "refusal", "refusal": "No."}]}}, "refused", "No"),
+        (False, {"text": {"city": "Oslo"}}, "unknown_content", '{"city": "Oslo"}'),
+        (False, {"text": None, "message": {"content": "Oslo"}}, "no_text", '"content": "Oslo"'),
+    ]
+    for chat, choice, reason, quoted in reasons:
+        with subtests.test(choice):
+            found = refused(lambda a, choice=choice: (200, body(a, choice=choice)), chat=chat)
+            assert (found.reason, found.n_output_tokens) == (reason, 3)
+            assert quoted in found.detail
+
+
+def test_endpoint_that_repeats_the_prompt_loses_it_from_the_first_answer_on(
+    subtests: pytest.Subtests,
+) -> None:
+    turns = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Where is it?"},
+    )
+    logprobs = {"token_logprobs": [None, *[-0.5] * 9], "tokens": list("abcdefghij")}
+    for chat, prompt, own_turns in (
+        (False, "Q: Where?\nA:", ()),
+        (True, "Q: Where?\nA:", ()),
+        (True, "Where is it?", turns),
+        (True, "system\nBe brief.\nuser\nWhere is it?\nassistant\n", turns),
+    ):
+        with subtests.test(prompt=prompt, chat=chat):
+            text = f"{prompt} Oslo\nQ: And"
+            choice = {"message": {"content": text}} if chat else {"text": text}
+            says = lambda a, c=choice: (200, body(a, choice={**c, "logprobs": logprobs}))  # noqa: E731
+            request = Request("p0", [], replace(GREEDY, logprobs=True), None, "Q: Where?\nA:")
+            with serving(says) as server, engine(server, chat=chat) as found:
+                (answer,) = found.answers([replace(request, turns=own_turns)])
+            assert isinstance(answer, Answer), answer
+            assert answer.completions[0].text.strip() == "Oslo"
+            assert (answer.n_prompts_removed, answer.without) == (1, ("logprobs",))
+
+
 def test_endpoint_thought_is_cut_from_the_answer_whoever_parts_them() -> None:
     """A server with a parser of its own, one without, one whose template opened the thought."""
     usage = {
@@ -443,6 +565,40 @@ def test_endpoint_that_answers_nobody_ends_the_run_with_one_sentence(trouble: Sa
     assert (
         len(calls) <= 4
     )  # none was sent again; one more prompt may ask whether others fare better
+
+
+@pytest.mark.parametrize(
+    ("body_", "said"),
+    [
+        ({"error": {"message": "model is loading", "code": 503}}, "model is loading"),
+        ({"detail": "Not yet"}, '{"detail": "Not yet"}'),
+        (b"<html>Log in", "<html>Log in"),
+        (b"", "an empty body"),
+    ],
+)
+def test_endpoint_that_calls_an_error_an_answer_ends_the_run_with_what_it_said(
+    body_: Any, said: str
+) -> None:
+    message = stopped(lambda _: (200, body_), give_up_s=0.3)
+    assert f"status 200 without an answer: {said}" in message
+
+
+@pytest.mark.parametrize("code", [401, "invalid_api_key", 404, "model_not_found", 402])
+def test_endpoint_error_in_an_answer_ends_the_run_at_once_if_its_status_does(code: Any) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def says(asked: dict[str, Any]) -> Said:
+        calls.append(asked)
+        return 200, {"error": {"message": f"no {KEY}", "code": code}}
+
+    assert "no <key>" in stopped(says, max_concurrent=1)
+    assert len(calls) == 1
+
+
+def test_endpoint_with_another_model_is_told_the_revision_to_give() -> None:
+    message = stopped(lambda a: (200, body(a, model="gpt-4o-2024-08-06")))
+    assert "give model.revision=gpt-4o-2024-08-06;" in message
+    assert "give model.revision=fp_1;" in stopped(well, revision="fp_2")
 
 
 def test_endpoint_redirect_is_not_followed() -> None:

@@ -108,6 +108,25 @@ def test_chat_answer_without_a_text_is_said(server: ChatServer, model: Model, bo
     assert "some-model" in refusal(server)
 
 
+def test_chat_content_in_parts_is_its_text_and_another_is_quoted(
+    server: ChatServer, model: Model
+) -> None:
+    parts = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "correct"}]
+    model.says = [(200, completion(parts)), (200, completion({"verdict": "correct"}))]
+    assert chat(server)("Hello") == "correct"
+    assert '{"verdict": "correct"}' in refusal(server)
+
+
+def test_chat_error_in_an_answer_is_treated_as_the_status_that_it_names(
+    server: ChatServer, model: Model
+) -> None:
+    model.says = [(200, {"error": {"message": "loading", "code": 503}})]
+    assert chat(server)("Good day") == "You said: Good day"
+    model.says = [(200, {"error": {"message": f"no key {KEY}", "code": 401}})]
+    assert "did not answer (status 200 without an answer: no key <key>)" in refusal(server)
+    assert len(server.requests) == 3
+
+
 def test_chat_no_server_is_said() -> None:
     with pytest.raises(InputError, match=naming("http://127.0.0.1:9/v1")):
         OpenAIChat("http://127.0.0.1:9/v1", "m", "k", max_retries=0)("Hello")

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
-from factsweep.operators.errors import InputError, StoppedError
+from factsweep.operators.errors import DecodingError, InputError, StoppedError
 from factsweep.operators.prices import Purse
 from factsweep.pipeline.config.decoding import Samples
 from factsweep.pipeline.config.run import Run
@@ -21,11 +21,11 @@ from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.costs.lines import lines
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.work import paid, work
+from factsweep.pipeline.execution.work import paid, requests_per_prompt, work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.doubts import served
-from factsweep.pipeline.run import say_served
+from factsweep.pipeline.run import check_failed, say_served
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import with_text
@@ -44,6 +44,7 @@ class Server:
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
         self.odd: Callable[[str], Said | None] = lambda _: None
+        self.odd_of: Callable[[dict[str, Any]], Said | None] = lambda _: None
         self.fingerprint: Callable[[], str | None] = lambda: None
         self.takes = frozenset({"n", "seed", "logprobs"})
         self.has_logprobs = False
@@ -51,12 +52,12 @@ class Server:
     def __call__(self, asked: dict[str, Any]) -> Said:
         chat = "messages" in asked
         prompt = json.dumps(asked["messages"]) if chat else str(asked["prompt"])
-        if (odd := self.odd(prompt)) is not None:
+        if (odd := self.odd(prompt) or self.odd_of(asked)) is not None:
             return odd
         for name in {"seed", "logprobs"} & asked.keys() - self.takes:
             return 400, {"error": {"message": f"Unsupported parameter: {name}"}}
         self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
-        n = asked.get("n", 1)
+        n = asked.get("n", 1) if "n" in self.takes else 1
         said = (
             {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
         )
@@ -121,7 +122,8 @@ def ready(plan: Plan) -> Work:
 
 
 def of_japan(prompt: str) -> bool:
-    return "Japan" in prompt.splitlines()[-2]
+    lines = prompt.replace("\\n", "\n").splitlines()
+    return "Japan" in lines[-2]
 
 
 def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
@@ -236,6 +238,81 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
     say_served(plan)
     assert re.search(naming("some-model fp_1 (", "some-model fp_2 (", "samples"), caplog.text)
+
+
+def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = replace(run, model=replace(run.model, price_in=1.0, price_out=2.0))
+    says.takes = frozenset({"seed", "logprobs"})
+    plan, figures = forecast(run)
+    n_asked, n_blocks = figures[0].asked, len(plan.branches[0].further)
+    n_few = n_asked["generations"] + n_asked["canary"] + n_blocks * n_asked["samples"]
+    n_many = n_few + 24 * n_blocks * n_asked["samples"]
+    text = "\n".join(lines(plan, figures))
+    assert f"requests        {n_few:,} with" in text
+    assert f"{n_many:,} with" in text
+    make_answers(plan, engine)
+    assert requests_per_prompt(plan) == 25
+    assert paid(plan) == pytest.approx((7 * n_many + 2 * 2 * n_many) / 1e6)
+    say_served(plan)
+    n_sampled = n_blocks * n_asked["samples"]
+    assert f"those of {n_sampled} prompts took {25 * n_sampled} requests" in caplog.text
+    more = replace(run.decoding.samples, n_answers=50)
+    plan, figures = forecast(replace(run, decoding=replace(run.decoding, samples=more)))
+    (line,) = (each for each in lines(plan, figures) if each.startswith("requests"))
+    assert line.startswith(f"requests        {25 * n_asked['samples']:,} with")
+
+
+def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
+    run: Run, engine: EndpointEngine, says: Server
+) -> None:
+    says.takes = frozenset({"seed", "logprobs"})
+    run = replace(run, model=replace(run.model, price_in=1e6, price_out=0.0))
+    plan = planned(run)
+    ready(plan)
+    item = next(each for each in work(plan) if each.table == "samples")
+    longest = remaining.todo(item)["text"].str.len_bytes().max()
+    assert isinstance(longest, int)
+    purse = Purse(limit=25 * (longest + 64.0))
+    with pytest.raises(StoppedError, match=naming("max_cost")):
+        decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
+    assert 0 < purse.spent == paid(plan) <= purse.limit
+
+
+def test_endpoint_samples_without_an_answer_are_counted_and_explained(
+    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing = {"choices": [{"text": {"city": "Oslo"}}], "model": "some-model"}
+    says.has_logprobs = True
+    says.odd_of = lambda asked: (200, nothing) if "n" in asked else None
+    plan = planned(run)
+    make_here(plan, engine)
+    report.write(plan, {"total": 1.0})
+    n = sum(sum(each.rows("errors").values()) for each in plan.branches[0].further)
+    assert f"{n} blocks of samples have no answer: unknown_content {n}." in caplog.text
+    with pytest.raises(DecodingError, match=naming("max_failed_share", "unknown_content")) as error:
+        check_failed(plan)
+    assert f"{n} of {n} blocks of samples have no answer" in str(error.value)
+
+
+def test_endpoint_thought_beside_an_answer_is_kept_though_nobody_asked_for_one(
+    small: list[str], server: ChatServer, says: Server, tmp_path: Path
+) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome?"}]}
+    content = [thought, {"type": "text", "text": "Paris"}]
+    reply = {"choices": [{"message": {"content": content}}], "model": "some-model"}
+    says.odd = lambda prompt: (200, reply) if of_japan(prompt) else None
+    chat = ("model.chat_template=true", "decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    run = settings(small, server, tmp_path, *chat)
+    plan = planned(run)
+    found: EndpointEngine = engines.load(run, plan.weights)
+    make_answers(plan, found)
+    found.close()
+    answers = plan.branches[0].answers
+    kept = answers.read_all("thoughts").drop_nulls("texts")
+    assert {*kept["texts"].explode()} == {"Rome?"}
+    assert {*answers.read_all("generations")["text"]} == {" Paris", "Paris"}
 
 
 def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its_page(
