@@ -95,7 +95,7 @@ def treated(answers: Artifact) -> Iterator[str]:
     """What was removed from answers that were given, or should have been."""
     n_answers = sum(answers.rows(answers.stage).values())
     for name, n in _counted([answers], "").items():
-        if name in _TREATED:
+        if n and name in _TREATED:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
 
 
