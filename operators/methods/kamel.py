@@ -54,7 +54,7 @@ def _report(result: method.Result) -> method.Report:
         "relations": tables.by_relation(metrics, labels, published),
         "extremes": tables.extremes(metrics, labels),
         "lama": tables.lama(metrics, published),
-        "years": tables.years(metrics, labels),
+        "years": tables.years(metrics, labels, published),
         "cardinality": tables.in_percent(by_cardinality),
         "kind": tables.in_percent(by_kind),
     }

@@ -12,7 +12,8 @@ from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.published import beside
 
 Card = Callable[[pl.DataFrame], pl.DataFrame]
-_BESIDE = ("model", "setting", "variant", "slice", "metric", "measured", "published", "difference")
+_ASKED = ("model", "setting", "variant", "slice", "metric")
+_BESIDE = (*_ASKED, "measured", "source", "published", "difference")
 
 
 def headline(metrics: pl.DataFrame, card: Card) -> Grid:

@@ -8,6 +8,7 @@ setting, variant and slice.
 from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
+import polars.selectors as cs
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
@@ -23,12 +24,14 @@ from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.relations import label_of, relation_id
 from factsweep.operators.tables.shared.wide import (
     MEASURED,
+    OTHER_FACTS,
     PUBLISHED,
     by_source,
     joined,
     of_relations,
     ordered,
     wide,
+    with_source,
 )
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
@@ -105,9 +108,10 @@ def by_relation(
     headings["baseline_f1"] = "baseline F1"
     parts = [rows]
     if published is not None:
-        theirs = of_relations(published, relation_labels).filter(metric="f1")
+        theirs = with_source(of_relations(published, relation_labels)).filter(metric="f1")
         parts.append(theirs.with_columns(metric=pl.lit(PUBLISHED)))
-        headings[PUBLISHED] = "published F1"
+        is_other = OTHER_FACTS in theirs["source"]
+        headings[PUBLISHED] = f"published F1{', of other facts' * is_other}"
     cells = pl.concat(parts, how="diagonal").join(known, on=place, how="semi", nulls_equal=True)
     table = (
         cells.with_columns(text=_TEXT)
@@ -151,10 +155,15 @@ def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     )
 
 
-def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None) -> pl.DataFrame:
+def years(
+    metrics: pl.DataFrame,
+    relation_labels: Mapping[str, str] | None = None,
+    published: pl.DataFrame | None = None,
+) -> pl.DataFrame:
     """The error in years of each relation of dates, and of all (section 4.2): mean and median.
 
-    `with a year` counts the answers that name one, `without` the other queries.
+    `with a year` counts the answers that name one, `without` the other queries. The paper's means,
+    for which it names no setting, stand next to those of each setting of the same model.
 
     >>> names = {"model": "m", "benchmark": "kamel", "setting": "10-shot", "variant": None}
     >>> metrics = pl.DataFrame([
@@ -175,7 +184,13 @@ def years(metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = Non
     )
     keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
     table = wide(cells, [*keys, *counts], ["mean", "median"])
-    return table.select(*keys, "mean", "median", *counts)
+    if table.is_empty() or published is None:
+        return table.select(*keys, cs.by_name("mean", "median", require_all=False), *counts)
+    theirs = with_source(of_relations(published, relation_labels)).filter(metric="year_error_mean")
+    heading = "published mean" + ", of other facts" * (OTHER_FACTS in theirs["source"])
+    place = ["model", "benchmark", "ID"]
+    means = theirs.select(*place, decimal(1).dashed(pl.col("value")).alias(heading))
+    return joined(table, means, place).select(*keys, "mean", "median", heading, *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:

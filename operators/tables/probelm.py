@@ -23,6 +23,7 @@ from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.wide import (
     MEASURED,
+    OTHER_FACTS,
     PUBLISHED,
     by_source,
     joined,
@@ -187,7 +188,7 @@ def _table(
     rows = by_source(metrics, published, RANDOM).with_columns(frame=_FRAME_OF).drop_nulls("frame")
     first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
-    order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, RANDOM]))
+    order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
     table = joined(wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))

@@ -6,6 +6,7 @@ With a target more is asked, look after look, until its interval is narrow enoug
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import polars as pl
@@ -27,6 +28,7 @@ from factsweep.pipeline.execution.work import work
 from factsweep.pipeline.live import journal
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
+from factsweep.pipeline.results.doubts import treated
 from factsweep.pipeline.run import compute, say_served, say_warnings
 from factsweep.pipeline.score import check as check_answers
 from factsweep.pipeline.score import make as make_here
@@ -126,6 +128,8 @@ def _made(plan: Plan, controls: Controls) -> Estimates:
             compute(plan)
         else:
             make_here(plan)
+            for line in chain.from_iterable(treated(branch.answers) for branch in plan.branches):
+                LOG.warning("%s", line)
     for branch in plan.branches:
         assert branch.chosen is not None, "a budget chooses"
         tables = ((branch.chosen, "chosen"), (branch.prompts, "prompts"), (branch.facts, "pairs"))

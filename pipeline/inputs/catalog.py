@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -26,6 +26,8 @@ from factsweep.pipeline.inputs.hub import Repository
 from factsweep.pipeline.machine.text_files import unreadable
 
 _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
+
+_N_FACTS = ("test_rows", "pairs", "groups")  # in the counts of an entry: its facts
 
 
 @dataclass(frozen=True)
@@ -281,6 +283,44 @@ def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"
     return pl.read_csv(path, schema=PUBLISHED, glob=False) if path.is_file() else None
+
+
+class Departure(NamedTuple):
+    """How facts differ from those of a paper, and whether each relation has all of its facts."""
+
+    sentence: str
+    has_whole_relations: bool
+
+
+def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> Departure | None:
+    """How facts differ from those of a benchmark whose numbers are published; null: they do not.
+
+    >>> departure(read(entry("kamel-mini"), None), "kamel", None).sentence
+    '12 of 234 relations, 120 of 46,800 facts'
+    """
+    if benchmark not in folders.files(folders.CATALOG.name):
+        return Departure("they are another set", has_whole_relations=False)
+    counts = entry(benchmark).counts
+    n_facts = facts.pairs.filter(split="test").height or facts.pairs.height
+    n_all_facts = next((counts[name] for name in _N_FACTS if name in counts), None)
+    n_relations, n_all_relations = facts.relations.height, counts.get("relations")
+    sizes = (
+        (n_relations, n_all_relations, "relations"),
+        (facts.templates.height, counts.get("templates"), "templates"),
+        (n_facts, n_all_facts, "facts"),
+    )
+    parts = [f"{n:,} of {n_all:,} {noun}" for n, n_all, noun in sizes if n_all not in (None, n)]
+    path = folders.files("benchmark").get(benchmark)
+    if path and names_per_subject != folders.content(path).get("names_per_subject"):
+        parts.append(f"names_per_subject={names_per_subject}")
+        n_all_facts = None
+    if not parts:
+        return None
+    if n_all_facts is None or n_all_relations is None:
+        return Departure(", ".join(parts), has_whole_relations=False)
+    # KAMEL, which alone has published numbers by relation, has as many facts of each.
+    is_whole = n_facts * n_all_relations == n_all_facts * n_relations
+    return Departure(", ".join(parts), is_whole)
 
 
 def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:

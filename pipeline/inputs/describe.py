@@ -18,6 +18,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.runs import data_set
+from factsweep.operators.tables.shared.published import of_other_facts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
 from factsweep.pipeline.machine.meter import Meter
@@ -65,7 +66,9 @@ def describe(
     facts = catalog.read(entry, path)
     with measures(parser, encoder) as (parse, encode):
         measured = diversity(facts, parse=parse, encode=encode)
-    published = catalog.published("belief")
+    published = compared = catalog.published("belief")
+    if published is not None and catalog.departure(facts, entry.name, None) is not None:
+        compared = of_other_facts(published, entry.name)
     options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
     not_asked = {
         figure: f"not measured, since no --{option} was given"
@@ -74,7 +77,7 @@ def describe(
     }
     tables = {
         "counts": data_set.sizes_beside(facts, entry.name, published),
-        "diversity": data_set.diversity_beside(measured, entry.name, published),
+        "diversity": data_set.diversity_beside(measured, entry.name, compared),
         "by-relation": data_set.by_relation(facts, measured),
         "template-examples": data_set.template_examples(facts),
         "missing": data_set.missing(measured, not_asked),

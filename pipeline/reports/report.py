@@ -26,7 +26,7 @@ from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import ESTIMATE
-from factsweep.pipeline.results.report import PAGE, measured, reported, shown
+from factsweep.pipeline.results.report import PAGE, measured, published_notes, reported, shown
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.stores.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
@@ -70,8 +70,9 @@ def report(
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
         store = Store(f"{out.rstrip('/')}/{each.folder}")
-        notes = (*each.notes, *doubts(each.branches))
         result = replace(measured(each.branches), parse=parse, encode=encode)
+        departures = published_notes(each.branches[0], result)
+        notes = (*each.notes, *doubts(each.branches), *departures)
         found = joined(more(each), shown(each.branches[0], result))
         write_report(store, found)
         store.put(PAGE, results_page(each.branches, result, found, notes))

@@ -14,6 +14,7 @@ from factsweep.operators.prompts.chat import THOUGHT
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.stages import given
 from factsweep.pipeline.stages.asking.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.stages.asking.remaining import open_counts
 from factsweep.pipeline.storage.artifact import Artifact
@@ -24,6 +25,12 @@ _MOST = 0.5  # of them, before somebody should look at them
 _THOUGHTS = 0.05
 _SHOWN = 3
 _LENGTH = 60
+_TREATED = {
+    given.PROMPT_REMOVED: "began with the prompt, which was removed",
+    given.CUT_AT_STOP: "went on behind a stop (decoding.stop), and were cut there",
+    given.THOUGHT_KEPT: "have a thought, which is measured as the answer; if the system thinks "
+    "before it answers, give model.thinking=on",
+}
 
 
 def doubts(branches: Sequence[PastBranch]) -> list[str]:
@@ -75,12 +82,21 @@ def _of(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
     if branch.how.ask.ability != GENERATE or not said.is_complete():
         return
+    yield from treated(said)
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
         yield from found(pl.concat(answers))
     thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
     if thoughts:
         yield from cut(pl.concat(thoughts).explode())
+
+
+def treated(answers: Artifact) -> Iterator[str]:
+    """What was removed from answers that were given, or should have been."""
+    n_answers = sum(answers.rows(answers.stage).values())
+    for name, n in _counted([answers], "").items():
+        if n and name in _TREATED:
+            yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
 
 
 def cut(ended: pl.Series) -> Iterator[str]:

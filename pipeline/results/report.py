@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.cost import PREDICTED, SPENT, predict
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
@@ -26,6 +27,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs.cost import cost_table
 from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
+from factsweep.operators.tables.shared.published import beside, of_other_facts
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import place, spent
 from factsweep.pipeline.execution.plan import Plan
@@ -62,7 +64,7 @@ def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = No
     if not plan.run.answers:
         result = replace(result, n_tokens=partial(_n_tokens, plan))
     metrics, leaking = result.tables["metrics"], leaks(branches)
-    notes = [*doubts(branches), *said(leaking)]
+    notes = [*doubts(branches), *published_notes(branches[0], result), *said(leaking)]
     for each in notes:
         LOG.warning("%s", each)
     found = _whole(branches, result, leaking)
@@ -189,14 +191,40 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
         if billions is not None
     ]
+    facts = branches[0].facts
     return Result(
-        branches[0].facts,
+        facts,
         {table: of_seeds(seeds, table) for table in method.measure.measured},
         costs=pl.concat(costs, how="diagonal"),
         answers=_answers(branches),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
-        published=catalog.published(method.show.published),
+        published=_published(branches[0], facts),
     )
+
+
+def _published(branch: PastBranch, facts: Facts) -> pl.DataFrame | None:
+    """The numbers of the paper; those of a benchmark whose other facts were asked are marked."""
+    published = catalog.published(branch.how.show.published)
+    if published is None or (departure := _departure(branch, facts)) is None:
+        return published
+    by_relation = not departure.has_whole_relations
+    return of_other_facts(published, branch.benchmark, by_relation=by_relation)
+
+
+def _departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
+    n_names = branch.record["run"]["benchmark"]["names_per_subject"]
+    return catalog.departure(facts, branch.benchmark, n_names)
+
+
+def published_notes(branch: PastBranch, result: Result) -> Iterator[str]:
+    """Say that measured numbers stand next to published ones of other facts."""
+    if result.published is None or beside(result.tables["metrics"], result.published).is_empty():
+        return
+    if (departure := _departure(branch, result.facts)) is not None:
+        yield (
+            f"{branch.benchmark}: the published numbers are of other facts "
+            f"({departure.sentence}), so no differences are shown."
+        )
 
 
 def _cost_row(row: Mapping[str, Any]) -> pl.DataFrame:

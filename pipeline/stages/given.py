@@ -1,25 +1,28 @@
 """given: answers of another system, in place of those that an engine of ours would write."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import gt, lt
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
+from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.preferred import FURTHER, given_preferences
-from factsweep.operators.methods.ability import PREFER, SCORE, Ability
+from factsweep.operators.methods.ability import GENERATE, PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
+from factsweep.operators.prompts.tokens import messages
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.files import scan
+from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -29,6 +32,25 @@ _COUNTS = ("n_tokens", "entity_n_tokens")
 _NO_LOGPROB = "a log-probability is at most 0: give nats, no loss or perplexity"
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
+_TEXTS_VERSION = 3  # 3: texts lose their prompt, and end at a stop
+# In counts: what was done to texts, or should have been.
+PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT = "prompt_removed", "cut_at_stop", "thought_kept"
+TREATED = (PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT)
+_READING = {
+    "text": pl.String,
+    "thought": pl.String,
+    "reason": pl.String,  # why the text is no answer
+    **dict.fromkeys(TREATED, pl.Boolean),
+}
+_NO_TEXT = (None, None, _NOT_GIVEN, False, False, False)
+_THOUGHT = {
+    name: pl.when(pl.col("thought").is_not_null()).then(pl.concat_list(value))
+    for name, value in (
+        ("texts", "thought"),
+        ("n_tokens", "thought_tokens"),
+        ("ended", pl.lit("unknown")),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +61,8 @@ class GivenAnswers:
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
     prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
     entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
-    (nats); label, n_tokens and open_logprob may be there. The output of a batch is cut at `stops`,
-    and where the model `thinks`, behind its thought, which the table `thoughts` keeps.
+    (nats); label, n_tokens and open_logprob may be there. A text loses its prompt and what follows
+    a stop; if the model `thinks`, also its thought, which the table `thoughts` keeps.
     """
 
     path: Path
@@ -52,11 +74,13 @@ class GivenAnswers:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The content of the file, how a batch's output is read, and the prompts."""
+        """The content of the file, how its texts are read, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        read = {"stop": self.stops, "thinking": self.thinks} if _is_batch(self.path) else {}
-        fields = {"answers": catalog.checksum([self.path]), **read}
-        return Recipe(self.ability.answers, VERSION, fields, inputs)
+        fields: dict[str, Any] = {"answers": catalog.checksum([self.path])}
+        if self.ability != GENERATE:
+            return Recipe(self.ability.answers, VERSION, fields, inputs)
+        fields |= {"stop": self.stops, "thinking": self.thinks}
+        return Recipe(self.ability.answers, _TEXTS_VERSION, fields, inputs)
 
     def make(self, artifact: Artifact) -> None:
         """Publish the answers as the shards of an answered artifact.
@@ -66,27 +90,73 @@ class GivenAnswers:
         """
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
-        thoughts = self.batch.thoughts if self.thinks and self.batch else None
-        further = [] if thoughts is None else ["thoughts"]
+        further = ["thoughts"] if self.thinks else []
         for shard, rows in self.by_shard():
             given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
-            artifact.write(table, shard, pl.concat([empty(table), given], how="diagonal_relaxed"))
-            if thoughts is not None:
-                ids = given.select("prompt_id")
-                found = ids.join(thoughts, on="prompt_id", how="left", maintain_order="left")
-                artifact.write("thoughts", shard, found)
+            columns = [name for name in TREATED if name in given.columns]
+            counts = {name: n for name in columns if (n := int(given[name].sum()))}
+            answers = pl.concat([empty(table), given], how="diagonal_relaxed")
+            artifact.write(table, shard, answers, counts)
+            for name in further:
+                artifact.write(name, shard, given.select("prompt_id", **_THOUGHT))
         artifact.finish([table, *further], made_of=[self.prompts])
 
     def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none."""
+        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none.
+
+        Of a text there are also its thought, why it is no answer, and what was removed from it.
+        """
         answers = self._answers()
         for shard in self.prompts.shards("prompts"):
             ids = self.prompts.read("prompts", shard).select("prompt_id", "same_as")
-            yield shard, ids.join(answers, on="prompt_id", how="left", maintain_order="left")
+            rows = ids.join(answers, on="prompt_id", how="left", maintain_order="left")
+            yield shard, self._read_texts(shard, rows) if self.ability == GENERATE else rows
+
+    def _read_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """The texts of a shard as an engine of ours would have written them."""
+        as_turns = getattr(self.setting, "as_", None) == "turns"
+        prompts = with_text(self.prompts, "prompts", shard)["text"]
+        readings = [
+            _NO_TEXT
+            if text is None
+            else self._reading(text, thought, messages(prompt, as_turns=as_turns))
+            for text, thought, prompt in zip(rows["text"], rows["thought"], prompts, strict=True)
+        ]
+        texts = rows.with_columns(pl.DataFrame(readings, schema=_READING, orient="row"))
+        batch = self.batch
+        reasons, details = ({}, {}) if batch is None else (batch.failed, batch.details)
+        return texts.with_columns(
+            reason=_by_prompt(reasons, pl.col("reason")), detail=_by_prompt(details, None)
+        )
+
+    def _reading(
+        self, text: str, thought: str | None, turns: Sequence[Mapping[str, str]]
+    ) -> tuple[Any, ...]:
+        """What `_READING` has of a text."""
+        answer = strip_prompt(text, *(turn["content"] for turn in turns))
+        is_prompt_removed = len(answer) < len(text)
+        parts = split_thought(answer)
+        has_thought = parts is None or parts[0] != ""
+        if has_thought and self.thinks:
+            thought, answer = parts or (None, "")
+            if not answer.strip():
+                reason = "thought_not_ended" if parts is None else "no_text"
+                return None, thought, reason, is_prompt_removed, False, False
+        before_stop = cut_at_stops(answer, self.stops)
+        is_cut = answer[len(before_stop) :].strip() != ""
+        return (
+            before_stop,
+            thought,
+            None,
+            is_prompt_removed,
+            is_cut,
+            has_thought and not self.thinks,
+        )
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
-        rows = scan([self.path]) if self.batch is None else self.batch.rows.lazy()
+        texts = ("prompt_id", "asked", "text", "candidate_id", "entity_id", "setting", "label")
+        rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         scored = self.ability == SCORE
         # Columns are read when they are asked for: what is damaged further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):
@@ -121,13 +191,15 @@ class GivenAnswers:
         Raises:
             InputError: a line of it is none of ours.
         """
-        if not _is_batch(self.path):
+        if suffixes.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
-        with self.path.open(encoding="utf-8", errors="replace") as lines:
-            try:
-                found = openai_batch.answers(lines, self.stops, thinks=self.thinks)
-            except InputError as error:
-                raise InputError(f"{self.path}: {error}") from error
+        lines = files.text(self.path).split("\n")
+        if not openai_batch.is_output(lines[0]):
+            return None
+        try:
+            found = openai_batch.answers(lines, thinks=self.thinks)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
         if found.failed:
             counts = sorted(Counter(found.failed.values()).items())
             why = ", ".join(f"{reason} {n:,}" for reason, n in counts)
@@ -136,7 +208,15 @@ class GivenAnswers:
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
-        return rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+        texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
+        if self.batch is None:
+            return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
+        thoughts = self.batch.thoughts.select(
+            "prompt_id",
+            thought=pl.col("texts").list.first(),
+            thought_tokens=pl.col("n_tokens").list.first(),
+        )
+        return texts.join(thoughts, on="prompt_id", how="left", maintain_order="left")
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
@@ -164,12 +244,11 @@ class GivenAnswers:
         return found
 
 
-def _is_batch(path: Path) -> bool:
-    """Whether a file is the output of a batch."""
-    if suffixes.kind(path) not in (".jsonl", ".ndjson") or path.suffix == ".gz":
-        return False
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return openai_batch.is_output(next(lines, ""))
+def _by_prompt(texts: Mapping[str, str], default: pl.Expr | None) -> pl.Expr:
+    """The text of each prompt_id, or the default."""
+    return pl.col("prompt_id").replace_strict(
+        [*texts], [*texts.values()], default=default, return_dtype=pl.String
+    )
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
@@ -211,18 +290,12 @@ class Unanswered:
     def make(self, artifact: Artifact) -> None:
         """Publish an error row for each prompt without an answer of its own or of its text."""
         artifact.begin()
-        column, batch = pl.col(self.given.ability.column), self.given.batch
-        stage = pl.lit("score")
-        why, details = ({}, {}) if batch is None else (batch.failed, batch.details)
-        reason = pl.col("prompt_id").replace_strict(
-            [*why], [*why.values()], default=_NOT_GIVEN, return_dtype=pl.String
-        )
-        detail = pl.col("prompt_id").replace_strict(
-            [*details], [*details.values()], default=None, return_dtype=pl.String
-        )
+        is_absent = pl.col(self.given.ability.column).is_null() & pl.col("same_as").is_null()
+        default = {"reason": pl.lit(_NOT_GIVEN), "detail": pl.lit(None, pl.String)}
         for shard, rows in self.given.by_shard():
-            absent = rows.filter(column.is_null() & pl.col("same_as").is_null())
-            errors = absent.select("prompt_id", stage=stage, reason=reason, detail=detail)
+            further = {name: value for name, value in default.items() if name not in rows.columns}
+            absent = rows.filter(is_absent).with_columns(**further)
+            errors = absent.select("prompt_id", "reason", "detail", stage=pl.lit("score"))
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 
@@ -250,5 +323,7 @@ def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> 
         if kind == "numbers":
             is_fit = found is not None and (found.is_numeric() or found == pl.Null)
         if not is_fit:
-            what = "nothing" if found is None else found
-            raise InputError(f"{path}: column {column} must be {kind}, found {what}; add it.")
+            wrong_kind, fix = (
+                (found, f"write its values as {kind}") if found else ("nothing", "add it")
+            )
+            raise InputError(f"{path}: column {column} must be {kind}, found {wrong_kind}; {fix}.")

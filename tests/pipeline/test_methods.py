@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -76,6 +77,38 @@ def test_kamel_score_own_answers_give_the_runs_own_numbers(
         ~pl.col("metric").is_in(["flip_rate", "cut_share"])
     )
     assert_frame_equal(score(kamel_settings(f"answers={tmp_path}/answers.parquet")), own)
+
+
+@pytest.mark.parametrize(
+    ("relation", "years"),
+    [("P30", []), ("P569", ["59.0"])],  # entities alone, literals alone
+)
+def test_kamel_report_of_a_part_shows_no_difference_from_the_whole(
+    kamel_settings: Settings,
+    compute_here: Compute,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    relation: str,
+    years: list[str],
+) -> None:
+    part = (f"benchmark.relations=[{relation}]", "prompt=10-shot")
+    names = ("benchmark.name=kamel", "model.name=opt-13b", "run_name=part")
+    report.write(compute_here(kamel_settings(*part, *names)), {"total": 0})
+    assert "1 of 234 relations, 10 of 46,800 facts" in caplog.text
+    folder = tmp_path / "results" / "part"
+    tables = {
+        name: pl.read_csv(folder / "tables" / f"{name}.csv", infer_schema=False)
+        for name in ("years", "headline", "relations")
+    }
+    assert tables["headline"]["source"].unique().sort().to_list() == [
+        "measured",
+        "most frequent answer",
+        "published, of other facts",
+    ]
+    assert "published F1, of other facts" in tables["relations"].columns
+    published = tables["years"].select(cs.starts_with("published mean, of"))
+    assert sorted(published.to_series().drop_nulls().to_list() if published.width else []) == years
+    assert "difference" not in (folder / "index.html").read_text().partition("Beside the")[2][:2000]
 
 
 def test_kamel_report_has_the_papers_tables_and_figures(

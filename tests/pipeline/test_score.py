@@ -12,6 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates import estimate as estimating
 from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.score import score
+from factsweep.pipeline.stages.expand import with_text
 from tests.messages import naming
 
 Settings = Callable[..., Run]
@@ -50,6 +51,85 @@ def test_score_own_answers_give_the_runs_own_numbers(
     sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate", "cut_share"])
     assert found.height > 10
     assert_frame_equal(found, own.filter(~sampled))
+
+
+FULL_TEXTS = {
+    "prompt": ("{prompt}{text}", ("began with the prompt",)),
+    "prompt with other line ends": ("<s> {windows}{text}", ("began with the prompt",)),
+    "run-on": ("{text}\r\nQ: Where is Paris?\nA: Paris", ("were cut",)),
+    "both": ("{prompt}{text}\nQ: Where is Paris?", ("began with the prompt", "were cut")),
+}
+
+
+@pytest.mark.parametrize(("shape", "sentences"), FULL_TEXTS.values(), ids=FULL_TEXTS)
+def test_score_full_texts_give_the_numbers_of_their_answers(
+    finished: Plan,
+    answers: pl.DataFrame,
+    scored: Scored,
+    caplog: pytest.LogCaptureFixture,
+    shape: str,
+    sentences: tuple[str, ...],
+) -> None:
+    prompts = finished.branches[0].prompts
+    shards = prompts.shards("prompts")
+    texts = pl.concat(with_text(prompts, "prompts", shard) for shard in shards)
+    rows = answers.join(texts.select("prompt_id", prompt="text"), on="prompt_id")
+    full = [
+        shape.format(windows=row["prompt"].replace("\n", "\r\n"), **row)
+        for row in rows.iter_rows(named=True)
+    ]
+    metrics = scored(rows.select("prompt_id", text=pl.Series(full)), "jsonl")
+    n = answers.height
+    for sentence in sentences:
+        assert f"{n} of {n} given texts" in caplog.text
+        assert sentence in caplog.text
+    assert_frame_equal(metrics, scored(answers))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"text": ["Paris"]}',
+        '"text": {"answer": "Paris"}}',
+        '"text": 1949}',
+        '"text": "Par\\ud800s"}',
+        '"text": "Paris", "text": "Rome"}',
+    ],
+)
+def test_score_value_that_is_no_text_is_refused_with_its_line(
+    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path, line: str
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines = answers.write_ndjson().splitlines()
+    path.write_text("\n".join([*lines[:2], lines[2].partition('"text"')[0] + line, *lines[3:]]))
+    with pytest.raises(InputError, match=r"answers\.jsonl, line 3: .*(text|ud800)"):
+        score(small_settings(f"answers={path}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "n_failed"),
+    [
+        ("<think>Rome or\nParis</think>\n\nIt is {}", ["model.thinking=on"], 0),
+        ("<think>{}", ["model.thinking=on"], 72),
+        ("<think>{}</think>\n\n{}", [], 0),
+    ],
+)
+def test_score_thoughts_are_removed_where_the_model_thinks(
+    answers: pl.DataFrame,
+    scored: Scored,
+    caplog: pytest.LogCaptureFixture,
+    text: str,
+    overrides: list[str],
+    n_failed: int,
+) -> None:
+    thoughtful = pl.col("text").map_elements(
+        lambda answer: text.format(answer, answer), return_dtype=pl.String
+    )
+    metrics = scored(answers.with_columns(thoughtful), "parquet", *overrides)
+    overall = metrics.filter(pl.col("slice").is_null())
+    assert overall.filter(metric="acc_at_1")["n_failed"].item() == n_failed
+    n = answers.height
+    assert (f"{n} of {n} given texts have a thought" in caplog.text) == (not overrides)
 
 
 @pytest.mark.slow

@@ -16,7 +16,14 @@ from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import decimal, in_percent
-from factsweep.operators.tables.shared.wide import by_source, joined, of_relations, ordered, wide
+from factsweep.operators.tables.shared.wide import (
+    by_source,
+    joined,
+    of_relations,
+    ordered,
+    wide,
+    with_source,
+)
 
 _HEADINGS = headings((*METRICS, *BASELINES, *KARR))
 _PERCENT, _TAU = in_percent(2), decimal(3)
@@ -151,7 +158,7 @@ def _per_measure(
     """One row per model, variant, measure and source, with a column per metric of `names`."""
     parts = [metrics.with_columns(source=pl.lit("measured"))]
     if published is not None:
-        parts.insert(0, published.filter(table=table).with_columns(source=pl.lit("published")))
+        parts.insert(0, with_source(published.filter(table=table)))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
     measure = _named(pl.col("slice").str.strip_prefix("measure="))
     text = _TAU.dashed(pl.col("value"))

@@ -15,7 +15,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.numbers import DASH, as_printed
-from factsweep.operators.tables.shared.wide import joined
+from factsweep.operators.tables.shared.wide import OTHER_FACTS, PUBLISHED, joined, with_source
 
 Place = Mapping[str, str | None]
 
@@ -76,7 +76,8 @@ def fill(
     """The table, filled from the metrics of any number of runs.
 
     Each row is there as measured, as published and as their difference; the last two where there is
-    any. A missing number is a dash. Models that the table does not name follow after its own.
+    any, and no difference to a number of other facts. A missing number is a dash. Models that the
+    table does not name follow after its own.
     With `alone` there is nothing of other benchmarks, and no row in which nothing was measured.
     `names` are the printed names of models, settings, benchmarks and metrics.
 
@@ -91,7 +92,8 @@ def fill(
         cells = cells.filter(pl.col("benchmark") == benchmark)
         cells = cells.filter(pl.col("measured").is_not_null().any().over("row"))
     cells = joined(cells, theirs, PLACE)
-    difference = pl.col("measured") - pl.col("published")
+    is_same = pl.col("source") == PUBLISHED
+    difference = pl.when(is_same).then(pl.col("measured") - pl.col("published"))
     wide = _wide(cells.with_columns(difference=difference), table.heads, names)
     name = names.get(benchmark, benchmark)
     named = {column: column.format(benchmark=name) for column in wide.columns}
@@ -149,25 +151,36 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
     """The papers' numbers in `published`, one per place: that of the first of the tables."""
     if published is None:
-        return pl.DataFrame(schema={**dict.fromkeys(PLACE, pl.String()), "published": pl.Float64()})
-    mine = published.filter(pl.col("table").is_in(list(tables)))
+        texts = dict.fromkeys((*PLACE, "source"), pl.String())
+        return pl.DataFrame(schema={**texts, "published": pl.Float64()})
+    mine = with_source(published).filter(pl.col("table").is_in(list(tables)))
     ordered = mine.sort(pl.col("table").cast(pl.Enum(tables)))
-    first = ordered.unique(PLACE, keep="first").select(*PLACE, published="value")
+    first = ordered.unique(PLACE, keep="first").select(*PLACE, "source", published="value")
     return first.cast(dict.fromkeys(PLACE, pl.String()))
 
 
 def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str]) -> pl.DataFrame:
     """One column per heading, one row per row and source, if the source has a number in the row."""
     labels = {head: pl.col(name).replace(dict(names)) for name, head in heads.items()}
-    texts = cells.with_columns(**labels, **{source: _text(source) for source in _SOURCES})
+    other = pl.when((pl.col("source") == OTHER_FACTS).any().over("row")).then(pl.lit(OTHER_FACTS))
+    texts = cells.with_columns(
+        **labels, **{source: _text(source) for source in _SOURCES}, other=other
+    ).drop("source")
     long = texts.unpivot(
-        _SOURCES, index=["row", *labels, "heading"], variable_name="source", value_name="text"
+        _SOURCES,
+        index=["row", *labels, "heading", "other"],
+        variable_name="source",
+        value_name="text",
     )
     empty = pl.col("text").is_in([DASH, NOT_APPLICABLE]).all().over("row", "source")
-    order = pl.col("source").cast(pl.Enum(_SOURCES))
+    source = pl.col("source")
+    order = source.cast(pl.Enum(_SOURCES))
     return (
         long.filter((pl.col("source") == "measured") | ~empty)
         .sort("row", order, maintain_order=True)
+        .with_columns(
+            source=pl.when(source == PUBLISHED).then(pl.coalesce("other", source)).otherwise(source)
+        )
         .group_by("row", *labels, "source", "heading", maintain_order=True)
         .agg(pl.col("text").str.join("/"))
         .pivot("heading", index=["row", *labels, "source"], values="text", maintain_order=True)

@@ -3,6 +3,7 @@
 import polars as pl
 
 from factsweep.operators.schemas import PLACE
+from factsweep.operators.tables.shared import wide
 
 # The columns of data_catalog/published/*.csv; `table` says where in the paper a number stands.
 PUBLISHED = pl.Schema(
@@ -14,14 +15,32 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
     """One row for each measured number that was published, and table that has it.
 
     `published` has the columns `PUBLISHED`. Columns: model, benchmark, setting, variant, slice,
-    metric, table, measured, ci_low, ci_high, published, difference (measured − published).
+    metric, table, measured, ci_low, ci_high, source, published, difference (measured − published;
+    null if the published number is of other facts).
     """
-    theirs = published.rename({"value": "published"}).cast(dict.fromkeys(PLACE, pl.String))
+    theirs = wide.with_source(published).rename({"value": "published"})
+    theirs = theirs.cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
     # Papers print four digits; more would be the noise of floating point.
-    difference = (pl.col("measured") - pl.col("published")).round(6).alias("difference")
+    rounded = (pl.col("measured") - pl.col("published")).round(6)
+    difference = pl.when(pl.col("source") == wide.PUBLISHED).then(rounded).alias("difference")
     both = theirs.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
-    return both.select(*PLACE, "table", "measured", "ci_low", "ci_high", "published", difference)
+    numbers = ("measured", "ci_low", "ci_high", "source", "published")
+    return both.select(*PLACE, "table", *numbers, difference)
+
+
+def of_other_facts(
+    published: pl.DataFrame, benchmark: str, *, by_relation: bool = True
+) -> pl.DataFrame:
+    """The published numbers; those of the benchmark are marked as of other facts.
+
+    Without `by_relation` those of one relation are not: the same facts of it were asked.
+    """
+    is_other = pl.col("benchmark").eq_missing(benchmark)
+    if not by_relation:
+        is_other &= ~pl.col("slice").str.starts_with("relation=").fill_null(value=False)
+    source = pl.when(is_other).then(pl.lit(wide.OTHER_FACTS)).otherwise(pl.lit(wide.PUBLISHED))
+    return published.with_columns(source=source)
 
 
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from factsweep.operators.tables.shared.numbers import DASH
 from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
 
 MEASURED, PUBLISHED = "measured", "published"
+OTHER_FACTS = "published, of other facts"  # next to which no difference is shown
 _BASELINE = "baseline_"
 
 
@@ -44,8 +45,18 @@ def by_source(
     if published is None:
         return rows
     theirs = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
-    theirs = theirs.with_columns(source=pl.lit(PUBLISHED))
-    return pl.concat([rows, theirs], how="diagonal_relaxed")
+    return pl.concat([rows, with_source(theirs)], how="diagonal_relaxed")
+
+
+def with_source(published: pl.DataFrame) -> pl.DataFrame:
+    """The published numbers with their `source`: of the facts that were measured, if none is said.
+
+    >>> with_source(pl.DataFrame({"value": [0.5]}))["source"].to_list()
+    ['published']
+    """
+    if "source" in published.columns:
+        return published
+    return published.with_columns(source=pl.lit(PUBLISHED))
 
 
 def of_relations(metrics: pl.DataFrame, labels: Mapping[str, str] | None) -> pl.DataFrame:

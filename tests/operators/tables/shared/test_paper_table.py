@@ -11,7 +11,11 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.numbers import SHARE, of_metric
 from factsweep.operators.tables.shared.paper_table import Column, Place, Table, fill
-from factsweep.operators.tables.shared.published import PLACE, PUBLISHED
+from factsweep.operators.tables.shared.published import (
+    PLACE,
+    PUBLISHED,
+    of_other_facts,
+)
 from tests.messages import naming
 
 DEFAULTS: dict[str, Any] = {
@@ -41,6 +45,18 @@ def identity(row: tuple[Any, ...]) -> tuple[str | None, ...]:
     """What no two rows may share: the place, and the paper's table."""
     place, _, *where = row
     return (*(place[name] for name in PLACE), *where)
+
+
+def test_fill_next_to_numbers_of_other_facts_has_no_difference() -> None:
+    measured = pl.DataFrame([{**DEFAULTS, "value": 0.5}])
+    published = pl.DataFrame([{**DEFAULTS, "value": 0.25, "table": "003:2"}], schema=PUBLISHED)
+    marked = of_other_facts(published, "facts")
+    for theirs, sources in (
+        (published, ["measured", "published", "difference"]),
+        (marked, ["measured", "published, of other facts"]),
+    ):
+        rows = fill(TABLE, measured, theirs, benchmark="facts").table
+        assert rows.filter(PLM="a", ICL="zero-shot")["source"].to_list() == sources
 
 
 places = st.fixed_dictionaries(
