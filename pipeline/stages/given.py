@@ -17,8 +17,8 @@ from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.matching.preferred import FURTHER, given_preferences
 from factsweep.operators.methods.ability import GENERATE, PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.prompts.tokens import messages
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.machine.logs import LOG
