@@ -21,6 +21,7 @@ from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.inputs import catalog, files
+from factsweep.pipeline.machine import text_files
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact
@@ -193,7 +194,7 @@ class GivenAnswers:
         """
         if suffixes.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
-        lines = files.text(self.path).split("\n")
+        lines = text_files.text(self.path).split("\n")
         if not openai_batch.is_output(lines[0]):
             return None
         try:
