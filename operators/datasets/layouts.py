@@ -51,6 +51,7 @@ _PLAIN_MORE = {
     "object_aliases": "obj_aliases",
     "popularity": "fact_popularity",
     "sample": "fact_sample",
+    "type": "fact_type",
 }
 
 
@@ -64,13 +65,18 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     texts = [n for n in (*_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
     firsts = rows.select(pl.col(n).drop_nulls().first() for n in texts).collect(engine="streaming")
-    lists = [n for n in texts if re.match(_LIST_TEXT, firsts[n][0] or "")]
+    lists = [n for n in texts if is_list_text(firsts[n][0])]
     truths = [n for n in ("is_manual",) if n in texts and n not in lists]
     if not lists and not truths:
         return rows
     table = rows.collect()
     table = table.with_columns(_lists(table[n]) for n in lists)
     return table.with_columns(_truths(table[n]) for n in truths).lazy()
+
+
+def is_list_text(text: str | None) -> bool:
+    """Whether a text begins as a list that is written as one."""
+    return re.match(_LIST_TEXT, text or "") is not None
 
 
 def meant(columns: Collection[str]) -> dict[str, str]:

@@ -54,12 +54,22 @@ class Options:
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
-    labels = _labels(facts, normaliser)
+    labels = label_keys(facts, normaliser)
+
+    def keyed(rows: pl.DataFrame) -> pl.DataFrame:
+        rows = normaliser.keyed(rows)
+        return rows if facts.typed is None else facts.typed.keyed(rows, label_texts(facts))
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(normaliser.keyed(answers), labels), further["samples"]
+        matched, samples = correct(keyed(answers), labels), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        keys = normaliser.keyed(samples).select("prompt_id", "key")
+        of_pair = samples.join(
+            sampled.select("prompt_id", "pair_id"),
+            on="prompt_id",
+            how="left",
+            maintain_order="left",
+        )
+        keys = keyed(of_pair).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         known = sampled.select("prompt_id", "relation_id", "pair_id")
@@ -69,11 +79,17 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     return match
 
 
-def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
-    """One row per label of a right answer: pair_id, key."""
+def label_texts(facts: Facts) -> pl.DataFrame:
+    """One row per label of a right answer: pair_id, text."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
-    pairs = facts.pairs.select("pair_id", text=labels).explode("text")
-    return normaliser.keyed(pairs).select("pair_id", "key")
+    return facts.pairs.select("pair_id", text=labels).explode("text")
+
+
+def label_keys(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
+    """One row per label of a right answer: pair_id, key; and one per value of typed ones."""
+    texts = label_texts(facts)
+    keys = normaliser.keyed(texts).select("pair_id", "key")
+    return keys if facts.typed is None else pl.concat([keys, facts.typed.label_keys(texts)])
 
 
 def condense(

@@ -59,6 +59,7 @@ def estimate(settings: Run) -> Estimates:
     settings = paid_for(settings)
     check(settings)
     whole = planned(settings)
+    settings = replace(settings, decoding=whole.run.decoding)
     known = control.named(whole)
     for each in known.control.values():
         control.say_missing(settings, each)

@@ -9,6 +9,7 @@ from itertools import chain
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import typed_objects
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Matcher, Tables
@@ -57,6 +58,9 @@ class Match(Shared):
             "versions": {**measure.versions(self.matching.pipeline), **versions("polars")},
             "n_prompts": self.n_sampled,
         }
+        if self.matching.values_in is not None:
+            fields["values"] = [self.matching.values_in, self.matching.tolerance]
+            fields["versions"] |= versions("babel", "pint")
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)
@@ -106,6 +110,9 @@ class Match(Shared):
     def matcher(self, facts: Facts) -> Matcher:
         """What compares answers with some facts, as the recipe says."""
         tokenizer = partial(models.tokenizer, self.weights)
+        if (language := self.matching.values_in) is not None:
+            typed = typed_objects(facts, language, self.matching.tolerance)
+            facts = replace(facts, typed=typed)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
 

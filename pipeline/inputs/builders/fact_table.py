@@ -15,13 +15,14 @@ from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs.builders import sources
 
-_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language")
+_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language", "type")
+SEPARATOR_OPTION = "--separator "
 
 
-def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
+def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.DataFrame, list[str]]:
     """The facts of a table with their rows, from 0, and languages; and what to say of the columns.
 
-    Rows are in `language` unless they say otherwise.
+    Rows are in `language` unless they say otherwise. Cells are split at a `separator`.
 
     Raises:
         InputError: a needed column or all rows are missing; a popularity that is no number, or

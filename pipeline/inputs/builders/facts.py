@@ -11,6 +11,7 @@ from factsweep.operators.construction.fact_flaws import checked, cleaned, undate
 from factsweep.operators.construction.facts import Templates, generic, proposal, reviewed, rows
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import sentences
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
 from factsweep.operators.names import check
@@ -42,12 +43,14 @@ def build_facts(
     cutoff: str | None,
     licence: str,
     model: Model | None = None,
+    separator: str | None = None,
 ) -> Iterator[str]:
     """Write the sets of a table of facts; yields what was made, found and left out.
 
     Facts that are not later than `after` are left out. `cutoff` makes two samples of the facts, by
     which metrics are told apart: those until then, and those after it. A `model` writes the
-    templates where there is no file of them, `n` for each relation.
+    templates where there is no file of them, `n` for each relation. Cells are split at a
+    `separator`.
 
     Raises:
         InputError: a column or all facts are missing, a template file holds something else, or the
@@ -55,7 +58,7 @@ def build_facts(
     """
     name = name or path.stem
     check(name, "the name of the set")
-    facts, said = fact_table.read(path, language)
+    facts, said = fact_table.read(path, language, separator)
     yield from said
     facts, dated = _after(facts, after)
     facts, changed = cleaned(_in_samples(facts, cutoff))
@@ -81,6 +84,7 @@ def build_facts(
     where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
     for each, made, read in sets:
         yield _publish(own, titles[each], each, made, read, found.filter(where == each), licence)
+        yield from (f"  {sentence}" for sentence in sentences(read, each))
     yield from fact_table.strangers(usable)
     yield from _told(found, dated)
 
