@@ -49,10 +49,12 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     return rows
 
 
-def several(rows: pl.LazyFrame, option: str) -> list[str]:
+def several(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
     """What to say of cells that seem to hold several answers; `option` splits them.
 
-    >>> several(pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]}), "--separator ")
+    Those that the `separator` splits are left out.
+
+    >>> several(pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]}), "--separator ", None)
     ["1 cell seems to hold several answers (row 1: object 'Sucre|La Paz'), and is one answer as it \
 stands; --separator '|' splits such cells."]
     """
@@ -62,8 +64,12 @@ stands; --separator '|' splits such cells."]
     near = cells.filter(pl.col("value").str.contains("[;|；]| / "))
     found = [
         (row, name, cell, sign[1])
-        for row, name, cell in near.unique(["variable", "value"]).sort("row").collect().iter_rows()
+        for row, name, cell in near.unique(["variable", "value"], keep="first", maintain_order=True)
+        .sort("row")
+        .collect()
+        .iter_rows()
         if (sign := _SIGN.search(cell)) and not is_list_text(cell)
+        if separator is None or separator not in cell
     ]
     if not found:
         return []

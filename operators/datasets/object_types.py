@@ -84,7 +84,7 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
 
 
 def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
-    """The facts as they are demonstrated: dates and numbers in one way, with an example by relation.
+    """The facts as they are demonstrated, dates and numbers in one way: examples by relation.
 
     That is the most frequent form of a relation's labels; ISO 8601 where no form is known. What a
     label was is an alias then. Relations that are written alike already stay as they are.

@@ -49,8 +49,9 @@ def sentences(run: Run) -> Iterator[str]:
         if examples:
             how = listed(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {how}."
-    rows = catalog.content_of(entry, catalog.files(entry, benchmark.path))
-    yield from cells.several(rows, catalog.SEPARATOR_OPTION)
+    files = catalog.files(entry, benchmark.path)
+    rows = catalog.content_of(replace(entry, separator=None), files)
+    yield from cells.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
 
 
 def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import polars as pl
 
 from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
+from factsweep.operators.datasets import cells
 from factsweep.operators.datasets.layouts import MEANT, alike, listed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas.checks import refuse
@@ -43,6 +44,13 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
         raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
+    facts = facts.drop("row", strict=False).with_row_index("row")
+    joined = cells.several(facts.lazy(), SEPARATOR_OPTION, separator)
+    try:
+        facts = cells.split(facts, separator) if separator else facts
+        cells.check_aliases(facts.lazy(), SEPARATOR_OPTION)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from error
     for name in ALIASES:
         if name in facts.columns:
             _check_aliases(facts[name], path)
@@ -56,9 +64,9 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     facts = facts.with_columns(language=own.fill_null(language.lower()))
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
-    said = [*_of_columns(path, facts.columns, meant), *_of_languages(facts)]
-    facts = facts.with_columns(relation=relation).drop("row", strict=False)
-    return facts.with_row_index("row"), said
+    columns = [name for name in facts.columns if name != "row" or "row" in given]
+    said = [*_of_columns(path, columns, meant), *_of_languages(facts), *(f"{path}: {line}" for line in joined)]
+    return facts.with_columns(relation=relation), said
 
 
 def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
