@@ -20,6 +20,7 @@ from factsweep.operators.matching.dates import Date
 from factsweep.operators.matching.quantities import Quantity
 from factsweep.operators.matching.typed import TYPES, Kind, TypedObjects, Value, reader
 from factsweep.operators.schemas import empty
+from factsweep.operators.wording import count
 
 Types = Literal["names", "recognised"]
 _MOST = 0.8  # of a relation's objects
@@ -58,22 +59,26 @@ def recognised(facts: Facts, language: str) -> dict[str, ObjectType]:
 
 
 def typed_objects(facts: Facts, language: str, tolerance: float) -> TypedObjects:
-    """The objects that are compared as values.
-
-    Raises:
-        InputError: an object is not of the type that its row declares.
-    """
+    """The objects that are compared as values."""
     kinds = {relation_id: found.kind for relation_id, found in recognised(facts, language).items()}
     rows = facts.pairs.select("pair_id", relation_id=pl.col("relation_id").cast(pl.String))
     rows = rows.join(_declared(facts), on="pair_id", how="left", maintain_order="left")
     kind = pl.coalesce("type", pl.col("relation_id").replace_strict(kinds, default="name"))
     typed = rows.select("pair_id", kind=kind).filter(pl.col("kind") != "name")
-    _check(_objects(facts).join(_declared(facts), on="pair_id"), language)
     return TypedObjects(dict(typed.iter_rows()), language, tolerance)
 
 
 def sentences(facts: Facts, language: str) -> Iterator[str]:
-    """What is taken for dates, numbers or quantities, one line per relation."""
+    """What is taken for dates, numbers or quantities, one line per relation.
+
+    Raises:
+        InputError: an object is not of the type that its row declares.
+    """
+    declared = _objects(facts).join(_declared(facts), on="pair_id", maintain_order="left")
+    _check(declared, language)
+    counts = declared.group_by("relation_id", "type", maintain_order=True).len()
+    for relation_id, kind, n in counts.iter_rows():
+        yield f"{count(n, 'object')} of {relation_id} declared as {kind} in the column type."
     for relation_id, found in recognised(facts, language).items():
         plural = "quantities" if found.kind == "quantity" else f"{found.kind}s"
         yield (
@@ -81,6 +86,23 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
             f"{found.n_objects:,} can be read, {found.label!r} as {found.reading}; a column type "
             f"({', '.join(TYPES)}) says otherwise."
         )
+
+
+def unread(rows: pl.LazyFrame) -> Iterator[str]:
+    """That a column `type` is not read, where it has values and none of them is a type."""
+    if rows.collect_schema().get("type") == pl.String:
+        values = rows.select(own_type(pl.col("type"))).collect()["type"]
+        others = values.filter(values != "")
+        if len(others) and not others.is_in(TYPES).any():
+            yield (
+                f"column type is not read: {others[0]!r} is none of {', '.join(TYPES)}, and "
+                "neither is any other of its values."
+            )
+
+
+def own_type(column: pl.Expr) -> pl.Expr:
+    """The values of a column `type`, empty where there is none."""
+    return column.fill_null("").str.strip_chars().str.to_lowercase()
 
 
 def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
@@ -170,8 +192,8 @@ def _check(declared: pl.DataFrame, language: str) -> None:
     for pair_id, _, label, kind in declared.filter(pl.col("type") != "name").iter_rows():
         if not reader(language).whole(kind, label):
             raise InputError(
-                f"pair {pair_id}: its object {label!r} can be read as no {kind} in the language "
-                f"{language}, which its column type says it is; correct it, or write name."
+                f"the object {label!r} of {pair_id} has the type {kind}, and cannot be read as one "
+                f"in the language {language}; correct it, or write name in its column type."
             )
 
 

@@ -16,6 +16,7 @@ _NUMBER = re.compile(
     r"(?:[eE](?P<e>[+-]?\d{1,3})(?!\w)|\s?[x×*·]\s?10\^?(?P<ten>-?\d{1,3}))?"
 )
 _COMPOUND = re.compile(r"[^\W\d]+[\^\d]*[/·*][\w/^·*().-]*\w\)*")  # kg/m^3
+_DECADE = re.compile(rf"'?s(?!{LETTER})")  # 1870s
 _SQUARED = re.compile("(square|cubic)-([a-z]+)")
 _MORE_UNITS = {"kph": "kilometer/hour", "sq km": "kilometer**2", "sq. km": "kilometer**2"}
 # Units that are words of another meaning, too: units at the end of a phrase only.
@@ -53,7 +54,7 @@ class Quantity(NamedTuple):
     def shown_in(self, unit: str) -> str:
         """It in another unit, to three digits; as it is where it has none."""
         number = self.number_in(unit) if unit else None
-        return str(self) if number is None else f"{number:.{_DIGITS_SHOWN}g} {unit}"
+        return str(self) if number is None else f"{Decimal(f'{number:.{_DIGITS_SHOWN}g}'):f} {unit}"
 
     @property
     def power(self) -> int:
@@ -83,8 +84,9 @@ class QuantityReader:
             power, end = self._multiplier(text, match.end())
             is_second = bool(found) and not text[found[-1].end : match.start()].strip()
             unit, end = self._unit(text, end, is_second=is_second)
-            if re.match(LETTER, text[end:]) and text[end - 1].isdigit():
-                continue  # such as 15th
+            is_word = re.match(LETTER, text[end:]) and text[end - 1].isdigit()  # such as 15th
+            if is_word or _DECADE.match(text, match.end()):
+                continue
             start, unit = self._currency(text, match.start(), unit)
             found.append(Found(start, end, (Quantity(value.scaleb(power), unit),)))
         return _joined(found, text)

@@ -135,7 +135,7 @@ class TypedObjects:
             return isinstance(value, Quantity) and value.equals(label, self.tolerance)
         if isinstance(value, Date):
             return value.at_precision_of(label) == label
-        return not label.month and value.value == label.year  # 1,500 may be a year
+        return not (label.month or value.unit) and value.value == label.year  # 1,500 may be a year
 
 
 @lru_cache(maxsize=100_000)
@@ -143,6 +143,20 @@ def _find(language: str, kind: Kind, text: str) -> tuple[Value, ...]:
     """All readings of the values of a text; the same answer is given to many prompts."""
     found = reader(language).find(kind, text)
     return tuple(reading for value in found for reading in value.readings)
+
+
+_TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"
+
+
+def n_ambiguous(keys: pl.Series) -> int:
+    r"""How many keys of answers are a date in which day and month cannot be told apart.
+
+    >>> n_ambiguous(pl.Series(["\x1f1900-03-04\x1f1900-04-03\x1f", "\x1f1900-03-14\x1f"]))
+    1
+    """
+    parts = keys.str.extract_groups(_TWO_DAYS).struct.unnest()
+    is_same = [pl.col(one) == pl.col(other) for one, other in (("1", "4"), ("2", "6"), ("3", "5"))]
+    return parts.select(pl.all_horizontal(is_same).sum()).item()
 
 
 def _key(values: Iterable[Value | str]) -> str:

@@ -7,12 +7,14 @@ from typing import Any
 
 from factsweep.operators.datasets import cells, object_types
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.stages import facts as facts_stage
 
 _FEWEST_TOKENS = 10  # of an answer
@@ -39,18 +41,21 @@ def demonstrated_in(benchmark: Benchmark) -> str | None:
 
 def sentences(run: Run) -> Iterator[str]:
     """What is read of the table otherwise than as names, and what may not be meant so."""
-    benchmark, entry = run.benchmark, catalog.of_benchmark(run.benchmark)
+    benchmark = run.benchmark
     if benchmark.types == "names":
         return
     facts = _facts(benchmark)
-    yield from object_types.sentences(facts, benchmark.language)
+    try:
+        yield from object_types.sentences(facts, benchmark.language)
+    except InputError as error:
+        raise InputError(f"{benchmark.path or benchmark.data}: {error}") from error
     if any(getattr(setting, "shots", 0) for setting in run.settings):
         _, examples = object_types.written_alike(facts, benchmark.language)
         if examples:
             how = listed(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {how}."
-    files = catalog.files(entry, benchmark.path)
-    rows = catalog.content_of(replace(entry, separator=None), files)
+    rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
+    yield from object_types.unread(rows)
     yield from cells.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
 
 

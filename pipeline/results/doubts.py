@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
+from factsweep.operators.matching.typed import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.tokens import THOUGHT
 from factsweep.operators.schemas import empty
@@ -63,12 +64,23 @@ def _of(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
     if branch.how.ask.ability != GENERATE or not said.is_complete():
         return
+    if "values" in branch.artifacts["matched"].recipe.fields:
+        yield from ambiguous(branch.matched_answers()["key"])
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
         yield from found(pl.concat(answers))
     thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
     if thoughts:
         yield from cut(pl.concat(thoughts).explode())
+
+
+def ambiguous(keys: pl.Series) -> Iterator[str]:
+    """How many answers, of their keys, are a date that can be read as two days."""
+    if n := n_ambiguous(keys):
+        yield (
+            f"{count(n, 'answer')} of {len(keys):,} can be read as two dates, such as 03/04/1900; "
+            "it is right if either is."
+        )
 
 
 def cut(ended: pl.Series) -> Iterator[str]:

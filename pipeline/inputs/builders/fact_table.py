@@ -11,7 +11,9 @@ from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
 from factsweep.operators.datasets import cells
 from factsweep.operators.datasets.layouts import MEANT, alike, listed
+from factsweep.operators.datasets.object_types import own_type, unread
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs.builders import sources
@@ -45,7 +47,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     facts = facts.drop("row", strict=False).with_row_index("row")
-    joined = cells.several(facts.lazy(), SEPARATOR_OPTION, separator)
+    notes = [*unread(facts.lazy()), *cells.several(facts.lazy(), SEPARATOR_OPTION, separator)]
     try:
         facts = cells.split(facts, separator) if separator else facts
         cells.check_aliases(facts.lazy(), SEPARATOR_OPTION)
@@ -59,13 +61,19 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
     if "popularity" in facts.columns:
         _check_popularity(facts.select("popularity"), path)
+    if "type" in facts.columns:
+        _check_types(facts.select("row", type=own_type(pl.col("type"))), path)
     own = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     own = own.str.to_lowercase().replace("", None)
     facts = facts.with_columns(language=own.fill_null(language.lower()))
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
     columns = [name for name in facts.columns if name != "row" or "row" in given]
-    said = [*_of_columns(path, columns, meant), *_of_languages(facts), *(f"{path}: {line}" for line in joined)]
+    said = [
+        *_of_columns(path, columns, meant),
+        *_of_languages(facts),
+        *(f"{path}: {line}" for line in notes),
+    ]
     return facts.with_columns(relation=relation), said
 
 
@@ -149,6 +157,13 @@ def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
     )
     problems = {unfit: given.is_not_null() & ~is_number}
     refuse(facts.with_row_index("row"), problems, ["row", "popularity"], str(path))
+
+
+def _check_types(facts: pl.DataFrame, path: Path) -> None:
+    """Refuse a type that is none, in a column that has types."""
+    kind, is_type = pl.col("type"), pl.col("type").is_in(TYPES)
+    unfit = f", row {{row}} (counted from 0): type {{type!r}} is none of {', '.join(TYPES)}."
+    refuse(facts, {unfit: is_type.any() & ~is_type & (kind != "")}, ["row", "type"], str(path))
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:

@@ -79,12 +79,13 @@ def build_facts(
     titles = {each: name if len(languages) == 1 else f"{name}-{each}" for each in languages}
     # All are read before one is published.
     sets = [(each, *_made(own, title, each, usable, used)) for each, title in titles.items()]
+    types = [f"  {line}" for language, _, read in sets for line in sentences(read, language)]
     # What was found of a language without a set is beside the first.
     has_set = pl.col("language").is_in(languages)
     where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
     for each, made, read in sets:
         yield _publish(own, titles[each], each, made, read, found.filter(where == each), licence)
-        yield from (f"  {sentence}" for sentence in sentences(read, each))
+    yield from types
     yield from fact_table.strangers(usable)
     yield from _told(found, dated)
 
