@@ -17,10 +17,37 @@ from factsweep.operators.matching.cldr import (
     words,
 )
 
-_JOINTS = ("of", "the", "day", "in", "year", "de", "del", "d", "la", "im", "jahr", "jahre", "año")
+_JOINTS = (
+    "of",
+    "the",
+    "day",
+    "in",
+    "year",
+    "de",
+    "del",
+    "d",
+    "la",
+    "im",
+    "jahr",
+    "jahre",
+    "des",
+    "jahres",
+    "año",
+)
 _LEADS = ("c", "ca", "circa", "about", "around", "am", "le", "el", "en", "an", "année", "год")
 _ORDINAL = r"(?:st|nd|rd|th|er|re|o|a|e|-?(?:го|е|й))?(?![^\W\d_])"
-_BEFORE_CHRIST = ("bc", "bce", "b c", "b c e", "v u z", "a c", "до н э", "前", "公元前")
+_BEFORE_CHRIST = (
+    "bc",
+    "bce",
+    "b c",
+    "b c e",
+    "v u z",
+    "a c",
+    "vor christus",
+    "до н э",
+    "前",
+    "公元前",
+)
 _OUR_ERA = ("ad", "ce", "a d", "c e", "n chr")
 _CENTURIES = (1900, 2000, 1800, 1700)  # of a year of two digits
 _THIRTY = (4, 6, 9, 11)
@@ -142,7 +169,7 @@ class DateReader:
             r"(?<!\d)(?P<y>\d{1,4}) ?[年년]",
             rf"{begin}(?P<y>\d{{1,4}})(?=[ ,.]{{0,2}}{any_era}(?!{LETTER}))",
             rf"(?<!{LETTER}){any_era}[ .]{{0,2}}(?P<y>\d{{1,4}})(?!\d)",
-            rf"{begin}(?:(?<![^\s(])(?P<sign>-))?{year}(?!{WORD})(?![.,]\d)",
+            rf"{begin}(?:(?<![^\s(])(?P<sign>-))?(?!0\d\d\b){year}(?!{WORD})(?![.,]\d)",
         )
         return [(re.compile(text), text in bare) for text in (*full, *bare)]
 

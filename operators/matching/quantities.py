@@ -16,6 +16,7 @@ _NUMBER = re.compile(
     r"(?:[eE](?P<e>[+-]?\d{1,3})(?!\w)|\s?[x×*·]\s?10\^?(?P<ten>-?\d{1,3}))?"
 )
 _COMPOUND = re.compile(r"[^\W\d]+[\^\d]*[/·*][\w/^·*().-]*\w\)*")  # kg/m^3
+_WORDS = re.compile(r"(\s?)([^\s\d.,;:()]{1,16}(?: [^\s\d.,;:()]{1,16})?)")
 _DECADE = re.compile(rf"'?s(?!{LETTER})")  # 1870s
 _SQUARED = re.compile("(square|cubic)-([a-z]+)")
 _MORE_UNITS = {"kph": "kilometer/hour", "sq km": "kilometer**2", "sq. km": "kilometer**2"}
@@ -147,7 +148,7 @@ class QuantityReader:
 
     def _multiplier(self, text: str, start: int) -> tuple[int, int]:
         """The power of ten of the word behind a number, and where that ends."""
-        word = re.compile(rf"(\s?)({LETTER}+|[^\W\d]{{1,2}})").match(text, start)
+        word = _WORDS.match(text, start)
         for end in range(word.end(), word.start(2), -1) if word else ():
             name = text[word.start(2) : end] if word else ""
             power = self._multipliers.get(name if len(name) == 1 else name.lower())
