@@ -27,8 +27,8 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     rows = rows.rename(meant(rows.columns))
     for objects, ids in _IDS.items():
         if rows.schema.get(objects) == pl.String:
-            both = [name for name in (objects, ids) if rows.schema.get(name) == pl.String]
-            cells = [[_parts(cell, separator) for cell in rows[name]] for name in both]
+            names = [name for name in (objects, ids) if rows.schema.get(name) == pl.String]
+            cells = [[_parts(cell, separator) for cell in rows[name]] for name in names]
             for row, parts in enumerate(zip(*cells, strict=True)):
                 if len({*map(len, parts)}) > 1:
                     raise InputError(
@@ -36,8 +36,10 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
                         f"and {ids} {len(parts[1])}; give each object its id."
                     )
             texts = pl.List(pl.String)
-            columns = (pl.Series(name, own, texts) for name, own in zip(both, cells, strict=True))
-            rows = rows.with_columns(columns).explode(both)
+            columns = (
+                pl.Series(name, parts, texts) for name, parts in zip(names, cells, strict=True)
+            )
+            rows = rows.with_columns(columns).explode(names)
     for name in (name for name in _ALIASES if rows.schema.get(name) == pl.String):
         lists = [
             listed(cell, name, row)
@@ -50,7 +52,7 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
 
 
 def several(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
-    """What to say of cells that seem to hold several answers; `option` splits them.
+    """A warning about cells that seem to hold several answers; `option` splits them.
 
     Those that the `separator` splits are left out.
 
@@ -61,24 +63,26 @@ stands; --separator '|' splits such cells."]
     rows = rows.rename(meant(rows.collect_schema().names()))
     names = [name for name in (*_IDS, *_ALIASES) if rows.collect_schema().get(name) == pl.String]
     cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
-    near = cells.filter(pl.col("value").str.contains("[;|；]| / "))
-    found = [
+    cells = cells.filter(pl.col("value").str.contains("[;|；]| / "))
+    joined = [
         (row, name, cell, sign[1])
-        for row, name, cell in near.unique(["variable", "value"], keep="first", maintain_order=True)
+        for row, name, cell in cells.unique(
+            ["variable", "value"], keep="first", maintain_order=True
+        )
         .sort("row")
         .collect()
         .iter_rows()
         if (sign := _SIGN.search(cell)) and not is_list_text(cell)
         if separator is None or separator not in cell
     ]
-    if not found:
+    if not joined:
         return []
-    first = ", ".join(f"row {row}: {name} {cell[:80]!r}" for row, name, cell, _ in found[:_SHOWN])
-    seem, are = ("seems", "is") if len(found) == 1 else ("seem", "each is")
-    sign = found[0][3] if found[0][3] != "/" else " / "
+    first = ", ".join(f"row {row}: {name} {cell[:80]!r}" for row, name, cell, _ in joined[:_SHOWN])
+    seem, are = ("seems", "is") if len(joined) == 1 else ("seem", "each is")
+    mark = " / " if joined[0][3] == "/" else joined[0][3]
     return [
-        f"{count(len(found), 'cell')} {seem} to hold several answers ({first}), and {are} one "
-        f"answer as it stands; {option}{sign!r} splits such cells."
+        f"{count(len(joined), 'cell')} {seem} to hold several answers ({first}), and {are} one "
+        f"answer as it stands; {option}{mark!r} splits such cells."
     ]
 
 

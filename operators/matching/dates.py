@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from factsweep.operators.matching.cldr import (
-    LETTER,
-    WORD,
-    Found,
-    alternation,
-    blanked,
-    folded,
-    locales,
-    words,
-)
+from factsweep.operators.matching import cldr
+from factsweep.operators.matching.cldr import LETTER, WORD, Found, alternation, folded, words
 
 _JOINTS = (
     "of",
@@ -88,35 +80,36 @@ class DateReader:
 
     def find(self, text: str, *, with_bare_numbers: bool = True) -> list[Found[Date]]:
         """The dates of a folded text in lower case; bare numbers are years, or 3/1879."""
-        found: list[Found[Date]] = []
-        behind, before = self._before_christ
+        dates: list[Found[Date]] = []
+        behind, in_front = self._before_christ
         for pattern, is_bare_number in self._patterns:
             if is_bare_number and not with_bare_numbers:
                 continue
             for match in pattern.finditer(text):
-                eras = before.search(text, 0, match.start()), behind.match(text, match.end())
-                is_negative = any(eras) or before.match(match[0]) is not None
+                eras = in_front.search(text, 0, match.start()), behind.match(text, match.end())
+                is_negative = any(eras) or in_front.match(match[0]) is not None
                 if readings := tuple(dict.fromkeys(self._readings(match, is_negative))):
                     start = eras[0].start() if eras[0] else match.start()
                     end = eras[1].end() if eras[1] else match.end()
-                    found.append(Found(start, end, readings))
-                    text = blanked(text, found[-1:])
-        return sorted(found)
+                    dates.append(Found(start, end, readings))
+                    text = cldr.blanked(text, dates[-1:])
+        return sorted(dates)
 
     @cached_property
     def fillers(self) -> set[str]:
-        """Words beside a date that change nothing of it, such as the day of the week."""
-        names = (each for one in locales(self.language) for each in one.days["format"].values())
-        return {
-            *_LEADS,
-            *self._joints,
-            *(w for days in names for n in days.values() for w in words(n)),
-        }
+        """Words around a date that do not change it, such as the day of the week."""
+        forms = (
+            days
+            for locale in cldr.locales(self.language)
+            for days in locale.days["format"].values()
+        )
+        names = " ".join(name for days in forms for name in days.values())
+        return {*_LEADS, *self._joints, *words(names)}
 
     @cached_property
     def _months(self) -> Mapping[str, int]:
         months = {"sept": 9}
-        for locale in locales(self.language):
+        for locale in cldr.locales(self.language):
             for context in ("format", "stand-alone"):
                 for width in ("wide", "abbreviated"):
                     for number, name in locale.months[context][width].items():
@@ -127,19 +120,22 @@ class DateReader:
     @cached_property
     def _joints(self) -> set[str]:
         """Words that stand between the parts of a date."""
-        own = locales(self.language)[0]
-        patterns = " ".join(str(form.pattern) for form in own.date_formats.values())
+        locale = cldr.locales(self.language)[0]
+        patterns = " ".join(str(form.pattern) for form in locale.date_formats.values())
         literals = re.sub("[A-Za-z]+", " ", re.sub("'[^']*'", " ", patterns))
         quoted = re.findall("'([^']*)'", patterns)
-        return {*_JOINTS, *words(" ".join([literals, *quoted, own.eras["abbreviated"].get(1, "")]))}
+        return {
+            *_JOINTS,
+            *words(" ".join([literals, *quoted, locale.eras["abbreviated"].get(1, "")])),
+        }
 
     @cached_property
     def _orders(self) -> tuple[str, ...]:
         """How the language orders a date of three numbers; English has two ways."""
-        own = locales(self.language)[0]
-        pattern = re.sub("'[^']*'", "", str(own.date_formats["short"].pattern))
+        locale = cldr.locales(self.language)[0]
+        pattern = re.sub("'[^']*'", "", str(locale.date_formats["short"].pattern))
         order = "".join(dict.fromkeys(re.findall("[dMy]", pattern))).lower()
-        return ("mdy", "dmy") if own.language == "en" else (order,)
+        return ("mdy", "dmy") if locale.language == "en" else (order,)
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], bool]]:
@@ -175,9 +171,10 @@ class DateReader:
 
     def _era(self, place: int) -> str:
         """A pattern of the names of the era before Christ (0) or after (1)."""
-        widths = ("wide", "abbreviated")
-        own = (one.eras[width].get(place, "") for one in locales(self.language) for width in widths)
-        names = {" ".join(words(name)) for name in (*own, *(_BEFORE_CHRIST, _OUR_ERA)[place])}
+        names = {" ".join(words(name)) for name in (_BEFORE_CHRIST, _OUR_ERA)[place]}
+        for locale in cldr.locales(self.language):
+            for width in ("wide", "abbreviated"):
+                names.add(" ".join(words(locale.eras[width].get(place, ""))))
         return alternation(names - {""}).replace(r"\ ", "[ .-]*")
 
     @cached_property
@@ -201,8 +198,8 @@ class DateReader:
 
     def _of_numbers(self, sign: str, numbers: list[str]) -> Iterator[Date]:
         """The dates of three numbers in the order of the language, or else in any that fits."""
-        own = ("dmy",) if sign == "." and self._orders[0] != "ymd" else self._orders
-        for orders in (own, ("dmy", "mdy")):
+        usual = ("dmy",) if sign == "." and self._orders[0] != "ymd" else self._orders
+        for orders in (usual, ("dmy", "mdy")):
             dates = [date for order in orders for date in _in_order(order, numbers)]
             if dates:
                 yield from dates
@@ -210,9 +207,10 @@ class DateReader:
 
 
 def _in_order(order: str, numbers: list[str]) -> Iterator[Date]:
+    """The dates of three numbers in an order; of a short year in each century."""
     number = dict(zip(order, numbers, strict=True))
-    is_short = len(number["y"]) == 2
-    for century in _CENTURIES if is_short else (0,):
-        date = Date(century + int(number["y"]), int(number["m"]), int(number["d"]))
-        if date.exists and date.month and date.day and len(number["y"]) > 1 >= len(number["d"]) - 1:
-            yield date
+    if len(number["y"]) > 1 and len(number["d"]) <= 2:
+        for century in _CENTURIES if len(number["y"]) == 2 else (0,):
+            date = Date(century + int(number["y"]), int(number["m"]), int(number["d"]))
+            if date.exists and date.month and date.day:
+                yield date

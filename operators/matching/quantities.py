@@ -76,21 +76,21 @@ class QuantityReader:
 
     def find(self, text: str) -> list[Found[Quantity]]:
         """The numbers of a folded text; none that is a part of a word, a time or a fraction."""
-        found: list[Found[Quantity]] = []
+        numbers: list[Found[Quantity]] = []
         end = 0
         for match in _NUMBER.finditer(text):
             value = _number(match, self._decimal) if match.start() >= end else None
             if value is None:
                 continue
             power, end = self._multiplier(text, match.end())
-            is_second = bool(found) and not text[found[-1].end : match.start()].strip()
+            is_second = bool(numbers) and not text[numbers[-1].end : match.start()].strip()
             unit, end = self._unit(text, end, is_second=is_second)
             is_word = re.match(LETTER, text[end:]) and text[end - 1].isdigit()  # such as 15th
             if is_word or _DECADE.match(text, match.end()):
                 continue
             start, unit = self._currency(text, match.start(), unit)
-            found.append(Found(start, end, (Quantity(value.scaleb(power), unit),)))
-        return _joined(found, text)
+            numbers.append(Found(start, end, (Quantity(value.scaleb(power), unit),)))
+        return _joined(numbers, text)
 
     @cached_property
     def _decimal(self) -> str:
@@ -163,8 +163,8 @@ class QuantityReader:
         blanks = re.compile(r"[\s-]{0,2}").match(text, start)
         at = blanks.end() if blanks else start
         if (compound := _COMPOUND.match(text, at)) and compound[0] not in self._units:
-            known = _conversion(compound[0], compound[0])
-            return (compound[0], compound.end()) if known else ("", start)
+            is_unit = _conversion(compound[0], compound[0]) is not None
+            return (compound[0], compound.end()) if is_unit else ("", start)
         for end in range(min(at + self._longest_unit, len(text)), at, -1):
             name, behind = text[at:end], text[end:]
             unit = self._units.get(name) or self._units.get(name.lower())
@@ -181,11 +181,11 @@ class QuantityReader:
 
     def _currency(self, text: str, start: int, unit: str) -> tuple[int, str]:
         """Where a number with the currency in front of it starts, and its unit."""
-        before = re.search(rf"(?<!{LETTER})([A-Z]{{3}}|[A-Z]{{0,3}}[^\w\s])\s?$", text[:start])
-        currency = self._units.get(before[1], "") if before and not unit else ""
-        if before and currency.startswith(_CURRENCY):
-            return before.start(), currency
-        return start, unit
+        sign = re.search(rf"(?<!{LETTER})([A-Z]{{3}}|[A-Z]{{0,3}}[^\w\s])\s?$", text[:start])
+        currency = self._units.get(sign[1], "") if sign and not unit else ""
+        return (
+            (sign.start(), currency) if sign and currency.startswith(_CURRENCY) else (start, unit)
+        )
 
 
 def _number(match: re.Match[str], decimal: str) -> Decimal | None:
@@ -207,8 +207,8 @@ def _number(match: re.Match[str], decimal: str) -> Decimal | None:
 
 def _are_groups(groups: Sequence[str]) -> bool:
     """Whether digits are grouped by thousands, or as in India."""
-    first, *others = map(len, groups)
-    return first in (1, 2, 3) and groups[0] != "0" and {*others} <= {2, 3} and len(groups[-1]) == 3
+    first, *rest = map(len, groups)
+    return first in (1, 2, 3) and groups[0] != "0" and {*rest} <= {2, 3} and rest[-1] == 3
 
 
 def _of_pint(unit: str) -> str:
@@ -218,24 +218,28 @@ def _of_pint(unit: str) -> str:
     return name.replace("-", "_")
 
 
-def _joined(found: Sequence[Found[Quantity]], text: str) -> list[Found[Quantity]]:
-    """The quantities, and one in place of two that belong together: 5 ft 11 in, 1億2000万."""
+def _joined(numbers: Sequence[Found[Quantity]], text: str) -> list[Found[Quantity]]:
+    """The quantities, with a sum in place of two parts of one: 5 ft 11 in, 1億2000万."""
     joined: list[Found[Quantity]] = []
-    for each in found:
-        (quantity,), (before,) = each.readings, joined[-1].readings if joined else (None,)
-        gap = text[joined[-1].end : each.start] if joined else "?"
-        total = None
-        if before and not gap and before.power > quantity.value.adjusted() > 0:
-            total = Quantity(before.value + quantity.value, quantity.unit)
-        elif before and not gap.strip() and before.unit and quantity.unit not in ("", before.unit):
-            part = quantity.number_in(before.unit)
-            if part is not None and 0 < part < 1:
-                total = Quantity(before.value + Decimal(str(round(part, 9))), before.unit)
-        if total is not None:
-            joined[-1] = Found(joined[-1].start, each.end, (total,))
+    for number in numbers:
+        total = _sum(joined[-1], number, text) if joined else None
+        if total is None:
+            joined.append(number)
         else:
-            joined.append(each)
+            joined[-1] = Found(joined[-1].start, number.end, (total,))
     return joined
+
+
+def _sum(left: Found[Quantity], right: Found[Quantity], text: str) -> Quantity | None:
+    """The sum of two neighbours that are one quantity; null: they are two."""
+    (large,), (small,), gap = left.readings, right.readings, text[left.end : right.start]
+    if not gap and large.power > small.value.adjusted() > 0:
+        return Quantity(large.value + small.value, small.unit)
+    if gap.strip() or not large.unit or small.unit in ("", large.unit):
+        return None
+    part = small.number_in(large.unit)
+    is_part = part is not None and 0 < part < 1
+    return Quantity(large.value + Decimal(f"{part:.9f}"), large.unit) if is_part else None
 
 
 @lru_cache(maxsize=4096)
@@ -246,9 +250,9 @@ def _conversion(unit: str, other: str) -> tuple[float, float] | None:
     import pint
 
     registry = _registry()
-    one, two = (name.replace("^", "**").replace("·", "*") for name in (unit, other))
+    source, target = (name.replace("^", "**").replace("·", "*") for name in (unit, other))
     try:
-        zero, unity = (float(registry.Quantity(n, one).to(two).magnitude) for n in (0.0, 1.0))
+        zero, unity = (float(registry.Quantity(n, source).to(target).magnitude) for n in (0.0, 1.0))
     except (pint.PintError, AssertionError, ValueError, TypeError, SyntaxError):
         return None
     return unity - zero, zero

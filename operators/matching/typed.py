@@ -46,12 +46,12 @@ class Reader(NamedTuple):
 
     def whole(self, kind: Kind, text: str) -> Sequence[Value]:
         """The readings of a text that is a value of this kind and nothing else; none if not."""
-        line, found = folded(text).strip(), self.find(kind, text)
-        if len(found) != 1 or (kind == "date") != isinstance(found[0].readings[0], Date):
+        line, values = folded(text).strip(), self.find(kind, text)
+        if len(values) != 1 or (kind == "date") != isinstance(values[0].readings[0], Date):
             return ()
-        left = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, found).lower())
-        is_code = kind != "date" and re.match(r"[+-]?0\d", line[found[0].start :])
-        return () if is_code or {*left} - self.dates.fillers else found[0].readings
+        rest = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, values).lower())
+        is_code = kind != "date" and re.match(r"[+-]?0\d", line[values[0].start :])
+        return () if is_code or {*rest} - self.dates.fillers else values[0].readings
 
 
 @lru_cache(maxsize=32)
@@ -95,14 +95,14 @@ class TypedObjects:
         texts = texts.join(self._pairs, on="pair_id", how="semi")
         values = self._values(labels.join(texts, on="pair_id", how="semi"))
         keys = [self._key(pair_id, text, values.get(pair_id)) for pair_id, text in texts.rows()]
-        own = texts.with_columns(pl.Series("own", keys, pl.String))
-        found = rows.join(own, on=["pair_id", "text"], how="left", maintain_order="left")
-        return found.with_columns(key=pl.coalesce("own", "key")).drop("own")
+        texts = texts.with_columns(pl.Series("values", keys, pl.String))
+        keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
+        return keyed.with_columns(key=pl.coalesce("values", "key")).drop("values")
 
     def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:
         """The values of labels (pair_id, text) as keys: a row per way to read one."""
         values = self._values(labels.join(self._pairs, on="pair_id", how="semi"))
-        rows = [(pair_id, _key([value])) for pair_id, own in values.items() for value in own]
+        rows = [(pair_id, _key([value])) for pair_id in values for value in values[pair_id]]
         return pl.DataFrame(rows, {"pair_id": pl.String, "key": pl.String}, orient="row")
 
     def _values(self, labels: pl.DataFrame) -> dict[str, list[Value]]:
@@ -117,8 +117,8 @@ class TypedObjects:
         """The values of an answer; null: it has none, or no right answer is one."""
         if not labels:
             return None
-        found = _find(self.language, self.kinds[pair_id], text)
-        return _key(self._written(value, labels) for value in found) if found else None
+        values = _find(self.language, self.kinds[pair_id], text)
+        return _key(self._written(value, labels) for value in values) if values else None
 
     def _written(self, value: Value, labels: Sequence[Value]) -> Value | str:
         """A value as the label that it agrees with, or else in the way of the first label."""
@@ -141,8 +141,8 @@ class TypedObjects:
 @lru_cache(maxsize=100_000)
 def _find(language: str, kind: Kind, text: str) -> tuple[Value, ...]:
     """All readings of the values of a text; the same answer is given to many prompts."""
-    found = reader(language).find(kind, text)
-    return tuple(reading for value in found for reading in value.readings)
+    values = reader(language).find(kind, text)
+    return tuple(reading for value in values for reading in value.readings)
 
 
 _TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"
@@ -155,8 +155,8 @@ def n_ambiguous(keys: pl.Series) -> int:
     1
     """
     parts = keys.str.extract_groups(_TWO_DAYS).struct.unnest()
-    is_same = [pl.col(one) == pl.col(other) for one, other in (("1", "4"), ("2", "6"), ("3", "5"))]
-    return parts.select(pl.all_horizontal(is_same).sum()).item()
+    is_same = [pl.col(left) == pl.col(right) for left, right in ("14", "26", "35")]
+    return int(parts.select(pl.all_horizontal(is_same).sum()).item())
 
 
 def _key(values: Iterable[Value | str]) -> str:

@@ -54,7 +54,9 @@ class Matching:
 
     pipeline: InRecipe[Text]
     # Of quantities: how far an answer may be from the table's, as a share of that.
-    tolerance: InRecipe[Share] = 0.01
+    tolerance: Annotated[
+        Share, NoNumber("the recipe of matching has it where there may be quantities")
+    ] = 0.01
     # The language that dates and numbers are read in; null: all objects are names.
     values_in: InRecipe[Text | None] = None
 
@@ -93,6 +95,4 @@ class Benchmark:
     )
     # Of a table of one's own: whether dates and numbers are recognised, and what parts a cell.
     types: Annotated[Types, NoNumber("the recipe of matching says in which language")] = "names"
-    separator: Annotated[
-        NotEmpty | None, NoNumber("the recipe of the facts has it where it is given")
-    ] = None
+    separator: InRecipe[NotEmpty | None] = None

@@ -55,7 +55,7 @@ def sentences(run: Run) -> Iterator[str]:
             how = listed(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {how}."
     rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
-    yield from object_types.unread(rows)
+    yield from object_types.unread_types(rows)
     yield from cells.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
 
 

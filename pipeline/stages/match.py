@@ -50,17 +50,17 @@ class Match(Shared):
     @property
     def recipe(self) -> Recipe:
         """The answers, and how they are matched."""
-        measure = METHODS[self.method].measure
+        measure, language = METHODS[self.method].measure, self.matching.values_in
+        read = () if language is None else ("babel", "pint")
         fields = {
             "method": self.method,
             "version": measure.version,
             "pipeline": self.matching.pipeline,
-            "versions": {**measure.versions(self.matching.pipeline), **versions("polars")},
+            "versions": {**measure.versions(self.matching.pipeline), **versions("polars", *read)},
             "n_prompts": self.n_sampled,
         }
-        if self.matching.values_in is not None:
-            fields["values"] = [self.matching.values_in, self.matching.tolerance]
-            fields["versions"] |= versions("babel", "pint")
+        if language is not None:
+            fields["values"] = [language, self.matching.tolerance]
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)

@@ -11,7 +11,7 @@ from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
 from factsweep.operators.datasets import cells
 from factsweep.operators.datasets.layouts import MEANT, alike, listed
-from factsweep.operators.datasets.object_types import own_type, unread
+from factsweep.operators.datasets.object_types import type_name, unread_types
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas.checks import refuse
@@ -47,7 +47,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     facts = facts.drop("row", strict=False).with_row_index("row")
-    notes = [*unread(facts.lazy()), *cells.several(facts.lazy(), SEPARATOR_OPTION, separator)]
+    notes = [*unread_types(facts.lazy()), *cells.several(facts.lazy(), SEPARATOR_OPTION, separator)]
     try:
         facts = cells.split(facts, separator) if separator else facts
         cells.check_aliases(facts.lazy(), SEPARATOR_OPTION)
@@ -62,7 +62,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     if "popularity" in facts.columns:
         _check_popularity(facts.select("popularity"), path)
     if "type" in facts.columns:
-        _check_types(facts.select("row", type=own_type(pl.col("type"))), path)
+        _check_types(facts.select("row", type=type_name(pl.col("type"))), path)
     own = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     own = own.str.to_lowercase().replace("", None)
     facts = facts.with_columns(language=own.fill_null(language.lower()))
@@ -121,9 +121,9 @@ def _made_long(path: Path, meant: Mapping[str, str], given: Sequence[str]) -> st
 def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
     for column, name in meant.items():
         yield f"{path}: column {column.strip()} is read as {name}"
-    if unread := [each for each in columns if each not in (*NEEDED, *_MORE)]:
+    if unread_types := [each for each in columns if each not in (*NEEDED, *_MORE)]:
         more = ", ".join(each for each in _MORE if each not in columns)
-        yield f"{path}: not read: {', '.join(unread)}; further columns that are: {more}"
+        yield f"{path}: not read: {', '.join(unread_types)}; further columns that are: {more}"
 
 
 def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
