@@ -62,6 +62,8 @@ stands; --separator '|' splits such cells."]
     """
     rows = rows.rename(meant(rows.collect_schema().names()))
     names = [name for name in (*_IDS, *_ALIASES) if rows.collect_schema().get(name) == pl.String]
+    if not names:
+        return []
     cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
     cells = cells.filter(pl.col("value").str.contains("[;|；]| / "))
     joined = [

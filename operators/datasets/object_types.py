@@ -26,14 +26,13 @@ Types = Literal["names", "recognised"]
 _MOST = 0.8  # of a relation's objects
 _SAMPLE = 1_000  # objects of a relation that are read
 _YEARS = range(1000, 2101)  # numbers of four digits that are taken for years
-# Forms of days and of months, as Babel has them.
+# Forms of days and of months, as Babel has them; long and medium are those of the language.
 _FORMS = (
     ("yyyy-MM-dd", "yyyy-MM"),
+    ("long", "MMMM y"),
+    ("medium", "MMM y"),
     ("d MMMM y", "MMMM y"),
-    ("MMMM d, y", "MMMM y"),
     ("d MMM y", "MMM y"),
-    ("MMM d, y", "MMM y"),
-    ("dd.MM.y", "MM.y"),
     ("dd/MM/y", "MM/y"),
 )
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:([.,' \u00a0\u202f’])\d{3})+(?!\d)")
@@ -151,9 +150,9 @@ def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
     return replace(facts, pairs=facts.pairs.with_columns(column)), example_by_relation
 
 
-def longest_answer(facts: Facts, language: str) -> tuple[str, str]:
-    """The relation and the text of the longest right answer; months are spelled out."""
-    kinds = typed_objects(facts, language, 0).kinds
+def longest_answer(facts: Facts, language: str, types: Types) -> tuple[str, str]:
+    """The relation and the text of the longest right answer; dates are spelled out."""
+    kinds = typed_objects(facts, language, 0).kinds if types == "recognised" else {}
     longest = ("", "")
     for pair_id, relation_id, label in _objects(facts).iter_rows():
         dates = reader(language).whole("date", label) if kinds.get(pair_id) == "date" else ()

@@ -25,7 +25,7 @@ def with_room(run: Run) -> Decoding:
     """The decoding, with room for the longest right answer where max_tokens is 0."""
     if run.decoding.max_tokens or run.method.ask.ability != GENERATE:
         return run.decoding
-    _, answer = object_types.longest_answer(_facts(run.benchmark), run.benchmark.language)
+    _, answer = _longest_answer(run.benchmark)
     n_tokens = object_types.n_tokens(answer)
     fits = n_tokens <= _FEWEST_TOKENS
     return replace(run.decoding, max_tokens=_FEWEST_TOKENS if fits else n_tokens + _MORE_TOKENS)
@@ -63,7 +63,7 @@ def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
     """That the longest right answer of the table does not fit max_tokens, if so."""
     if run.benchmark.types == "names" or run.method.ask.ability != GENERATE:
         return
-    relation_id, answer = object_types.longest_answer(_facts(run.benchmark), run.benchmark.language)
+    relation_id, answer = _longest_answer(run.benchmark)
     n_tokens = object_types.n_tokens(answer)
     if run.model.endpoint is None or run.model.tokenizer is not None:
         n_tokens = len(load_tokenizer().encode(f" {answer}", add_special_tokens=False))
@@ -72,6 +72,11 @@ def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
             f"the right answer {answer!r} of {relation_id} has {n_tokens} tokens, and "
             f"decoding.max_tokens={most} cuts it; give benchmark.max_tokens={n_tokens + 2} or more."
         )
+
+
+def _longest_answer(benchmark: Benchmark) -> tuple[str, str]:
+    facts = _facts(benchmark)
+    return object_types.longest_answer(facts, benchmark.language, benchmark.types)
 
 
 def _facts(benchmark: Benchmark) -> Facts:
