@@ -53,7 +53,7 @@ class ObjectType(NamedTuple):
 def recognised(facts: Facts, language: str) -> dict[str, ObjectType]:
     """The types of relations whose objects are no names, by id; declared objects are left out."""
     objects = _objects(facts).join(_declared(facts), on="pair_id", how="anti")
-    types = {}
+    types: dict[str, ObjectType] = {}
     for (relation_id,), rows in objects.group_by("relation_id", maintain_order=True):
         labels = rows["label"].unique(maintain_order=True)
         labels = labels.gather_every(-(-len(labels) // _SAMPLE))
@@ -141,10 +141,10 @@ def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
     if not label_by_pair:
         return facts, {}
     objects = [
-        [{**first, "labels": [label_by_pair[pair_id], *first["labels"]]}, *rest]
+        [{**first, "labels": [label_by_pair[pair_id], *first["labels"]]}, *more]
         if pair_id in label_by_pair
-        else [first, *rest]
-        for pair_id, (first, *rest) in facts.pairs.select("pair_id", "objects").iter_rows()
+        else [first, *more]
+        for pair_id, (first, *more) in facts.pairs.select("pair_id", "objects").iter_rows()
     ]
     column = pl.Series("objects", objects, facts.pairs.schema["objects"])
     return replace(facts, pairs=facts.pairs.with_columns(column)), example_by_relation
@@ -168,9 +168,9 @@ def n_tokens(text: str) -> int:
     >>> [n_tokens(text) for text in ("Paris", "September 14, 1879", "東京")]
     [2, 12, 2]
     """
-    latin = sum(-(-len(word) // 4) for word in re.findall(r"[A-Za-zÀ-ɏ]+", text))
-    others = len(re.findall(r"[^\sA-Za-zÀ-ɏ]", text))
-    return latin + others + len(re.findall(r"\s(?=\d)", text))
+    n_latin = sum(-(-len(word) // 4) for word in re.findall(r"[A-Za-zÀ-ɏ]+", text))
+    n_others = len(re.findall(r"[^\sA-Za-zÀ-ɏ]", text))
+    return n_latin + n_others + len(re.findall(r"\s(?=\d)", text))
 
 
 def _objects(facts: Facts) -> pl.DataFrame:

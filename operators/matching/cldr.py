@@ -58,10 +58,10 @@ def locales(language: str) -> list[Any]:
     from babel import Locale
     from babel.core import UnknownLocaleError
 
-    known = []
+    babel_locales: list[Any] = []
     for name in dict.fromkeys((language.replace("-", "_"), "en", "en_GB")):
         try:
-            known.append(Locale.parse(name))
+            babel_locales.append(Locale.parse(name))
         except (UnknownLocaleError, ValueError):
             continue
-    return known
+    return babel_locales

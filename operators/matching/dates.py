@@ -72,7 +72,7 @@ class Date(NamedTuple):
 class DateReader:
     """Finds the dates of texts in a language (a code such as `de`).
 
-    >>> [str(found.readings[0]) for found in DateReader("en").find("on march 14th, 1879")]
+    >>> [str(date.readings[0]) for date in DateReader("en").find("on march 14th, 1879")]
     ['1879-03-14']
     """
 

@@ -68,7 +68,7 @@ class Quantity(NamedTuple):
 class QuantityReader:
     """Finds the numbers of texts in a language (a code such as `de`), with their units.
 
-    >>> [str(found.readings[0]) for found in QuantityReader("de").find("8.849 Meter")]
+    >>> [str(number.readings[0]) for number in QuantityReader("de").find("8.849 Meter")]
     ['8849 meter']
     """
 
@@ -193,22 +193,22 @@ def _number(match: re.Match[str], decimal: str) -> Decimal | None:
     digits = re.sub("[ ']", "", match["digits"])
     signs, groups = re.findall("[.,]", digits), re.split("[.,]", digits)
     last = signs[-1] if signs else decimal
-    whole, _, fraction = digits.rpartition(last) if signs else (digits, "", "")
+    integer, _, fraction = digits.rpartition(last) if signs else (digits, "", "")
     if len({*signs}) == 2:
         if signs.count(last) > 1 or not _are_groups([*groups[:-1], "000"]):
             return None
     elif len(signs) > 1 or (signs and _are_groups(groups) and last != decimal):
         if not _are_groups(groups):
             return None
-        whole, fraction = digits, ""
+        integer, fraction = digits, ""
     sign, power = "-" * (match["sign"] == "-"), int(match["e"] or match["ten"] or 0)
-    return Decimal(f"{sign}{re.sub('[.,]', '', whole) or 0}.{fraction}").scaleb(power)
+    return Decimal(f"{sign}{re.sub('[.,]', '', integer) or 0}.{fraction}").scaleb(power)
 
 
 def _are_groups(groups: Sequence[str]) -> bool:
     """Whether digits are grouped by thousands, or as in India."""
-    first, *rest = map(len, groups)
-    return first in (1, 2, 3) and groups[0] != "0" and {*rest} <= {2, 3} and rest[-1] == 3
+    first, *sizes = map(len, groups)
+    return first in (1, 2, 3) and groups[0] != "0" and {*sizes} <= {2, 3} and sizes[-1] == 3
 
 
 def _of_pint(unit: str) -> str:

@@ -49,9 +49,9 @@ class Reader(NamedTuple):
         line, values = folded(text).strip(), self.find(kind, text)
         if len(values) != 1 or (kind == "date") != isinstance(values[0].readings[0], Date):
             return ()
-        rest = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, values).lower())
+        words = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, values).lower())
         is_code = kind != "date" and re.match(r"[+-]?0\d", line[values[0].start :])
-        return () if is_code or {*rest} - self.dates.fillers else values[0].readings
+        return () if is_code or {*words} - self.dates.fillers else values[0].readings
 
 
 @lru_cache(maxsize=32)

@@ -56,20 +56,20 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     normaliser = Normaliser(pipeline)
     labels = label_keys(facts, normaliser)
 
-    def keyed(rows: pl.DataFrame) -> pl.DataFrame:
+    def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+        """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
         rows = normaliser.keyed(rows)
-        return rows if facts.typed is None else facts.typed.keyed(rows, label_texts(facts))
+        if facts.typed is None:
+            return rows
+        pairs = pairs.select("prompt_id", "pair_id")
+        rows = rows.drop("pair_id", strict=False)
+        rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
+        return facts.typed.keyed(rows, label_texts(facts))
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(keyed(answers), labels), further["samples"]
+        matched, samples = correct(keyed(answers, answers), labels), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        of_pair = samples.join(
-            sampled.select("prompt_id", "pair_id"),
-            on="prompt_id",
-            how="left",
-            maintain_order="left",
-        )
-        keys = keyed(of_pair).select("prompt_id", "key")
+        keys = keyed(samples, sampled).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         known = sampled.select("prompt_id", "relation_id", "pair_id")

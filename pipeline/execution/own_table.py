@@ -64,10 +64,12 @@ def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
     if run.benchmark.types == "names" or run.method.ask.ability != GENERATE:
         return
     relation_id, answer = _longest_answer(run.benchmark)
-    n_tokens = object_types.n_tokens(answer)
+    n_tokens, most = object_types.n_tokens(answer), run.decoding.max_tokens
+    if answer.isascii() and n_tokens <= most:
+        return  # the estimate is high, and a tokenizer takes long to load
     if run.model.endpoint is None or run.model.tokenizer is not None:
         n_tokens = len(load_tokenizer().encode(f" {answer}", add_special_tokens=False))
-    if n_tokens > (most := run.decoding.max_tokens):
+    if n_tokens > most:
         yield (
             f"the right answer {answer!r} of {relation_id} has {n_tokens} tokens, and "
             f"decoding.max_tokens={most} cuts it; give benchmark.max_tokens={n_tokens + 2} or more."

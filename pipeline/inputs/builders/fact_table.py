@@ -121,9 +121,9 @@ def _made_long(path: Path, meant: Mapping[str, str], given: Sequence[str]) -> st
 def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
     for column, name in meant.items():
         yield f"{path}: column {column.strip()} is read as {name}"
-    if unread_types := [each for each in columns if each not in (*NEEDED, *_MORE)]:
+    if unread := [each for each in columns if each not in (*NEEDED, *_MORE)]:
         more = ", ".join(each for each in _MORE if each not in columns)
-        yield f"{path}: not read: {', '.join(unread_types)}; further columns that are: {more}"
+        yield f"{path}: not read: {', '.join(unread)}; further columns that are: {more}"
 
 
 def _of_languages(facts: pl.DataFrame) -> Iterator[str]:

@@ -116,8 +116,8 @@ def test_answers_in_many_forms_are_right_by_their_value(subtests: pytest.Subtest
 def test_date_in_any_form_of_its_language_denotes_itself(
     day: datetime.date, language: str, form: str
 ) -> None:
-    (found,) = reader(language).find("date", f"{format_date(day, form, locale=language)}")
-    assert Date(day.year, day.month, day.day) in found.readings
+    (value,) = reader(language).find("date", f"{format_date(day, form, locale=language)}")
+    assert Date(day.year, day.month, day.day) in value.readings
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(0, 3), st.sampled_from(LANGUAGES))
@@ -125,8 +125,8 @@ def test_number_in_the_form_of_its_language_equals_itself(
     digits: int, n_decimals: int, language: str
 ) -> None:
     number = Decimal(digits).scaleb(-n_decimals)
-    (found,) = reader(language).find("number", format_decimal(number, locale=language))
-    assert found.readings == (Quantity(number),)
+    (value,) = reader(language).find("number", format_decimal(number, locale=language))
+    assert value.readings == (Quantity(number),)
 
 
 @given(st.integers(2, 999), st.sampled_from([3, 6, 9]), st.sampled_from(LANGUAGES))
@@ -135,8 +135,8 @@ def test_number_with_a_word_for_its_size_equals_itself(
 ) -> None:
     text = format_compact_decimal(digits * 10**power, format_type="long", locale=language,
                                   fraction_digits=6)  # fmt: skip
-    (found,) = reader(language).find("number", text)
-    assert found.readings == (Quantity(Decimal(digits * 10**power)),)
+    (value,) = reader(language).find("number", text)
+    assert value.readings == (Quantity(Decimal(digits * 10**power)),)
 
 
 def test_two_answers_match_when_their_values_agree() -> None:
@@ -148,8 +148,8 @@ def test_two_answers_match_when_their_values_agree() -> None:
         .join(keys.to_frame("b").with_row_index("n"), how="cross")
     )
     agree = rows.filter(matches(pl.col("a"), pl.col("b"))).select("index", "n").rows()
-    same = [(0, 1, 2), (3,), (4, 5)]
-    assert sorted(agree) == sorted((a, b) for group in same for a in group for b in group)
+    groups = [(0, 1, 2), (3,), (4, 5)]
+    assert sorted(agree) == sorted((a, b) for group in groups for a in group for b in group)
 
 
 def test_answer_without_a_value_keeps_its_lemmas_and_dates_in_two_ways_are_counted() -> None:
