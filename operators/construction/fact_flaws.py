@@ -107,20 +107,22 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     object, and names in another script.
     """
     found: list[tuple[int, str, bool]] = []
-    earlier = _Earlier()
+    earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
     for given in facts.iter_rows(named=True):
         fact = _fact(given)
-        row = int(given["row"])
+        place = int(given["place"])
         empty = [name for name in NEEDED if not plain(given[name])]
         flaw = f"{', '.join(empty)} is empty" if empty else earlier.flaw(fact)
         if flaw:
-            found.append((row, flaw, True))
+            found.append((place, flaw, True))
         else:
-            found += [(row, doubt, False) for doubt in earlier.doubts(fact)]
-    table = pl.DataFrame(found, schema("row int, finding text, left_out bool"), orient="row")
-    left = table.filter("left_out")["row"].implode()
-    said = _shown(facts).join(table, "row", maintain_order="right")
-    return facts.filter(~pl.col("row").is_in(left)), said
+            found += [(place, doubt, False) for doubt in earlier.doubts(fact)]
+    table = pl.DataFrame(found, schema("place int, finding text, left_out bool"), orient="row")
+    table = table.cast({"place": pl.UInt32})
+    left = table.filter("left_out")["place"].implode()
+    shown = _shown(facts).with_columns(facts["place"])
+    said = shown.join(table, "place", maintain_order="right").drop("place")
+    return facts.filter(~pl.col("place").is_in(left)).drop("place"), said
 
 
 def _fact(given: Mapping[str, Any]) -> _Fact:

@@ -10,7 +10,7 @@ from factsweep.operators.construction.paraphrase import has_slots
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 
-_CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample")
+_CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")
 _ENGLISH = (
     "The {} of [X] is [Y].",

@@ -8,6 +8,7 @@ import polars as pl
 from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
+from factsweep.operators.matching.typed import TypedObjects
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
 
@@ -22,7 +23,7 @@ class Facts:
     Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
     needs in addition to these three, by name; their rows belong to pairs (pair_id, relation_id).
     `knowledge_base` is what is known of their entities, of whichever part of the facts; null: none
-    is needed.
+    is needed. `typed` are the objects that answers are compared with as values; null: none is.
     """
 
     relations: pl.DataFrame
@@ -30,6 +31,7 @@ class Facts:
     pairs: pl.DataFrame
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     knowledge_base: KnowledgeBase | None = None
+    typed: TypedObjects | None = None
 
     @property
     def labels(self) -> dict[str, str]:

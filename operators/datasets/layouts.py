@@ -61,6 +61,7 @@ _PLAIN_MORE = {
     "object_aliases": "obj_aliases",
     "popularity": "fact_popularity",
     "sample": "fact_sample",
+    "type": "fact_type",
 }
 
 
@@ -151,6 +152,11 @@ def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _with_texts(dtype: pl.DataType) -> pl.DataType:
     """The type with texts in place of its innermost type."""
     return pl.List(_with_texts(dtype.inner)) if isinstance(dtype, pl.List) else pl.String()  # type: ignore[arg-type]
+
+
+def is_list_text(text: str | None) -> bool:
+    """Whether a text begins as a list that is written as one."""
+    return re.match(_LIST_TEXT, text or "") is not None
 
 
 def meant(columns: Collection[str]) -> dict[str, str]:

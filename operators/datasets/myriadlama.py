@@ -11,6 +11,7 @@ import polars as pl
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded, is_plain
+from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
 
@@ -28,9 +29,10 @@ COLUMNS = (
     Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id"), "entity"),
     Column("sub_aliases", (_NAMES,), False, ("subject_names", "synonyms")),
     Column("uuid", (_NAME,), False, ("id",)),
-    # Of a plain table alone, whose `popularity` and `sample` they are.
+    # Of a plain table alone, whose `popularity`, `sample` and `type` they are.
     Column("fact_popularity", (_NAME, pl.Float64(), pl.Int64()), False),
     Column("fact_sample", (_NAME,), False),
+    Column("fact_type", (_NAME,), False),
 )
 _TEMPLATE_LISTS = (
     Column("manual_templates", (_NAMES,), True, kind="template"),
@@ -101,6 +103,8 @@ def _check_values(rows: pl.LazyFrame, subject: str, known: Relations) -> None:
     if "fact_popularity" in rows.collect_schema():
         given = ~_blank(pl.col("fact_popularity").cast(pl.String))
         problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
+    if "fact_type" in rows.collect_schema():
+        problems[f"type is none of {', '.join(TYPES)}"] = _is_declared() & ~_type().is_in(TYPES)
     _check_one_uri(rows)
     if known is not None:
         unknown = ~pl.col("relation_id").is_in(list(known))
@@ -142,13 +146,14 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """One row per subject-relation pair, in the order of first appearance, and its `details`.
+    """One row per subject-relation pair, in the order of first appearance, and what else is said.
 
-    A plain table has these where it says how popular its facts are, or which sample they are in. Of
-    a pair the first row counts.
+    A plain table has `details` where it says how popular its facts are, or which sample they are
+    in, and `object_types` where it declares them. Of a pair the first row counts.
     """
     schema = rows.collect_schema()
     columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents")]
+    types = {"type": _type().first()} if "fact_type" in schema else {}
     aliases = [
         pl.col(name).first() if name in schema else pl.lit(None, _NAMES).alias(name)
         for name in ("sub_aliases", "obj_aliases")
@@ -157,7 +162,7 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl
     said = {name: each.first() for name, each in said.items() if f"fact_{name}" in schema}
     read = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
-        .agg(pl.col("place").min(), *columns, *aliases, **said)
+        .agg(pl.col("place").min(), *columns, *aliases, **said, **types)
         .collect(engine="streaming")
         .sort("place")
         .with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
@@ -171,8 +176,20 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl
         split=pl.lit(None, pl.String),
     )
     given = read.select("pair_id", "relation_id", *said, object_id="obj_uris").explode("object_id")
-    details = {"details": pl.concat([empty("details"), given], how="diagonal")} if said else {}
-    return pairs, details
+    further = {"details": pl.concat([empty("details"), given], how="diagonal")} if said else {}
+    if types and read["type"].is_in(TYPES).any():
+        declared = read.filter(pl.col("type") != "")
+        further["object_types"] = declared.select("pair_id", "relation_id", "type")
+    return pairs, further
+
+
+def _type() -> pl.Expr:
+    return pl.col("fact_type").fill_null("").str.strip_chars().str.to_lowercase()
+
+
+def _is_declared() -> pl.Expr:
+    """Whether the type of a row is one of objects: else the column says something of its own."""
+    return _type().is_in(TYPES).any() & (_type() != "")
 
 
 def _popularity() -> pl.Expr:

@@ -53,12 +53,22 @@ class Options:
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
-    labels = _labels(facts, normaliser)
+    labels = label_keys(facts, normaliser)
+
+    def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+        """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
+        rows = normaliser.keyed(rows)
+        if facts.typed is None:
+            return rows
+        pairs = pairs.select("prompt_id", "pair_id")
+        rows = rows.drop("pair_id", strict=False)
+        rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
+        return facts.typed.keyed(rows, label_texts(facts))
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(normaliser.keyed(answers), labels), further["samples"]
+        matched, samples = correct(keyed(answers, answers), labels), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        keys = normaliser.keyed(samples).select("prompt_id", "key")
+        keys = keyed(samples, sampled).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         known = sampled.select("prompt_id", "relation_id", "pair_id")
@@ -68,11 +78,17 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     return match
 
 
-def _labels(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
-    """One row per label of a right answer: pair_id, key."""
+def label_texts(facts: Facts) -> pl.DataFrame:
+    """One row per label of a right answer: pair_id, text."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
-    pairs = facts.pairs.select("pair_id", text=labels).explode("text")
-    return normaliser.keyed(pairs).select("pair_id", "key")
+    return facts.pairs.select("pair_id", text=labels).explode("text")
+
+
+def label_keys(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
+    """One row per label of a right answer: pair_id, key; and one per value of typed ones."""
+    texts = label_texts(facts)
+    keys = normaliser.keyed(texts).select("pair_id", "key")
+    return keys if facts.typed is None else pl.concat([keys, facts.typed.label_keys(texts)])
 
 
 def condense(

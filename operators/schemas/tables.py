@@ -53,6 +53,8 @@ _FACTS = {
     """),
     # Of a pair whose templates have words by gender: those of the subject and the object, m or f.
     "forms": declared("pair_id text, relation_id text, forms text"),
+    # Of a pair whose row declares it: name, date, number or quantity.
+    "object_types": declared("pair_id text, relation_id text, type text"),
     # Of a fact, where a method compares facts by them.
     "details": declared("""
         pair_id text, relation_id text, object_id text, start text, end text,

@@ -68,6 +68,7 @@ def _add_facts(command: Parser) -> None:
     command.option("--cutoff", cutoff, metavar="YYYY-MM-DD")
     _add_asked(command, "templates", n=5)
     command.option("--licence", "of the facts, for the card", default="not given")
+    command.option("--separator", "between several answers in one cell, such as ';'")
 
 
 def _add_kamel(kamel: Parser) -> None:

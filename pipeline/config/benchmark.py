@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from factsweep.operators.datasets.contradictions import Unseen
+from factsweep.operators.datasets.object_types import Types
 from factsweep.operators.prompts.setting import Templates
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import (
@@ -15,6 +16,7 @@ from factsweep.pipeline.config.recipe import (
     InTables,
     NoNumber,
     NotEmpty,
+    Share,
     Text,
 )
 
@@ -48,9 +50,15 @@ class Sweep(Settings):
 
 @dataclass(frozen=True)
 class Matching:
-    """How answers are normalised (conf/matching/)."""
+    """How answers are normalised and compared (conf/matching/)."""
 
     pipeline: InRecipe[Text]
+    # Of quantities: how far an answer may be from the table's, as a share of that.
+    tolerance: Annotated[
+        Share, NoNumber("the recipe of matching has it where there may be quantities")
+    ] = 0.01
+    # The language that dates and numbers are read in; null: all objects are names.
+    values_in: InRecipe[Text | None] = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Benchmark:
     relations: InRecipe[Annotated[tuple[Text, ...], Field(min_length=1)] | None]
     pairs_per_relation: InRecipe[Count | None]
     names_per_subject: InRecipe[Count | None]
-    max_tokens: Annotated[Count, _TAKEN]
+    max_tokens: Annotated[CountOrNone, _TAKEN]  # 0: what the longest right answer needs
     stop: Annotated[tuple[NotEmpty, ...], _TAKEN]
     sampled_prompts: Annotated[CountOrNone, _TAKEN]
     canary_prompts: Annotated[CountOrNone, _TAKEN]
@@ -85,3 +93,6 @@ class Benchmark:
     unseen: Annotated[Unseen, NoNumber("the recipe of the facts says where they were removed")] = (
         "keep"
     )
+    # Of a table of one's own: whether dates and numbers are recognised, and what parts a cell.
+    types: Annotated[Types, NoNumber("the recipe of matching says in which language")] = "names"
+    separator: InRecipe[NotEmpty | None] = None

@@ -7,6 +7,7 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.engines.thoughts import parsers
 from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import PREFER, SCORE
 from factsweep.operators.redact import is_secret, redactor, texts
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config.budget import budget, target
@@ -49,6 +50,8 @@ def check_run(run: Run) -> None:
             f"model.replicas.per_gpu={model.replicas.per_gpu}, and a replica is spread over {gpus} "
             "GPUs; only engines that fit one GPU can share it, so set one of them to 1."
         )
+    if not decoding.max_tokens and run.method.ask.ability in (SCORE, PREFER):
+        raise InputError("decoding.max_tokens=0 is for questions with answers; give at least 1.")
     if model.max_model_len <= decoding.max_tokens:
         raise InputError(
             f"model.max_model_len={model.max_model_len}; it must be more than "

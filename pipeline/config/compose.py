@@ -30,6 +30,7 @@ _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
     "benchmark": " A benchmark may also be a table of facts of your own (benchmark=facts.csv).",
 }
+_LITERAL = ("target", "benchmark.separator")  # ± and ; are no signs that Hydra reads
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
 
@@ -118,8 +119,8 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
 def _named(override: str) -> list[str]:
     """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
-    if group == "target" and name[:1] not in ("'", '"', ""):
-        return [f"target={_quoted(name)}"] if name != "null" else [override]  # Hydra reads no ±
+    if group in _LITERAL and name[:1] not in ("'", '"', ""):
+        return [f"{group}={_quoted(name)}"] if name != "null" else [override]
     if group.startswith("model.engine."):
         return [f"++{override}"]  # an argument of the engine: conf/ need not have it
     if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:

@@ -50,7 +50,7 @@ class Decoding:
     engine: InRecipe[str]
     scorer: InRecipe[str]
     comparer: InRecipe[str]
-    max_tokens: InRecipe[Count]
+    max_tokens: InRecipe[CountOrNone]  # 0: what the longest right answer needs
     stop: InRecipe[tuple[NotEmpty, ...]]
     thinking_tokens: Annotated[
         Count, NoNumber("it is in the recipe of what a model is asked that thinks (model.thinking)")

@@ -70,10 +70,7 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
     """
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
-    fills = method.ask.ability == FILL  # whose max_tokens=0 cannot be given
-    decoding = build(
-        Decoding, {**recorded["decoding"], **({"max_tokens": 1} if fills else {})}, "decoding"
-    )
+    decoding = build(Decoding, recorded["decoding"], "decoding")
     # A field is null, as before there was such a key.
     given_since = dict.fromkeys(each.name for each in fields(Model))
     made: dict[str, Any] = {
@@ -84,7 +81,7 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
             build(method.ask.setting, {n.rstrip("_"): v for n, v in each.items()}, "prompt")
             for each in recorded["settings"]
         ),
-        "decoding": _filling(decoding) if fills else decoding,
+        "decoding": _filling(decoding) if method.ask.ability == FILL else decoding,
         "matching": build(Matching, recorded["matching"], "matching"),
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
         "cluster": build(Cluster, _current_fields(Cluster, recorded["cluster"]), "cluster"),
@@ -210,6 +207,8 @@ def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
 
 def _matching(given: Matching, benchmark: Benchmark) -> Matching:
     """By the rules of the facts' language, unless a pipeline is named."""
+    if benchmark.types == "recognised":
+        given = replace(given, values_in=benchmark.language)
     if benchmark.language == "en" or given.pipeline != BLANK:
         return given
     return replace(given, pipeline=f"{BLANK}-{benchmark.language}")

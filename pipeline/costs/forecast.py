@@ -24,7 +24,7 @@ from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.question import Task, check_reading, room
 from factsweep.pipeline.stages.choose import Choose
-from factsweep.pipeline.stages.expand import ends
+from factsweep.pipeline.stages.expand import Expand, ends
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
 
@@ -71,7 +71,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     run = plan.run
     if run.answers is None and not all(each.answers.is_complete() for each in plan.branches):
         check_weights(run, run.model)
-    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    entry = catalog.of_benchmark(run.benchmark)
     facts = facts_stage.read(run.benchmark, entry)
     if run.method.ask.knowledge_base:
         facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))
@@ -102,6 +102,9 @@ def _anew(answers: Artifact, recipes: Recipes) -> list[str]:
 
 def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
+    expand = branch.step(branch.prompts).stage
+    assert isinstance(expand, Expand), "prompts are expanded"
+    facts = expand.demonstrated(facts)
     part = _part(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id

@@ -80,7 +80,7 @@ def _told(versions: Mapping[str, str]) -> str:
 
 
 def _data(run: Run) -> str:
-    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    entry = catalog.of_benchmark(run.benchmark)
     files = catalog.files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
 

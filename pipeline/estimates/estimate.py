@@ -60,6 +60,7 @@ def estimate(settings: Run) -> Estimates:
     settings = paid_for(settings)
     check(settings)
     whole = planned(settings)
+    settings = replace(settings, decoding=whole.run.decoding)
     controls = control.controls_of(whole)
     for earlier in controls.values():
         control.say_missing(settings, earlier)

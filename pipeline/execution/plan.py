@@ -11,12 +11,14 @@ content-free prompts); `again` are some of the answers made a second time.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.wording import listed
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.execution import own_table
 from factsweep.pipeline.execution.hardware import device
 from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.inputs import catalog, models
@@ -151,21 +153,25 @@ class Plan:
 
 
 def settled(run: Run) -> Run:
-    """The run with all that depends on this machine and changes a result: the model's dtype."""
-    return replace(run, model=models.settled(run.model, run.cluster.device))
+    """The run with what depends on this machine or its table: the model's dtype, max_tokens."""
+    run = replace(run, model=models.settled(run.model, run.cluster.device))
+    return replace(run, decoding=own_table.with_room(run))
 
 
 def warnings(plan: Plan) -> Iterator[str]:
     """What asking an engine costs or risks here that one may not expect, a sentence each."""
+    run = plan.run
+    yield from filter(None, (_meant(run), *own_table.sentences(run)))
     if plan.run.answers is None:
         slow = dtype.warning(plan.run.model.dtype, device(plan.run.cluster))
         lemmas = _without_lemmas(plan.run.matching.pipeline)
-        yield from filter(None, (slow, unguarded(plan.store), lemmas, _meant(plan.run)))
+        yield from filter(None, (slow, unguarded(plan.store), lemmas))
+        yield from own_table.cut_answers(run, partial(models.tokenizer, plan.weights))
 
 
 def _meant(run: Run) -> str | None:
     """Which columns of a table of facts are read as others; null: none are."""
-    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    entry = catalog.of_benchmark(run.benchmark)
     read = [f"{col} as {name}" for col, name in catalog.meant(entry, run.benchmark.path).items()]
     what = f"{run.benchmark.path}: columns are read by what they seem to be, {listed(read)}."
     return what if read else None
@@ -206,7 +212,7 @@ def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
 
 def _sources(run: Run) -> tuple[Step, ...]:
     """What prompts are made of: the facts, and the knowledge base where a method needs one."""
-    entry = catalog.entry(run.benchmark.data, run.benchmark.language)
+    entry = catalog.of_benchmark(run.benchmark)
     stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
     if run.method.ask.knowledge_base:
         stages.append(ReadKnowledgeBase(run.benchmark, entry))
@@ -216,7 +222,9 @@ def _sources(run: Run) -> tuple[Step, ...]:
 def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
-    expand = Expand(facts, run.benchmark.method, setting, run.seed, size, *base)
+    values_in = own_table.demonstrated_in(run.benchmark) if getattr(setting, "shots", 0) else None
+    base_or_none = base[0] if base else None
+    expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base_or_none, values_in)
     return _step(run, expand, *sources)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.datasets import cells
 from factsweep.operators.datasets.facts import Facts, labelled
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
@@ -17,6 +18,7 @@ from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub, own_table
@@ -25,6 +27,7 @@ from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository
 from factsweep.pipeline.machine.text_files import unreadable
 
+SEPARATOR_OPTION = "benchmark.separator="
 _TABLES = folders.CATALOG / "tables"  # by reader: tables for sets without one of their own
 
 _N_FACTS = ("test_rows", "pairs", "groups")  # in the counts of an entry: its facts
@@ -53,6 +56,13 @@ class Entry:
     counts: dict[str, Any]
     checksum: str | None
     relations: dict[str, Any]
+    separator: str | None = None  # between several answers in a cell
+
+
+def of_benchmark(benchmark: Benchmark) -> Entry:
+    """The entry of a benchmark's data, in its language, with its separator."""
+    found = entry(benchmark.data, benchmark.language)
+    return replace(found, separator=benchmark.separator)
 
 
 def names() -> list[str]:
@@ -164,6 +174,9 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
     mapped = mapping(entry)
     beside = _beside(entry, _common(paths))
     rows = content([path for path in paths if path not in beside], kind)
+    if isinstance(rows, pl.LazyFrame):
+        rows = cells.split(rows.collect(), entry.separator).lazy() if entry.separator else rows
+        cells.check_aliases(rows, SEPARATOR_OPTION)
     if not mapped:
         return rows
     if isinstance(rows, dict):

@@ -40,7 +40,7 @@ def _model(model: Model, say: Say) -> str:
 
 
 def _data(benchmark: Benchmark, say: Say) -> str:
-    entry = catalog.entry(benchmark.data, benchmark.language)
+    entry = catalog.of_benchmark(benchmark)
     if benchmark.path is None and entry.source.kind == "hub":
         return _line("data", catalog.fetched(entry, say))
     files = catalog.files(entry, benchmark.path)

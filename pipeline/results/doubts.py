@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
+from factsweep.operators.matching.typed import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.chat import THOUGHT
 from factsweep.operators.schemas import empty
@@ -83,6 +84,8 @@ def _of(branch: PastBranch) -> Iterator[str]:
     if branch.how.ask.ability != GENERATE or not said.is_complete():
         return
     yield from treated(said)
+    if "values" in branch.artifacts["matched"].recipe.fields:
+        yield from ambiguous(branch.matched_answers()["key"])
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
         yield from found(pl.concat(answers))
@@ -97,6 +100,15 @@ def treated(answers: Artifact) -> Iterator[str]:
     for name, n in _counted([answers], "").items():
         if n and name in _TREATED:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
+
+
+def ambiguous(keys: pl.Series) -> Iterator[str]:
+    """How many answers, of their keys, are a date that can be read as two days."""
+    if n := n_ambiguous(keys):
+        yield (
+            f"{count(n, 'answer')} of {len(keys):,} can be read as two dates, such as 03/04/1900; "
+            "it is right if either is."
+        )
 
 
 def cut(ended: pl.Series) -> Iterator[str]:

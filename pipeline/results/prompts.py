@@ -21,6 +21,7 @@ from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
 from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.turns import listed
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.execution import own_table
 from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.execution.step import Step
 from factsweep.pipeline.stages.expand import with_text
@@ -64,7 +65,7 @@ def _write_batch(run: Run, path: Path) -> int:
             f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
             "--batch out."
         )
-    chat, decoding = run.model.chat_template, run.decoding
+    chat, decoding = run.model.chat_template, own_table.with_room(run)
     thought = decoding.thinking_tokens if run.model.thinking else 0
     stops = [] if thought else [*decoding.stop]  # one would end a thought
     body = {

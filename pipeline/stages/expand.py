@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import written_alike
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked
@@ -50,11 +52,15 @@ class Expand:
     seed: int
     rows_per_shard: int
     base: Artifact | None = None  # what is known of the facts' entities; null: none needs it
+    # The language in which demonstrations write dates and numbers in one way; null: as they are.
+    values_in: str | None = None
 
     @property
     def recipe(self) -> Recipe:
         """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
         fields = {"method": self.method, "setting": _fields(self.setting), "seed": self.seed}
+        if self.values_in is not None:
+            fields["values_in"] = self.values_in
         inputs = {"facts": self.facts.fingerprint}
         if self.base is not None:
             inputs["knowledge_base"] = self.base.fingerprint
@@ -62,8 +68,12 @@ class Expand:
 
     def expansions(self) -> Iterator[Expansion]:
         """The published facts, with their knowledge base if they have one, as prompts."""
-        facts = knowledge_base.with_facts(self.facts, self.base)
+        facts = self.demonstrated(knowledge_base.with_facts(self.facts, self.base))
         return METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
+
+    def demonstrated(self, facts: Facts) -> Facts:
+        """The facts with the labels that demonstrations show."""
+        return facts if self.values_in is None else written_alike(facts, self.values_in)[0]
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""

@@ -42,6 +42,7 @@ class ReadFacts:
             "method": self.benchmark.method,
             "slice": asdict(part(self.benchmark)),
             **({"unseen": "remove"} if self.benchmark.unseen == "remove" else {}),
+            **({"separator": self.entry.separator} if self.entry.separator else {}),
         }
         return Recipe("facts", VERSION, fields)
 

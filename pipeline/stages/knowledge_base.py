@@ -46,6 +46,7 @@ class ReadKnowledgeBase:
             reader, relations = self.entry.reader, self.entry.relations
             fields["reader"] = f"{reader} {READERS[reader].version}"
             fields |= {"columns": catalog.mapping(self.entry), "relations": relations}
+            fields |= {"separator": self.entry.separator} if self.entry.separator else {}
         return Recipe("knowledge-base", VERSION, fields)
 
     @property

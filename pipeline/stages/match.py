@@ -9,6 +9,7 @@ from itertools import chain
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import typed_objects
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Matcher, Tables
@@ -49,14 +50,17 @@ class Match(Shared):
     @property
     def recipe(self) -> Recipe:
         """The answers, and how they are matched."""
-        measure = METHODS[self.method].measure
+        measure, language = METHODS[self.method].measure, self.matching.values_in
+        read = () if language is None else ("babel", "pint")
         fields = {
             "method": self.method,
             "version": measure.version,
             "pipeline": self.matching.pipeline,
-            "versions": {**measure.versions(self.matching.pipeline), **versions("polars")},
+            "versions": {**measure.versions(self.matching.pipeline), **versions("polars", *read)},
             "n_prompts": self.n_sampled,
         }
+        if language is not None:
+            fields["values"] = [language, self.matching.tolerance]
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)
@@ -102,6 +106,9 @@ class Match(Shared):
     def matcher(self, facts: Facts) -> Matcher:
         """What compares answers with some facts, as the recipe says."""
         tokenizer = partial(models.tokenizer, self.weights)
+        if (language := self.matching.values_in) is not None:
+            typed = typed_objects(facts, language, self.matching.tolerance)
+            facts = replace(facts, typed=typed)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
 

@@ -9,20 +9,24 @@ import polars as pl
 
 from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
+from factsweep.operators.datasets import cells
 from factsweep.operators.datasets.layouts import MEANT, alike, is_structured, listed
+from factsweep.operators.datasets.object_types import type_name, unread_types
 from factsweep.operators.datasets.suffixes import kind
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas.checks import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs.builders import sources
 
-_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language")
+_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language", "type")
+SEPARATOR_OPTION = "--separator "
 
 
-def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
+def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.DataFrame, list[str]]:
     """The facts of a table with their rows, from 0, and languages; and what to say of the columns.
 
-    Rows are in `language` unless they say otherwise.
+    Rows are in `language` unless they say otherwise. Cells are split at a `separator`.
 
     Raises:
         InputError: a needed column or all rows are missing; a popularity that is no number, or
@@ -41,6 +45,13 @@ def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
         raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
+    facts = facts.drop("row", strict=False).with_row_index("row")
+    notes = [*unread_types(facts.lazy()), *cells.several(facts.lazy(), SEPARATOR_OPTION, separator)]
+    try:
+        facts = cells.split(facts, separator) if separator else facts
+        cells.check_aliases(facts.lazy(), SEPARATOR_OPTION)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from error
     for name in ALIASES:
         if name in facts.columns:
             _check_aliases(facts[name], path)
@@ -49,14 +60,20 @@ def read(path: Path, language: str) -> tuple[pl.DataFrame, list[str]]:
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
     if "popularity" in facts.columns:
         _check_popularity(facts.select("popularity"), path)
+    if "type" in facts.columns:
+        _check_types(facts.select("row", type=type_name(pl.col("type"))), path)
     own = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     own = own.str.to_lowercase().replace("", None)
     facts = facts.with_columns(language=own.fill_null(language.lower()))
     # A slash would be part of a URL, as the reader has it.
     relation = pl.col("relation").str.replace_all("/", " ")
-    said = [*_of_columns(path, facts.columns, meant), *_of_languages(facts)]
-    facts = facts.with_columns(relation=relation).drop("row", strict=False)
-    return facts.with_row_index("row"), said
+    columns = [name for name in facts.columns if name != "row" or "row" in given]
+    said = [
+        *_of_columns(path, columns, meant),
+        *_of_languages(facts),
+        *(f"{path}: {line}" for line in notes),
+    ]
+    return facts.with_columns(relation=relation), said
 
 
 def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
@@ -142,6 +159,13 @@ def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
     )
     problems = {unfit: given.is_not_null() & ~is_number}
     refuse(facts.with_row_index("row"), problems, ["row", "popularity"], str(path))
+
+
+def _check_types(facts: pl.DataFrame, path: Path) -> None:
+    """Refuse a type that is none, in a column that has types."""
+    kind, is_type = pl.col("type"), pl.col("type").is_in(TYPES)
+    unfit = f", row {{row}} (counted from 0): type {{type!r}} is none of {', '.join(TYPES)}."
+    refuse(facts, {unfit: is_type.any() & ~is_type & (kind != "")}, ["row", "type"], str(path))
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:

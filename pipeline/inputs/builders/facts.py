@@ -12,6 +12,7 @@ from factsweep.operators.construction.facts import Templates, generic, proposal,
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets import suffixes
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import sentences
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
 from factsweep.operators.names import check
@@ -43,12 +44,14 @@ def build_facts(
     cutoff: str | None,
     licence: str,
     model: Model | None = None,
+    separator: str | None = None,
 ) -> Iterator[str]:
     """Write the sets of a table of facts; yields what was made, found and left out.
 
     Facts that are not later than `after` are left out. `cutoff` makes two samples of the facts, by
     which metrics are told apart: those until then, and those after it. A `model` writes the
-    templates where there is no file of them, `n` for each relation.
+    templates where there is no file of them, `n` for each relation. Cells are split at a
+    `separator`.
 
     Raises:
         InputError: a column or all facts are missing, a template file holds something else, or the
@@ -56,7 +59,7 @@ def build_facts(
     """
     name = name or suffixes.title(path)
     check(name, "the name of the set")
-    facts, said = fact_table.read(path, language)
+    facts, said = fact_table.read(path, language, separator)
     yield from said
     facts, dated = _after(facts, after)
     facts, changed = cleaned(_in_samples(facts, cutoff))
@@ -77,11 +80,13 @@ def build_facts(
     titles = {each: name if len(languages) == 1 else f"{name}-{each}" for each in languages}
     # All are read before one is published.
     sets = [(each, *_made(own, title, each, usable, used)) for each, title in titles.items()]
+    types = [f"  {line}" for language, _, read in sets for line in sentences(read, language)]
     # What was found of a language without a set is beside the first.
     has_set = pl.col("language").is_in(languages)
     where = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
     for each, made, read in sets:
         yield _publish(own, titles[each], each, made, read, found.filter(where == each), licence)
+    yield from types
     yield from fact_table.strangers(usable)
     yield from _told(found, dated)
 

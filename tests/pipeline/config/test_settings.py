@@ -223,8 +223,8 @@ WRONG = {
     "artifacts=''": "artifacts=''; it must be text that is not empty.",
     "run_name=5": "run_name=5; it must be text, or null.",
     "decoding.max_tokens=true": "decoding.max_tokens=true; "
-    "it must be an integer from 1 to 10,000,000.",
-    "decoding.max_tokens=0": "decoding.max_tokens=0; it must be an integer from 1 to 10,000,000.",
+    "it must be an integer from 0 to 10,000,000.",
+    "decoding.max_tokens=-1": "decoding.max_tokens=-1; it must be an integer from 0 to 10,000,000.",
     "decoding.stop=x": "decoding.stop='x'; it must be a list.",
     "decoding.stop=[a,'']": "decoding.stop.1=''; it must be text that is not empty.",
     "decoding.engine=nope": "decoding.engine='nope'; it must be vllm or endpoint or fake.",

@@ -41,7 +41,7 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
         "column Date is read as date",
         "column LANGUAGE is read as language",
         "not read: note; further columns that are: subject_id, object_id, subject_aliases, "
-        "object_aliases, popularity, sample",
+        "object_aliases, popularity, sample, type",
     ]
 
 

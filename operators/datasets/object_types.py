@@ -1,0 +1,246 @@
+"""Types of objects: which relations of a table have dates, numbers or quantities for objects.
+
+No paper: the rules are ours. A column `type` declares the type of an object; where it is empty,
+the objects of a relation are recognised if most of them can be read alike.
+"""
+
+import datetime
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.cldr import locales
+from factsweep.operators.matching.dates import Date
+from factsweep.operators.matching.quantities import Quantity
+from factsweep.operators.matching.typed import TYPES, Kind, TypedObjects, Value, reader
+from factsweep.operators.schemas import empty
+from factsweep.operators.wording import count
+
+Types = Literal["names", "recognised"]
+_MOST = 0.8  # of a relation's objects
+_SAMPLE = 1_000  # objects of a relation that are read
+_YEARS = range(1000, 2101)  # numbers of four digits that are taken for years
+# Forms of days and of months, as Babel has them; long and medium are those of the language.
+_FORMS = (
+    ("yyyy-MM-dd", "yyyy-MM"),
+    ("long", "MMMM y"),
+    ("medium", "MMM y"),
+    ("d MMMM y", "MMMM y"),
+    ("d MMM y", "MMM y"),
+    ("dd/MM/y", "MM/y"),
+)
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:([.,' \u00a0\u202f’])\d{3})+(?!\d)")
+_PLAIN = re.compile(r"(?<![\d.,])\d{4,}(?!\d)")
+
+
+class ObjectType(NamedTuple):
+    """The type of a relation's objects: how many are of it, and how the first one is read."""
+
+    kind: Kind
+    n_read: int
+    n_ambiguous: int  # dates that can be read as two days
+    n_objects: int
+    label: str
+    reading: Value
+
+
+def recognised(facts: Facts, language: str) -> dict[str, ObjectType]:
+    """The types of relations whose objects are no names, by id; declared objects are left out."""
+    objects = _objects(facts).join(_declared(facts), on="pair_id", how="anti")
+    types: dict[str, ObjectType] = {}
+    for (relation_id,), rows in objects.group_by("relation_id", maintain_order=True):
+        labels = rows["label"].unique(maintain_order=True)
+        labels = labels.gather_every(-(-len(labels) // _SAMPLE))
+        if labels.str.contains(r"\p{Nd}").sum() >= _MOST * len(labels):
+            kinds = (_type("date", labels, language), _type("quantity", labels, language))
+            types |= {str(relation_id): kind for kind in kinds[::-1] if kind is not None}
+    return types
+
+
+def typed_objects(facts: Facts, language: str, tolerance: float) -> TypedObjects:
+    """The objects that are compared as values, of the types declared or recognised."""
+    kinds = {relation_id: type_.kind for relation_id, type_ in recognised(facts, language).items()}
+    rows = facts.pairs.select("pair_id", relation_id=pl.col("relation_id").cast(pl.String))
+    rows = rows.join(_declared(facts), on="pair_id", how="left", maintain_order="left")
+    kind = pl.coalesce("type", pl.col("relation_id").replace_strict(kinds, default="name"))
+    typed = rows.select("pair_id", kind=kind).filter(pl.col("kind") != "name")
+    return TypedObjects(dict(typed.iter_rows()), language, tolerance)
+
+
+def sentences(facts: Facts, language: str) -> Iterator[str]:
+    """Which objects are dates, numbers or quantities, a sentence per relation.
+
+    Raises:
+        InputError: an object is not of the type that its row declares.
+    """
+    declared = _objects(facts).join(_declared(facts), on="pair_id", maintain_order="left")
+    for pair_id, _, label, kind in declared.filter(pl.col("type") != "name").iter_rows():
+        if not reader(language).whole(kind, label):
+            raise InputError(
+                f"the object {label!r} of {pair_id} has the type {kind}, and cannot be read as one "
+                f"in the language {language}; correct it, or write name in its column type."
+            )
+    counts = declared.group_by("relation_id", "type", maintain_order=True).len()
+    for relation_id, kind, n in counts.iter_rows():
+        yield f"{count(n, 'object')} of {relation_id} declared as {kind} in the column type."
+    for relation_id, type_ in recognised(facts, language).items():
+        plural = "quantities" if type_.kind == "quantity" else f"{type_.kind}s"
+        n_ambiguous = type_.n_ambiguous
+        either = (
+            f" {n_ambiguous:,} can be read as two days; either is right." if n_ambiguous else ""
+        )
+        yield (
+            f"objects of {relation_id} are compared as {plural}: {type_.n_read:,} of "
+            f"{type_.n_objects:,} can be read, {type_.label!r} as {type_.reading}; a column type "
+            f"({', '.join(TYPES)}) changes this.{either}"
+        )
+
+
+def unread_types(rows: pl.LazyFrame) -> Iterator[str]:
+    """A warning if the column `type` of a table has values and none of them is a type."""
+    if rows.collect_schema().get("type") == pl.String:
+        values = rows.select(type_name(pl.col("type"))).collect()["type"]
+        values = values.filter(values != "")
+        if len(values) and not values.is_in(TYPES).any():
+            yield (
+                f"column type is not read: its values, such as {values[0]!r}, are none of "
+                f"{', '.join(TYPES)}."
+            )
+
+
+def type_name(column: pl.Expr) -> pl.Expr:
+    """The values of a column `type` in lower case, empty where there is none."""
+    return column.fill_null("").str.strip_chars().str.to_lowercase()
+
+
+def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
+    """The facts for demonstrations, with dates and numbers in one form; examples by relation.
+
+    The form is the most frequent one of the relation's labels, or ISO 8601 if none is known. The
+    former label becomes an alias. A relation whose labels have one form is left as it is.
+    """
+    kinds = typed_objects(facts, language, 0).kinds
+    first_label = pl.col("objects").list.first().struct.field("labels").list.first()
+    rows = facts.pairs.select(pl.col("pair_id", "relation_id").cast(pl.String), label=first_label)
+    rows = rows.filter(pl.col("pair_id").is_in([*kinds]))
+    label_by_pair: dict[str, str] = {}
+    example_by_relation: dict[str, str] = {}
+    for (relation_id,), pairs in rows.group_by("relation_id", maintain_order=True):
+        labels = pairs["label"].to_list()
+        is_date = kinds[pairs["pair_id"][0]] == "date"
+        alike = _dates_alike(labels, language) if is_date else _numbers_alike(labels)
+        if alike != labels:
+            label_by_pair |= zip(pairs["pair_id"], alike, strict=True)
+            example_by_relation[str(relation_id)] = max(alike, key=len)
+    if not label_by_pair:
+        return facts, {}
+    objects = [
+        [{**first, "labels": [label_by_pair[pair_id], *first["labels"]]}, *more]
+        if pair_id in label_by_pair
+        else [first, *more]
+        for pair_id, (first, *more) in facts.pairs.select("pair_id", "objects").iter_rows()
+    ]
+    column = pl.Series("objects", objects, facts.pairs.schema["objects"])
+    return replace(facts, pairs=facts.pairs.with_columns(column)), example_by_relation
+
+
+def longest_answer(facts: Facts, language: str, types: Types) -> tuple[str, str]:
+    """The relation and the text of the longest right answer; dates are spelled out."""
+    kinds = typed_objects(facts, language, 0).kinds if types == "recognised" else {}
+    longest = ("", "")
+    for pair_id, relation_id, label in _objects(facts).iter_rows():
+        dates = reader(language).whole("date", label) if kinds.get(pair_id) == "date" else ()
+        spelled = _spelled(dates[0], _FORMS[1], language) if dates else None
+        answer = max(label, spelled or "", key=n_tokens)
+        longest = max(longest, (relation_id, answer), key=lambda pair: n_tokens(pair[1]))
+    return longest
+
+
+def n_tokens(text: str) -> int:
+    """About how many tokens a text has, a high estimate: a digit is one, and so is a blank there.
+
+    >>> [n_tokens(text) for text in ("Paris", "September 14, 1879", "東京")]
+    [2, 12, 2]
+    """
+    n_latin = sum(-(-len(word) // 4) for word in re.findall(r"[A-Za-zÀ-ɏ]+", text))
+    n_others = len(re.findall(r"[^\sA-Za-zÀ-ɏ]", text))
+    return n_latin + n_others + len(re.findall(r"\s(?=\d)", text))
+
+
+def _objects(facts: Facts) -> pl.DataFrame:
+    """pair_id, relation_id, label: a row per object, with its first label."""
+    label = pl.col("objects").struct.field("labels").list.first()
+    rows = facts.pairs.explode("objects")
+    return rows.select(pl.col("pair_id", "relation_id").cast(pl.String), label=label)
+
+
+def _declared(facts: Facts) -> pl.DataFrame:
+    """The types that rows declare: pair_id, type."""
+    return facts.further.get("object_types", empty("object_types")).select("pair_id", "type")
+
+
+def _type(kind: Kind, labels: pl.Series, language: str) -> ObjectType | None:
+    """The type of labels of which most are of a kind; null: they are not."""
+    readings = {label: reader(language).whole(kind, label) for label in labels}
+    readings = {label: dates for label, dates in readings.items() if dates}
+    if kind == "date":
+        readings = {label: dates for label, dates in readings.items() if _is_date(label, dates[0])}
+    if len(readings) < _MOST * len(labels):
+        return None
+    values = [values[0] for values in readings.values()]
+    n_units = sum(isinstance(value, Quantity) and value.unit != "" for value in values)
+    kind = "number" if kind == "quantity" and n_units < len(values) / 2 else kind
+    n_ambiguous = sum(len(dates) > 1 for dates in readings.values())
+    return ObjectType(kind, len(values), n_ambiguous, len(labels), next(iter(readings)), values[0])
+
+
+def _is_date(label: str, value: Value) -> bool:
+    """False for a bare number that is no year of today."""
+    return not label.strip().isdigit() or (len(label.strip()) == 4 and value[0] in _YEARS)
+
+
+def _dates_alike(labels: Sequence[str], language: str) -> list[str]:
+    """The labels in the most frequent form; an ambiguous date keeps its own."""
+    readings = [reader(language).whole("date", label) for label in labels]
+    dates = [dates[0] if len(dates) == 1 else None for dates in readings]
+    texts_by_form = {form: [_spelled(date, form, language) for date in dates] for form in _FORMS}
+    n_equal = {form: sum(map(operator.eq, texts, labels)) for form, texts in texts_by_form.items()}
+    texts = texts_by_form[max(_FORMS, key=n_equal.__getitem__)]
+    return [text or label for text, label in zip(texts, labels, strict=True)]
+
+
+def _spelled(date: Value | None, form: tuple[str, str], language: str) -> str | None:
+    """A date in a form for days and one for months; null: a year alone, or before Christ."""
+    from babel.dates import format_date
+
+    if not isinstance(date, Date) or not date.month or not 1 <= date.year <= 9999:
+        return None
+    try:
+        day = datetime.date(date.year, date.month, date.day or 1)
+    except ValueError:  # 29 February of a year that has none
+        return None
+    return format_date(day, form[not date.day], locale=locales(language)[0])
+
+
+def _numbers_alike(labels: Sequence[str]) -> list[str]:
+    """The labels with thousands grouped by the most frequent sign, which may be none."""
+    signs = [sign for label in labels if (sign := _group_sign(label)) is not None]
+    if len({*signs}) < 2:
+        return list(labels)
+    sign = max(signs, key=signs.count)
+    plain = [_GROUPED.sub(lambda number: re.sub(r"\D", "", number[0]), label) for label in labels]
+    return [
+        _PLAIN.sub(lambda number: f"{int(number[0]):,}".replace(",", sign), text) for text in plain
+    ]
+
+
+def _group_sign(label: str) -> str | None:
+    """The sign between the thousands of a number; empty: none; null: there are no thousands."""
+    grouped = _GROUPED.search(label)
+    return grouped[1] if grouped else "" if _PLAIN.search(label) else None

@@ -1,0 +1,164 @@
+"""Answers with dates, numbers and quantities, which are compared as values.
+
+No paper: the rules are ours (docs/metrics.md). Babel and Pint load on first use.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from factsweep.operators.matching.cldr import Found, blanked, folded
+from factsweep.operators.matching.dates import Date, DateReader
+from factsweep.operators.matching.lemmas import SEPARATOR
+from factsweep.operators.matching.quantities import Quantity, QuantityReader
+
+Kind = Literal["date", "number", "quantity"]
+TYPES = ("name", "date", "number", "quantity")
+Value = Date | Quantity
+
+
+class Reader(NamedTuple):
+    """What reads the values of a language."""
+
+    dates: DateReader
+    quantities: QuantityReader
+
+    def find(self, kind: Kind, text: str) -> Sequence[Found[Date] | Found[Quantity]]:
+        """The values of a kind in the first line of a text, in their order.
+
+        Numbers in dates are none; where a text has no value of the kind, its dates or numbers are
+        given, so that it is no name.
+        """
+        line = folded(text).strip().partition("\n")[0]
+        if not re.search(r"\d", line):
+            return []
+        if kind == "date":
+            return self.dates.find(line.lower()) or self.quantities.find(line)
+        dates = self.dates.find(line.lower(), with_bare_numbers=False)
+        numbers = self.quantities.find(blanked(line, dates))
+        if kind == "number":
+            numbers = [Found(*n[:2], (n.readings[0]._replace(unit=""),)) for n in numbers]
+        return numbers or dates
+
+    def whole(self, kind: Kind, text: str) -> Sequence[Value]:
+        """The readings of a text that is a value of this kind and nothing else; none if not."""
+        line, values = folded(text).strip(), self.find(kind, text)
+        if len(values) != 1 or (kind == "date") != isinstance(values[0].readings[0], Date):
+            return ()
+        words = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, values).lower())
+        is_code = kind != "date" and re.match(r"[+-]?0\d", line[values[0].start :])
+        return () if is_code or {*words} - self.dates.fillers else values[0].readings
+
+
+@lru_cache(maxsize=32)
+def reader(language: str) -> Reader:
+    """The reader of a language (a code such as `de`), whose words are looked up once.
+
+    >>> str(reader("de").whole("quantity", "8.849 m")[0]), reader("en").whole("date", "May")
+    ('8849 meter', ())
+    """
+    return Reader(DateReader(language), QuantityReader(language))
+
+
+@dataclass(frozen=True)
+class TypedObjects:
+    r"""Objects that are compared as values: `kinds` has the kind of each pair's, by pair_id.
+
+    Texts are read in `language`; quantities are equal within the share `tolerance`.
+
+    >>> typed = TypedObjects({"a": "date"}, "en", 0.01)
+    >>> rows = pl.DataFrame({"pair_id": "a", "text": ["It was May 2, 1900.", "?"], "key": "?"})
+    >>> typed.keyed(rows, pl.DataFrame({"pair_id": "a", "text": ["1900"]}))["key"].to_list()
+    ['\x1f1900\x1f', '?']
+    """
+
+    kinds: Mapping[str, Kind]
+    language: str
+    tolerance: float
+    _pairs: pl.DataFrame = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep the pairs as a table to join with."""
+        object.__setattr__(self, "_pairs", pl.DataFrame({"pair_id": [*self.kinds]}))
+
+    def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+        """Rows (pair_id, text, key) with the values of a text as its key, where it has any.
+
+        `labels` has pair_id and text, a row per right answer. A value that agrees with one is
+        written as that one is. A text that can be read in several ways has all of them as values.
+        """
+        texts = rows.select("pair_id", "text").drop_nulls().unique()
+        texts = texts.join(self._pairs, on="pair_id", how="semi")
+        values = self._values(labels.join(texts, on="pair_id", how="semi"))
+        keys = [self._key(pair_id, text, values.get(pair_id)) for pair_id, text in texts.rows()]
+        texts = texts.with_columns(pl.Series("values", keys, pl.String))
+        keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
+        return keyed.with_columns(key=pl.coalesce("values", "key")).drop("values")
+
+    def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:
+        """The values of labels (pair_id, text) as keys: a row per way to read one."""
+        values = self._values(labels.join(self._pairs, on="pair_id", how="semi"))
+        rows = [(pair_id, _key([value])) for pair_id in values for value in values[pair_id]]
+        return pl.DataFrame(rows, {"pair_id": pl.String, "key": pl.String}, orient="row")
+
+    def _values(self, labels: pl.DataFrame) -> dict[str, list[Value]]:
+        """The values of labels by pair, of those that are values."""
+        values: dict[str, list[Value]] = {}
+        for pair_id, text in labels.select("pair_id", "text").unique(maintain_order=True).rows():
+            for reading in reader(self.language).whole(self.kinds[pair_id], text):
+                values.setdefault(pair_id, []).append(reading)
+        return values
+
+    def _key(self, pair_id: str, text: str, labels: Sequence[Value] | None) -> str | None:
+        """The values of an answer; null: it has none, or no right answer is one."""
+        if not labels:
+            return None
+        values = _find(self.language, self.kinds[pair_id], text)
+        return _key(self._written(value, labels) for value in values) if values else None
+
+    def _written(self, value: Value, labels: Sequence[Value]) -> Value | str:
+        """A value as the label that it agrees with, or else in the way of the first label."""
+        agreeing = (label for label in labels if self._agree(value, label))
+        if (label := next(agreeing, None)) is not None:
+            return label
+        first = labels[0]
+        if isinstance(value, Date):
+            return value.at_precision_of(first) if isinstance(first, Date) else value
+        return value.shown_in(first.unit) if isinstance(first, Quantity) else value
+
+    def _agree(self, value: Value, label: Value) -> bool:
+        if isinstance(label, Quantity):
+            return isinstance(value, Quantity) and value.equals(label, self.tolerance)
+        if isinstance(value, Date):
+            return value.at_precision_of(label) == label
+        return not (label.month or value.unit) and value.value == label.year  # 1,500 may be a year
+
+
+@lru_cache(maxsize=100_000)
+def _find(language: str, kind: Kind, text: str) -> tuple[Value, ...]:
+    """All readings of the values of a text; the same answer is given to many prompts."""
+    values = reader(language).find(kind, text)
+    return tuple(reading for value in values for reading in value.readings)
+
+
+_TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"
+
+
+def n_ambiguous(keys: pl.Series) -> int:
+    r"""How many keys of answers are a date in which day and month cannot be told apart.
+
+    >>> n_ambiguous(pl.Series(["\x1f1900-03-04\x1f1900-04-03\x1f", "\x1f1900-03-14\x1f"]))
+    1
+    """
+    parts = keys.str.extract_groups(_TWO_DAYS).struct.unnest()
+    is_same = [pl.col(left) == pl.col(right) for left, right in ("14", "26", "35")]
+    return int(parts.select(pl.all_horizontal(is_same).sum()).item())
+
+
+def _key(values: Iterable[Value | str]) -> str:
+    texts = dict.fromkeys(map(str, values))
+    return f"{SEPARATOR}{SEPARATOR.join(texts)}{SEPARATOR}"
