@@ -47,7 +47,7 @@ class Written:
     axis: Annotated[Text | None, _SHOWN] = None
     reference: Annotated[Text | None, _SHOWN] = None
     full: Annotated[int, Field(ge=0, le=10_000), _WHICH] = 0
-    known_share: Annotated[float, Field(gt=0, le=1), _SHOWN] = 0.5
+    known_share: Annotated[float, Field(gt=0, lt=1), _SHOWN] = 0.5
     until: Annotated[str | None, Field(pattern=r"^(ranked|top-[1-9]\d{0,3})$"), _WHICH] = None
     error: Annotated[float, Field(gt=0, lt=0.5), _WHICH] = 0.05
 
