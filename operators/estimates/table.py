@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
 from factsweep.operators.estimates.controls.agreement import Agreed, agreed, controlled_consist
 from factsweep.operators.estimates.controls.control import (
@@ -63,6 +64,7 @@ class Controls(NamedTuple):
     agreed: Agreed
 
 
+@single_threaded_blas()
 def estimates(
     scored: Scored,
     *,
@@ -159,6 +161,7 @@ def _fluctuation(scored: Scored, seed: int, n_draws: int) -> dict[str, Estimated
     }
 
 
+@single_threaded_blas()
 def templates(scored: Scored) -> pl.DataFrame:
     """Each template's accuracy, as answered and shrunk, of the schema TEMPLATES.
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Beside, Part
@@ -56,6 +57,7 @@ def named(plan: Plan) -> Named:
     return Named(controls, others(plan))
 
 
+@single_threaded_blas()
 def estimated_setting(
     run: Run, branch: Branch, named: Named, chosen: Artifact | None = None
 ) -> Estimates:

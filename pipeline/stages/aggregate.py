@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
@@ -67,6 +68,7 @@ class Aggregate:
             inputs[self.again.stage] = self.again.fingerprint
         return Recipe("metrics", VERSION, fields, inputs)
 
+    @single_threaded_blas()
     def make(self, artifact: Artifact) -> None:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
@@ -84,6 +86,7 @@ class Aggregate:
         made_of = [each for each in read if each is not None]
         artifact.finish(method.measure.measured, made_of=made_of)
 
+    @single_threaded_blas()
     def condense(self, relation_id: str, matched: Tables, facts: Facts) -> Tables:
         """What the metrics need of a relation's matched tables, which need not be kept then."""
         again = self.prompts.read("ranked", relation_id, ("prompt_id",))

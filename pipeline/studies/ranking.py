@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import InputError
 from factsweep.operators.estimates import race
 from factsweep.operators.estimates.race import Better
@@ -71,6 +72,7 @@ def ranked(study: Study, points: pl.DataFrame) -> pl.DataFrame:
     return points.join(ranks, on=["setting", "label"], how="left", maintain_order="left")
 
 
+@single_threaded_blas()
 def _told_apart(study: Study) -> dict[str, tuple[list[str], Better]]:
     """For each setting the runs that have results, and which is certainly better than which."""
     there = [each for each in study.members if each.is_answered]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods.method import Report, joined
@@ -47,6 +48,7 @@ class Findings(NamedTuple):
     lines: tuple[str, ...]
 
 
+@single_threaded_blas()
 def write(study: Study) -> Findings:
     """Write what the runs of a study say together; those without results are left out.
 
