@@ -1,8 +1,8 @@
 """Linear algebra in one thread, where matrices are small.
 
 OpenBLAS splits even small products among all cores, and its threads wait for each other actively.
-On a busy machine an estimate over 4,100 templates took 109 s so, and 5 s in one thread. So the steps
-that estimate, measure and compare run inside of this.
+On two busy cores an estimate over 4,100 templates took 109 s so, and 5 s in one thread. So the
+steps that estimate, measure and compare run inside of this.
 """
 
 from collections.abc import Iterator
