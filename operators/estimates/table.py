@@ -17,8 +17,11 @@ from factsweep.operators.estimates.controls.control import (
 )
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.accuracies import accuracies
-from factsweep.operators.estimates.fluctuations.components import compared
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_range, fluctuation_sd
+from factsweep.operators.estimates.fluctuations.fluctuation import (
+    fluctuation_range,
+    fluctuation_sd,
+    measured,
+)
 from factsweep.operators.estimates.fluctuations.maximum import chosen, maximum
 from factsweep.operators.estimates.fluctuations.oracle import oracle
 from factsweep.operators.estimates.intervals import Estimated, exactly
@@ -166,15 +169,15 @@ def templates(scored: Scored) -> pl.DataFrame:
     """Each template's accuracy, as answered and shrunk, of the schema TEMPLATES.
 
     `n` counts its answers and `accuracy` is their mean. The accuracy in the full run is estimated
-    where all templates were compared (`accuracies.py`), and null elsewhere.
+    where the SD is (`fluctuation.measured`), and null elsewhere.
     """
     ids = ("relation_id", "template_id")
     text = scored.answers.with_columns(pl.col(ids).cast(pl.String))
     raw = text.group_by(ids).agg(n=pl.len().cast(pl.Int64), accuracy=pl.mean("correct")).sort(ids)
-    found = compared(scored.sample, scored.correct)
+    split = measured(scored.sample, scored.correct)
     columns = np.full((raw.height, 3), np.nan)
-    if found is not None:
-        of_all = list(accuracies(scored.sample, scored.correct, found))
+    if not isinstance(split, Estimated):
+        of_all = list(accuracies(scored.sample, scored.correct, split))
         columns[:, 0] = np.concatenate([each.shrunk for each in of_all])
         columns[:, 1:] = np.concatenate([each.intervals() for each in of_all])
     made = pl.DataFrame(columns, list(TEMPLATES)[4:]).fill_nan(None)

@@ -1,6 +1,7 @@
 """The same facts asked in several languages: what is known where, and whether answers agree."""
 
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 
 import polars as pl
 
@@ -44,24 +45,24 @@ def _asked(branch: PastBranch) -> str:
 
 def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
     facts = {name: each.facts for name, each in branches.items()}
-    labels = pl.concat(_labels(name, each) for name, each in facts.items()).unique()
+    labels = pl.concat(starmap(_labels, facts.items())).unique()
     answers = {name: _answers(branch) for name, branch in branches.items()}
     names = {name: _names(branch, labels) for name, branch in branches.items()}
-    found = across_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
+    table = across_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
     alone = known_in_one_alone(answers, known_share)
     alone = alone.join(_subjects(facts), on=(*FACT, "language"), maintain_order="left")
     variant = threshold_variant(known_share)
-    asked = " ".join(filter(None, (how, variant)))
-    name = asked.replace(" ", "-")
-    shares = found.select("other", run="language", value="sharing")
+    setting = " ".join(filter(None, (how, variant)))
+    name = setting.replace(" ", "-")
+    shares = table.select("other", run="language", value="sharing")
     return Report(
-        {f"languages-{name}": across_table(found), f"known-alone-{name}": alone_table(alone)},
-        {f"languages-{name}": knowledge_sharing_figure(shares, asked.replace(" ", "\n"))},
+        {f"languages-{name}": across_table(table), f"known-alone-{name}": alone_table(alone)},
+        {f"languages-{name}": knowledge_sharing_figure(shares, setting.replace(" ", "\n"))},
         {
-            f"languages-{name}": f"Known in several languages, {asked}",
-            f"known-alone-{name}": f"Known in one language alone, {asked}",
+            f"languages-{name}": f"Known in several languages, {setting}",
+            f"known-alone-{name}": f"Known in one language alone, {setting}",
         },
-        {f"languages-{name}": found.with_columns(variant=pl.lit(variant, pl.String))},
+        {f"languages-{name}": table.with_columns(variant=pl.lit(variant, pl.String))},
     )
 
 
@@ -69,8 +70,8 @@ def _labels(language: str, facts: Facts) -> pl.DataFrame:
     """relation_id, entity_id, text, language: a row for each name of each object."""
     objects = facts.pairs.select(pl.col("relation_id").cast(pl.String), "objects")
     rows = objects.explode("objects").unnest("objects")
-    columns = {"entity_id": "object_id", "text": "labels", "language": pl.lit(language)}
-    return rows.select("relation_id", **columns).explode("text")
+    columns = rows.select("relation_id", entity_id="object_id", text="labels")
+    return columns.explode("text").with_columns(language=pl.lit(language))
 
 
 def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:

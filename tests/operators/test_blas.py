@@ -35,14 +35,14 @@ def test_blas_has_one_thread_inside_and_its_own_number_outside() -> None:
 
 
 def test_estimates_are_made_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[int] = set()
+    counts: set[int] = set()
 
     def stop(*_: object, **__: object) -> None:
-        seen.update(n_threads())
+        counts.update(n_threads())
         raise InterruptedError
 
     monkeypatch.setattr(table, "of_full_run", stop)
     with pytest.raises(InterruptedError):
         estimates(Scored(*[None] * 6), seed=0)  # type: ignore[arg-type]
-    assert seen == {1}
+    assert counts == {1}
     assert n_threads() == {2}

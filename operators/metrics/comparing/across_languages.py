@@ -26,20 +26,21 @@ def named_entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     its keys, in whatever language, are made by the rules of the answers' language.
     """
     distinct = answers.select(_ANSWER).drop_nulls().unique()
-    named = names.select("relation_id", "entity_id", "language", name="key").drop_nulls().unique()
-    pairs = distinct.join(named, on="relation_id")
+    columns = ("relation_id", "entity_id", "language")
+    keyed_names = names.select(*columns, name="key").drop_nulls().unique()
+    pairs = distinct.join(keyed_names, on="relation_id")
     hits = pairs.filter(contains(pl.col("key"), pl.col("name")))
     return hits.select(*_ANSWER, "language", "entity_id").unique()
 
 
 def with_entities(
-    answers: pl.DataFrame, named: pl.DataFrame, languages: Sequence[str]
+    answers: pl.DataFrame, entities: pl.DataFrame, languages: Sequence[str]
 ) -> pl.DataFrame:
-    """The answers with the column `entities`: those that they name in one of these languages.
+    """The answers with the column `entities`: the ids of entities named in one of these languages.
 
-    `named` is the table of `named_entities`.
+    `entities` is the table of `named_entities`.
     """
-    in_these = named.filter(pl.col("language").is_in(languages))
+    in_these = entities.filter(pl.col("language").is_in(languages))
     lists = in_these.group_by(_ANSWER).agg(entities=pl.col("entity_id").unique())
     joined = answers.join(lists, on=_ANSWER, how="left", maintain_order="left")
     return joined.with_columns(pl.col("entities").fill_null(pl.lit([], pl.List(pl.String))))
@@ -95,7 +96,7 @@ def known_facts(answers: pl.DataFrame, known_share: float = HALF) -> pl.DataFram
 def sharing_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """For each fact of both languages whether it is known in the first, and then in the second.
 
-    Both tables are those of `known_facts`; numerator: in both, denominator: in the first.
+    Both tables have the columns of `known_facts`; numerator: in both, denominator: in the first.
     """
     facts = first.join(second, on=FACT)
     in_both = (pl.col("is_known") & pl.col("is_known_right")).sum()
@@ -121,16 +122,16 @@ def across_languages(
     Source: BELIEF, section 6.3, for sharing, and section 2.3 for consistency, over languages in
     place of models and templates.
     """
-    known = {name: known_facts(rows, known_share) for name, rows in answers_by_language.items()}
-    named = {
+    knowledge = {name: known_facts(rows, known_share) for name, rows in answers_by_language.items()}
+    entities = {
         name: named_entities(rows, names_by_language[name])
         for name, rows in answers_by_language.items()
     }
     table_rows: list[tuple[object, ...]] = []
     for pair in permutations(answers_by_language, 2):
-        shared = sharing_terms(*(known[name] for name in pair))
+        shared = sharing_terms(*(knowledge[name] for name in pair))
         n_shared, n_known = (int(shared[column].sum()) for column in ("numerator", "denominator"))
-        answers = (with_entities(answers_by_language[name], named[name], pair) for name in pair)
+        answers = (with_entities(answers_by_language[name], entities[name], pair) for name in pair)
         estimates = (
             bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
             for terms in (shared, consist_terms(*answers))

@@ -33,13 +33,13 @@ def key(text: str) -> str | None:
 
 def names() -> Tables:
     """The names in all languages, which are compared alike in each."""
-    named = [
+    rows = [
         (relation, entity, language, key(name))
         for (relation, entity), by_language in NAMES.items()
         for language, labels in by_language.items()
         for name in labels
     ]
-    table = pl.DataFrame(named, ["relation_id", "entity_id", "language", "key"], orient="row")
+    table = pl.DataFrame(rows, ["relation_id", "entity_id", "language", "key"], orient="row")
     return dict.fromkeys(("de", "fr", "ko"), table)
 
 
@@ -107,33 +107,35 @@ def agree(first: Row, second: Row, languages: tuple[str, str]) -> bool:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_pair_of_languages_is_as_counted_by_hand(seed: int) -> None:
     languages = made(random.Random(seed))
-    found = across_languages(languages, names(), seed=1, n_rounds=50)
-    assert found.height == 6
-    for row in found.iter_rows(named=True):
+    pairs = across_languages(languages, names(), seed=1, n_rounds=50)
+    assert pairs.height == 6
+    for row in pairs.iter_rows(named=True):
         pair = (row["language"], row["other"])
         first, second = (by_fact(languages[name]) for name in pair)
-        both = first.keys() & second.keys()
-        known = [each for each in both if is_known(first[each])]
-        shared = [each for each in known if is_known(second[each])]
-        assert (row["n_facts"], row["n_known"]) == (len(both), len(known))
+        shared_facts = first.keys() & second.keys()
+        known_facts = [fact for fact in shared_facts if is_known(first[fact])]
+        shared = [fact for fact in known_facts if is_known(second[fact])]
+        assert (row["n_facts"], row["n_known"]) == (len(shared_facts), len(known_facts))
         assert row["n_shared"] == len(shared)
-        assert row["sharing"] == (pytest.approx(len(shared) / len(known)) if known else None)
+        assert row["sharing"] == (
+            pytest.approx(len(shared) / len(known_facts)) if known_facts else None
+        )
         agreement = []
-        for fact in both:
+        for fact in shared_facts:
             rows = list(product(first[fact], second[fact]))
             agreement.append(sum(agree(a, b, pair) for a, b in rows) / len(rows))
         assert row["consist"] == pytest.approx(sum(agreement) / len(agreement))
         assert row["consist_low"] <= row["consist"] <= row["consist_high"]
-    assert across_table(found).height == 6
+    assert across_table(pairs).height == 6
     facts = {name: by_fact(table) for name, table in languages.items()}
-    everywhere = set.intersection(*(set(each) for each in facts.values()))
-    alone = {
+    known_once = {
         (fact, name)
-        for fact in everywhere
+        for fact in set.intersection(*(set(rows) for rows in facts.values()))
         for name in facts
-        if [other for other in facts if is_known(facts[other][fact])] == [name]
+        if [language for language in facts if is_known(facts[language][fact])] == [name]
     }
-    assert set(known_in_one_alone(languages).select("pair_id", "language").iter_rows()) == alone
+    table = known_in_one_alone(languages).select("pair_id", "language")
+    assert set(table.iter_rows()) == known_once
 
 
 def test_answers_agree_by_entities_of_the_two_languages_or_else_by_text(
