@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
 from factsweep.operators.estimates.controls.control import (
     Control,
@@ -53,6 +54,7 @@ class Scored(NamedTuple):
 Controls = Mapping[str, Control]  # by the metric that a control narrows
 
 
+@single_threaded_blas()
 def estimates(
     scored: Scored,
     *,

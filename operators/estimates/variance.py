@@ -11,6 +11,7 @@ facts (Searle, Casella and McCulloch 1992, section 3.6).
 import numpy as np
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, components, errors
 from factsweep.operators.estimates.groups import group_means, spread
@@ -23,6 +24,7 @@ VARIANCE = columns("variance", *SETTING)
 _LITTLE = 0.1
 
 
+@single_threaded_blas()
 def variance(sample: Crossed, correct: FloatArray) -> pl.DataFrame:
     """Split the variance of an answer, and those of the estimate of Acc@1, by source: VARIANCE.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # What each run of a study is asked instead of to be computed.
 _VERBS = ("plan", "status", "verify", "launch", "doctor")
 _REPORT = "report"
-_FIELDS = ("axis", "reference", "full")
+_FIELDS = ("axis", "reference", "known_share", "full")
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -49,6 +49,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     study.option("--axis", axis)
     study.option("--reference", "the run that others are compared with; default: first")
+    share = "a fact is known with more than this share of its prompts right; default: 0.5"
+    study.option("--known-share", share, type=float)
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
     study.option("--full", full, type=int, metavar="N")
     one = "with launch: all runs in one job, one after the other, in place of one job for each"
@@ -96,7 +98,9 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
         if launch.kind == "slurm":
             order.nodes(each.run, launch.gpus_per_node)
     given = {name: getattr(asked, name) for name in _FIELDS}
-    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    options = [
+        f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None
+    ]
     overrides = [found.name, *asked.overrides, *options]
     print(handed_over(run, overrides, "study", dry_run=asked.dry_run))
     return 0

@@ -5,6 +5,7 @@ from functools import partial
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Part
@@ -37,6 +38,7 @@ def controls_of(plan: Plan) -> Controls:
     return {branch.title: _same(run, branch, earlier) for branch in plan.branches}
 
 
+@single_threaded_blas()
 def estimated_setting(run: Run, branch: Branch, controls: Controls) -> Estimates:
     """What a setting's answers to the prompts of a budget say, with its control.
 

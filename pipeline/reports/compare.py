@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Report, Tables
 from factsweep.operators.metrics.belief.knowledge_state import (
@@ -108,6 +109,7 @@ def compared(
         yield _compared(pair, unit or pair.unit, given)
 
 
+@single_threaded_blas()
 def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     paired, changes, found = _by_relation(pair, unit, given)
     summed = compare(paired, seed=0, n_rounds=given.n_rounds)

@@ -9,6 +9,7 @@ from functools import partial
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
@@ -51,6 +52,7 @@ def compared(
         yield _compared(pair, one, other, given)
 
 
+@single_threaded_blas()
 def _compared(pair: Pair, one: _Side, other: _Side, given: Comparison) -> Compared:
     found = _paired(one, other, differences(one.rows, other.rows))
     if found.is_empty():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.data_set import Encode, Parse
@@ -44,6 +45,7 @@ class Together:
     notes: tuple[str, ...]
 
 
+@single_threaded_blas()
 def report(
     names: Sequence[str],
     results: str,

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
@@ -63,6 +64,7 @@ class Aggregate:
             inputs[self.again.stage] = self.again.fingerprint
         return Recipe("metrics", VERSION, fields, inputs)
 
+    @single_threaded_blas()
     def make(self, artifact: Artifact) -> None:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()

@@ -1,6 +1,7 @@
 """The same facts asked in several languages: what is known where, and whether answers agree."""
 
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 
 import polars as pl
 
@@ -10,9 +11,9 @@ from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.across_languages import (
     across_languages,
-    entities,
     known_in_one_alone,
 )
+from factsweep.operators.metrics.comparing.life import threshold_variant
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 from factsweep.operators.tables.runs.study import across_table, alone_table
@@ -44,27 +45,33 @@ def _asked(branch: PastBranch) -> str:
 
 def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
     facts = {name: each.facts for name, each in branches.items()}
-    labels = pl.concat(map(_labels, facts.values())).unique()
-    answers = {name: _answers(each, labels) for name, each in branches.items()}
-    found = across_languages(answers, seed=0, known_share=known_share, n_rounds=_ROUNDS)
+    labels = pl.concat(starmap(_labels, facts.items())).unique()
+    answers = {name: _answers(branch) for name, branch in branches.items()}
+    names = {name: _names(branch, labels) for name, branch in branches.items()}
+    table = across_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
     alone = known_in_one_alone(answers, known_share)
     alone = alone.join(_subjects(facts), on=(*FACT, "language"), maintain_order="left")
-    name = how.replace(" ", "-")
-    shares = found.select("other", run="language", value="sharing")
-    title = f"Known in several languages, {how}"
+    variant = threshold_variant(known_share)
+    setting = " ".join(filter(None, (how, variant)))
+    name = setting.replace(" ", "-")
+    shares = table.select("other", run="language", value="sharing")
     return Report(
-        {f"languages-{name}": across_table(found), f"known-alone-{name}": alone_table(alone)},
-        {f"languages-{name}": knowledge_sharing_figure(shares, how.replace(" ", "\n"))},
-        {f"languages-{name}": title, f"known-alone-{name}": f"Known in one language alone, {how}"},
-        {f"languages-{name}": found},
+        {f"languages-{name}": across_table(table), f"known-alone-{name}": alone_table(alone)},
+        {f"languages-{name}": knowledge_sharing_figure(shares, setting.replace(" ", "\n"))},
+        {
+            f"languages-{name}": f"Known in several languages, {setting}",
+            f"known-alone-{name}": f"Known in one language alone, {setting}",
+        },
+        {f"languages-{name}": table.with_columns(variant=pl.lit(variant, pl.String))},
     )
 
 
-def _labels(facts: Facts) -> pl.DataFrame:
-    """relation_id, entity_id, text: a row for each name of each object."""
+def _labels(language: str, facts: Facts) -> pl.DataFrame:
+    """relation_id, entity_id, text, language: a row for each name of each object."""
     objects = facts.pairs.select(pl.col("relation_id").cast(pl.String), "objects")
     rows = objects.explode("objects").unnest("objects")
-    return rows.select("relation_id", entity_id="object_id", text="labels").explode("text")
+    columns = rows.select("relation_id", entity_id="object_id", text="labels")
+    return columns.explode("text").with_columns(language=pl.lit(language))
 
 
 def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:
@@ -78,10 +85,13 @@ def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:
     )
 
 
-def _answers(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
-    """The matched answers, with the entity that each names by the rules of its own language."""
+def _answers(branch: PastBranch) -> pl.DataFrame:
+    ids = (pl.col(column).cast(pl.String) for column in FACT)
+    return branch.matched_answers().select(*ids, "key", "correct")
+
+
+def _names(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
+    """The names of objects in all languages, as lemmas by the rules of the branch's language."""
     normaliser = Normaliser(branch.artifacts["matched"].recipe.fields["pipeline"])
     lemmas = labels.with_columns(key=normaliser.normalise(labels["text"]))
-    names = lemmas.with_columns(key(pl.col("key")))
-    rows = branch.matched_answers().with_columns(pl.col(each).cast(pl.String) for each in FACT)
-    return entities(rows, names)
+    return lemmas.with_columns(key(pl.col("key"))).drop("text")

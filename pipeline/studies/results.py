@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
 from factsweep.operators.metrics.comparing.law import laws
-from factsweep.operators.metrics.comparing.life import counted, lives
+from factsweep.operators.metrics.comparing.life import counted, lives, threshold_variant
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.slices import deciles
@@ -43,6 +44,7 @@ class Findings(NamedTuple):
     lines: tuple[str, ...]
 
 
+@single_threaded_blas()
 def write(study: Study) -> Findings:
     """Write what the runs of a study say together; those without results are left out.
 
@@ -178,20 +180,22 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
         pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()
     )
     found = found.join(subjects, on="pair_id", how="left", maintain_order="left")
+    variant = threshold_variant(known_share)
+    setting = " ".join(filter(None, (setting, variant)))
     asked = setting.replace(" ", "-")
     name, facts_name = f"lives-{asked}", f"lives-of-facts-{asked}"
-    known = f"known is right under {known_share:.0%} of the prompts or more"
+    known = f"known is right under more than {100 * known_share:g} % of the prompts, twice in a row"
     by_relation = Report(
         {
             name: tables.lives_table(counted(found), "relation", facts.labels),
             facts_name: tables.facts_table(found, facts.labels),
         },
-        {name: tables.lives_figure(found, labels, known_share)},
+        {name: tables.lives_figure(found, labels)},
         {
             name: f"The life of facts, {setting}: {known}",
             facts_name: f"Each fact along {study.axis}, {setting}",
         },
-        {name: found},
+        {name: found.with_columns(variant=pl.lit(variant, pl.String))},
     )
     return joined(by_relation, _lives_by_popularity(setting, found, facts))
 

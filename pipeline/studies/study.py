@@ -46,7 +46,7 @@ class Written:
     axis: Annotated[Text | None, _SHOWN] = None
     reference: Annotated[Text | None, _SHOWN] = None
     full: Annotated[int, Field(ge=0, le=10_000), _WHICH] = 0
-    known_share: Annotated[float, Field(gt=0, le=1), _SHOWN] = 0.5
+    known_share: Annotated[float, Field(gt=0, lt=1), _SHOWN] = 0.5
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The fluctuation's standard deviation, with the noise of sampling taken out."""
 
+import math
+
 import numpy as np
 
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
@@ -8,6 +10,8 @@ from factsweep.operators.estimates.groups import group_means, spread, summed
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
 APART = "the templates of some relations were not yet compared with each other"
+FEW = "templates have {n:.1f} answers on average, and fewer than {least:g} make it too high"
+_FEWEST = 6.0  # answers per template: the interval covers from there on (benchmarks/README.md)
 
 
 def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
@@ -21,8 +25,41 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     prompts are asked up. The interval is that of the sum, from the variance of a quadratic form of
     normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
     """
-    found = compared(sample, values)
-    return Estimated(None, None, None, APART) if found is None else _sd(sample, values, found)
+    split = measured(sample, values)
+    return split if isinstance(split, Estimated) else _sd(sample, values, split)
+
+
+def measured(sample: Crossed, values: FloatArray) -> Components | Estimated:
+    """The components of the templates' accuracies, or a null estimate with the reason.
+
+    With few answers per template the noise of the effects is underestimated. A relation counts for
+    as much as it adds to the fluctuation: its share of the facts, squared.
+    """
+    n = answers_per_template(sample)
+    if not sample.is_all and n < _FEWEST:
+        return Estimated(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}{_remedy(sample, n)}")
+    split = compared(sample, values)
+    return Estimated(None, None, None, APART) if split is None else split
+
+
+def answers_per_template(sample: Crossed) -> float:
+    """The mean over relations, weighted by their squared shares of the facts."""
+    weights = np.bincount(sample.relation).astype(np.float64) ** 2
+    n = np.bincount(sample.cell_relation, minlength=len(weights)) / sample.n_templates
+    return float(weights @ n / weights.sum())
+
+
+def _remedy(sample: Crossed, n: float) -> str:
+    """The budget with enough answers: two per fact at least, so that every fact is asked.
+
+    A budget asks the relations in proportion to their prompts.
+    """
+    n_prompts = int(sample.n_prompts.sum())
+    share = max(2 * sample.n_facts / n_prompts, (1 - sample.left) * _FEWEST / max(n, 1e-9))
+    percent = 100 * share
+    digits = 1 - math.floor(math.log10(percent))
+    percent = math.ceil(percent * 10**digits) / 10**digits  # rounded up, to two digits
+    return f"; ask budget={percent:g}%" if percent < 100 else "; only all prompts give it"
 
 
 def _sd(sample: Crossed, values: FloatArray, found: Components) -> Estimated:

@@ -85,16 +85,17 @@ def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> p
 
 
 def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
-    """How each fact fares: those whose life turned first, with a curve of eight heights.
+    """How each fact fares: those that were learned or forgotten first, with a curve.
 
     `lives` has the columns LIVES and the subject.
 
     >>> row = {"relation_id": "P36", "life": "learned", "learned_at": "b", "forgotten_at": None,
-    ...     "n_turns": 1, "shares": [0.0, 0.5, 1.0], "subject": "France"}
+    ...     "shares": [0.0, 0.75, 1.0], "subject": "France"}
     >>> facts_table(pl.DataFrame([row]), {"P36": "capital"}).row(0)
-    ('capital', 'France', 'learned', 'b', None, '▁▅█')
+    ('capital', 'France', 'learned', 'b', None, '▁▆█')
     """
-    turned = lives.sort(pl.col("n_turns") == 0, "relation_id", "subject")
+    is_constant = pl.col("life").cast(pl.String).is_in(["always known", "never known"])
+    turned = lives.sort(is_constant, "relation_id", "subject")
     relation = label_of(pl.col("relation_id"), labels).alias("relation")
     turns = {"learned at": "learned_at", "forgotten at": "forgotten_at"}
     life = pl.col("life").cast(pl.String)
@@ -140,10 +141,10 @@ def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
     return figure
 
 
-def lives_figure(lives: pl.DataFrame, labels: Sequence[str], known_share: float) -> "Figure":
+def lives_figure(lives: pl.DataFrame, labels: Sequence[str]) -> "Figure":
     """How many facts are known at each label, and of these how many have just been learned."""
     figure, axes = canvas.framed(7, 4, ylabel="facts")
-    matrix = lives["shares"].list.to_array(len(labels)).to_numpy() >= known_share
+    matrix = lives["is_known"].list.to_array(len(labels)).to_numpy()
     known = matrix.sum(axis=0)
     gained = (matrix[:, 1:] & ~matrix[:, :-1]).sum(axis=0)
     lost = (~matrix[:, 1:] & matrix[:, :-1]).sum(axis=0)

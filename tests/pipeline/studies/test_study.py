@@ -41,14 +41,14 @@ SLICE = (
 )
 # Which steps know a fact, by its place in its relation.
 LIVES = {
-    0: ("always known", "11111"),
-    1: ("learned", "00111"),
-    2: ("forgotten", "11000"),
-    3: ("learned anew", "10011"),
-    4: ("known for a while", "00110"),
-    5: ("never known", "00000"),
+    0: ("always known", "110111"),
+    1: ("learned", "000111"),
+    2: ("forgotten", "110010"),
+    3: ("learned anew", "110011"),
+    4: ("known for a while", "011001"),
+    5: ("never known", "010010"),
 }
-STEPS = range(5)
+STEPS = range(6)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     assert main(given) == 2  # one has no file; the others are measured
     said = capsys.readouterr()
     assert "step-9.parquet failed: " in said.err
-    assert "growth: 5 runs, 1 missing" in said.out
+    assert "growth: 6 runs, 1 missing" in said.out
     out = tmp_path / "results/growth/report"
     points = pl.read_parquet(out / "along.parquet")
     runs = past.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
@@ -94,13 +94,13 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     expected = [LIVES[place][0] for place in planted["place"]]
     assert lives.sort("pair_id")["life"].cast(pl.String).to_list() == expected
     anew = lives.filter(life="learned anew").row(0, named=True)
-    assert anew["learned_at"] == "step-3.parquet"
-    assert anew["forgotten_at"] == "step-1.parquet"
+    assert anew["learned_at"] == "step-0.parquet"
+    assert anew["forgotten_at"] == "step-2.parquet"
     table = (
         out / "myriadlama-mini/tables/lives-of-facts-zero-shot-templates=manual.md"
     ).read_text()
-    assert "▁▁█▁▁" not in table
-    assert "█▁▁██" in table
+    assert "▁▁█▁▁█" not in table
+    assert "██▁▁██" in table
     page = (out / "myriadlama-mini/index.html").read_text()
     assert "The life of facts" in page
     before = (out / "along.parquet").read_bytes()
@@ -280,7 +280,7 @@ def test_law_that_the_runs_agree_with_is_a_table_and_another_is_none() -> None:
 
 def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
     ways = ["learned"] * 12 + ["always known"] * 8
-    rows = [("P1", f"{i:02}", way, "a", "b", None, 1, [0.0, 1.0]) for i, way in enumerate(ways)]
+    rows = [("P1", f"{i:02}", way, "b", None, [], [0.0, 1.0]) for i, way in enumerate(ways)]
     found = pl.DataFrame(rows, life.LIVES, orient="row")
     details = pl.DataFrame({"pair_id": found["pair_id"], "popularity": range(20)})
     # A row for each object of a fact, and facts that not all runs have answers to.
