@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from factsweep.pipeline.machine.ending import end
+from factsweep.pipeline.machine.streams import prepare_streams
 
 _STOPPED = 130
 _COLLECT_EVERY = 300_000  # new objects: imports make 250,000 that stay, and no garbage
@@ -32,12 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command() -> NoReturn:
     """The command line of this process; ends the process with the exit code."""
     gc.set_threshold(_COLLECT_EVERY)
+    prepare_streams()
     try:
         # Under nohup and the like it is ignored, and stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGALRM, _interrupted)
             signal.signal(signal.SIGINT, _interrupted)
         code = main()
+    except SystemExit as error:  # of argparse, which has said why
+        code = int(error.code or 0)
     except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
         code = _STOPPED
     for each in (signal.SIGINT, signal.SIGALRM):

@@ -1,6 +1,7 @@
 """The command line: a verb, then words and overrides (key=value), then options."""
 
 import argparse
+import errno
 import os
 import sys
 import textwrap
@@ -26,6 +27,7 @@ from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.machine.streams import OutputError
 
 _VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
 _GROUPS = {
@@ -62,10 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FactsweepError as error:
         _print_sentence(str(error), error)
         return error.exit_code
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:  # of the machine or the network, which no code of ours foresaw
+        if isinstance(error, OutputError) and error.errno == errno.EPIPE:
+            return 0  # the reader, `head` say, has seen enough
         _print_sentence(_told(error), error)
         return InputError.exit_code
     except KeyboardInterrupt as error:

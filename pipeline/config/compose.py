@@ -177,7 +177,9 @@ def _plain(prompt: str) -> Any | None:
     """The fields of a prompt's file; null: they are made of other files, by Hydra."""
     path = folders.files("prompt")[prompt.partition("=")[2]]
     found = OmegaConf.load(path)
-    made = not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text()
+    made = (
+        not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text("utf-8")
+    )
     return None if made else found
 
 
