@@ -36,6 +36,9 @@ def prepare_streams() -> None:
 def _prepared(stream: TextIO | None) -> TextIO:
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
-    buffer = io.BufferedWriter(_Raw(stream.fileno(), "w", closefd=False))
+    try:
+        buffer = io.BufferedWriter(_Raw(stream.fileno(), "w", closefd=False))
+    except io.UnsupportedOperation:  # no stream of the system: Python code has replaced it
+        return stream
     is_live = stream.isatty() or stream is sys.stderr
     return io.TextIOWrapper(buffer, stream.encoding, "replace", line_buffering=is_live)
