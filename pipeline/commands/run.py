@@ -138,9 +138,11 @@ def _settings(asked: argparse.Namespace) -> "Run":
 
 def _only_name(asked: argparse.Namespace) -> list[str]:
     """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
+    from factsweep.pipeline.config.literal import unquoted
     from factsweep.pipeline.results.past import is_done
 
-    named = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
+    given = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
+    named = [*map(unquoted, given)]
     alone = len(others(asked)) == len(named) == 1
     return named if alone and is_done(places(asked)["results"], named[0]) else []
 
