@@ -15,6 +15,7 @@ from factsweep.pipeline.config.literal import quoted, types_of
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results.results import Results, load
+from factsweep.pipeline.storage.stores.store import below
 
 _COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
 
@@ -76,7 +77,7 @@ def run(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.run import run as compute
 
     compute(asked)
-    return load(f"{asked.results}/{asked.name}")
+    return load(below(asked.results, asked.name))
 
 
 def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
@@ -121,7 +122,7 @@ def score(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.score import score as measure
 
     measure(asked)
-    return load(f"{asked.results}/{asked.name}")
+    return load(below(asked.results, asked.name))
 
 
 def written(*overrides: str, **fields: object) -> list[str]:

@@ -80,8 +80,9 @@ def execute(asked: argparse.Namespace) -> int:
 
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
+    from factsweep.pipeline.storage.stores.store import below
 
-    print(shown(f"\n{load(f'{settings.results}/{settings.name}')}"))
+    print(shown(f"\n{load(below(settings.results, settings.name))}"))
     return 0
 
 

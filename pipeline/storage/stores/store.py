@@ -24,6 +24,24 @@ _ASIDE = "damaged"  # the folder that keeps what was set aside
 _KINDS: Mapping[str, type[Remote]] = {"s3": s3.Bucket, "gs": gcs.Bucket}  # others: by Arrow
 
 
+def below(root: str, folder: str) -> str:
+    """The path or URL of a folder below another one; the options of a URL stay behind it.
+
+    >>> below("results/", "a #1"), below("s3://bucket/results?region=eu-west-1", "a #1")
+    ('results/a #1', 's3://bucket/results/a %231?region=eu-west-1')
+    """
+    if not _is_url(root):
+        return f"{root.rstrip('/')}/{folder}"
+    place, mark, options = root.partition("?")
+    for sign in "%?#":
+        folder = folder.replace(sign, f"%{ord(sign):X}")
+    return f"{place.rstrip('/')}/{folder}{mark}{options}"
+
+
+def _is_url(root: str) -> bool:
+    return "://" in root and not root.startswith("file://")
+
+
 @dataclass(frozen=True)
 class Store:
     """Files under `root`: a path, or a URL: s3://, gs://, or another that pyarrow knows."""
@@ -195,7 +213,7 @@ class Store:
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages; without credentials."""
-        root = redactor()(self.root.partition("?")[0])
+        root = redactor()(self.root.partition("?")[0] if _is_url(self.root) else self.root)
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
     @contextmanager
