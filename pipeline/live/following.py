@@ -22,7 +22,7 @@ from factsweep.pipeline.live.page import LivePage
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores.remote import REFUSED
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
@@ -36,7 +36,7 @@ def follow(plan: Plan, writer: Writer, live: LivePage) -> None:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
         readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name), live)
         counts: dict[str, float] = {}
-        refused = s3_client.REFUSED.times
+        refused = REFUSED.times
         if live.where:
             meter.say(f"what is done so far: {live.where}")
         pending = dag.submit(plan, tally, writer.leases)
@@ -107,7 +107,7 @@ def _read(tally: Any, refused: int) -> tuple[dict[str, float], list[str]]:
     """The counts, with the driver's own refusals of a store beyond so many; what engines say."""
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
-    counts["store_refused"] = counts.get("store_refused", 0) + s3_client.REFUSED.times - refused
+    counts["store_refused"] = counts.get("store_refused", 0) + REFUSED.times - refused
     return counts, notes
 
 

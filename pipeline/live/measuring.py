@@ -105,7 +105,7 @@ class Measuring(Measures[_Ready]):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._store = Store(f"fsspec+memory://{uuid4().hex}")
+        self._store = Store(f"memory://{uuid4().hex}")
         self._originals: dict[tuple[str, str], frozenset[str]] = {}
 
     def _measured(self, there: Sequence[_Ready | None]) -> SoFar:

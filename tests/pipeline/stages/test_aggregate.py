@@ -114,7 +114,7 @@ def test_aggregate_of_relations_that_were_kept_reads_no_answers(finished: Plan) 
         kept[relation] = stage.condense(relation, tables, facts)
         for name in tables:
             matched.store.drop(f"{matched.folder}/{name}/{relation}.parquet")
-    found = Artifact(Store(f"fsspec+memory://{uuid4().hex}"), branch.metrics.recipe)
+    found = Artifact(Store(f"memory://{uuid4().hex}"), branch.metrics.recipe)
     replace(stage, kept=kept).make(found)
     for name in ("metrics", "bins"):
         assert_frame_equal(found.read_all(name), branch.metrics.read_all(name), check_exact=True)
@@ -129,7 +129,7 @@ def test_aggregate_scores_of_which_none_was_asked_again_have_no_difference(
     assert isinstance(stage, Aggregate)
     assert ability.again is not None
     recipe = Recipe(ability.answers, 1, {}, {})
-    given = Artifact(Store(f"fsspec+memory://{uuid4().hex}"), recipe)
+    given = Artifact(Store(f"memory://{uuid4().hex}"), recipe)
     given.write(ability.answers, "P1", empty(ability.answers))
     other = replace(stage, method=method, answers=given)
     (found,) = other._of_asking(empty(ability.again))

@@ -31,7 +31,7 @@ except InputError as error:
 
 
 @pytest.fixture(
-    params=["{}/store", "file://{}/store", "fsspec+memory:/{}/store"],
+    params=["{}/store", "file://{}/store", "memory://{}/store"],
     ids=["folder", "file", "memory"],
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
@@ -148,9 +148,10 @@ def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
         Store(f"{tmp_path}/file").put("a/one", b"content")
 
 
-def test_put_object_store_refuses_names_the_url() -> None:
-    with pytest.raises(InputError, match=naming("mock:///bucket/a/one")):
-        Store("mock:///bucket").put("a/one", b"content")
+@pytest.mark.parametrize("scheme", ["hdfs", "abfs", "http"])
+def test_put_scheme_of_no_store_is_refused_with_those_there_are(scheme: str) -> None:
+    with pytest.raises(InputError, match=naming(f"{scheme}://bucket/a", "s3://", "gs://", "az://")):
+        Store(f"{scheme}://user:planted@bucket/a?region=x").put("one", b"content")
 
 
 def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:
