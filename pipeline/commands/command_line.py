@@ -46,6 +46,7 @@ exit codes:
   2    bad input, explained in one sentence
   3    a regression, of nightly and compare --gate
   4    not enough evidence, of the same
+  75   the store does not answer for now: run again later; Slurm and KubeRay do
   130  stopped by Ctrl-C; the next run resumes
 
 completion, in ~/.bashrc or ~/.zshrc:

@@ -51,6 +51,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past, run=run)
         commands[verb] = command
     commands["run"].flag("--percent-encoded", ENCODED)
+    attempts = "start so many times again, a minute later, where the store does not answer"
+    commands["run"].option("--attempts", attempts, type=int, default=0, metavar="N")
     fix = "set aside what is damaged, so that the next run computes it anew"
     commands["verify"].flag("--repair", fix)
     commands["verify"].flag("--all", "check all that artifacts= holds, in place of one run")
