@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from tests.messages import naming
 
 FILL = """
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 store = Store("{0}")
 store.put("a/one", b"old")
 try:
@@ -146,6 +146,22 @@ def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(InputError, match=naming("file/a/one")):
         Store(f"{tmp_path}/file").put("a/one", b"content")
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
+@pytest.mark.parametrize("root", ["{}", "memory://{}"])
+def test_store_of_any_name_holds_its_own_files(root: str, name: str, tmp_path: Path) -> None:
+    root = root.format(tmp_path)
+    others = [Store(below(root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "a/1", "b")]
+    for other in others:
+        other.put("one", b"other")
+    store = Store(below(root, name))
+    assert (store.names(""), store.exists("one")) == ([], False)
+    assert store.put_new("one", b"own")
+    assert (store.get("one"), store.sizes(""), store.names("")) == (b"own", {"one": 3}, ["one"])
+    store.set_aside("one")
+    store.drop("damaged/one")
+    assert [other.get("one") for other in others] == [b"other"] * len(others)
 
 
 @pytest.mark.parametrize("scheme", ["hdfs", "abfs", "http"])

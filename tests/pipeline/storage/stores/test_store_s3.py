@@ -20,7 +20,7 @@ from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.stores import remote
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from tests.messages import naming
 from tests.s3_server import Line, serving
 
@@ -204,6 +204,15 @@ def test_objects_in_place_of_folders_are_no_files(bucket: str) -> None:
 def test_bucket_that_is_not_there_holds_nothing(bucket: str) -> None:
     store = Store("s3://no-such-bucket/x")
     assert (store.names("a"), store.folders(""), store.files("")) == ([], [], {})
+
+
+def test_folder_below_a_url_has_its_name_and_the_options(bucket: str, server: Server) -> None:
+    root = f"{bucket}/results?region=us-east-1&scheme=http"
+    root += f"&endpoint_override={server.url.removeprefix('http://')}"
+    for name in ("n [1] {a}*? #%41, b", "n-1"):
+        Store(below(root, name)).put("run.json", name.encode())
+    assert Store(root).folders("") == ["n [1] {a}*? #%41, b", "n-1"]
+    assert Store(root).get("n [1] {a}*? #%41, b/run.json") == b"n [1] {a}*? #%41, b"
 
 
 def test_unknown_option_of_the_url_is_refused(bucket: str) -> None:
