@@ -48,7 +48,7 @@ def command() -> NoReturn:
         if code == _UNAVAILABLE and (words := _next_attempt(sys.argv[1:])) is not None:
             atexit._run_exitfuncs()
             time.sleep(_AGAIN_AFTER_S)
-            os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *words])  # noqa: S606
+            os.execv(sys.executable, [sys.executable, "-P", "-m", __spec__.name, *words])  # noqa: S606
     except SystemExit as error:  # of argparse, which has said why
         code = int(error.code or 0)
     except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
@@ -66,10 +66,10 @@ def _next_attempt(words: Sequence[str]) -> list[str] | None:
     (['run', 'seed=1', '--attempts=2'], None)
     """
     option = "--attempts="
-    left = next((int(w.removeprefix(option)) for w in words if w.startswith(option)), 0)
-    if left < 1:
+    n_left = next((int(w.removeprefix(option)) for w in words if w.startswith(option)), 0)
+    if n_left < 1:
         return None
-    return [f"{option}{left - 1}" if word.startswith(option) else word for word in words]
+    return [f"{option}{n_left - 1}" if word.startswith(option) else word for word in words]
 
 
 def _interrupted(_signal: int, frame: FrameType | None) -> None:

@@ -120,12 +120,12 @@ class Line:
 class Breaking:
     """A port that leads to a server, and breaks off its first answers some bytes into the body.
 
-    `how`: the connection ends, it resets, or it stalls.
+    `fault`: the connection ends, it resets, or it stalls.
     """
 
-    def __init__(self, url: str, how: str, times: int, after: int) -> None:
+    def __init__(self, url: str, fault: str, times: int, after: int) -> None:
         self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
-        self._how, self._times, self._after = how, times, after
+        self._fault, self._times, self._after = fault, times, after
         self._near = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"http://127.0.0.1:{self._near.getsockname()[1]}"
         Thread(target=self._take, daemon=True).start()
@@ -150,9 +150,9 @@ class Breaking:
             return
         self._times -= 1
         client.sendall(head + b"\r\n\r\n" + body[: self._after])
-        if self._how == "stalls":
+        if self._fault == "stalls":
             time.sleep(_START_S)
-        elif self._how == "resets":
+        elif self._fault == "resets":
             time.sleep(0.05)  # else the bytes before it are lost, too
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()

@@ -144,8 +144,8 @@ def _only_name(asked: argparse.Namespace) -> list[str]:
     from factsweep.pipeline.config.literal import unquoted
     from factsweep.pipeline.results.past import is_done
 
-    given = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
-    named = [*map(unquoted, given)]
+    names = (word.partition("=")[2] for word in others(asked) if word.startswith("run_name="))
+    named = [*map(unquoted, names)]
     alone = len(others(asked)) == len(named) == 1
     return named if alone and is_done(places(asked)["results"], named[0]) else []
 

@@ -70,9 +70,9 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
         InputError: an override names no choice or no field, or cannot be read.
     """
     texts = [*map(literal, overrides)]
-    if many := [each for each in texts if several(each)]:
+    if lists := [text for text in texts if several(text)]:
         raise InputError(
-            f"{' '.join(many)} gives several values, where one run takes one; `factsweep study "
+            f"{' '.join(lists)} gives several values, where one run takes one; `factsweep study "
             "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
         )
     named = [each for override in _with_own_facts(texts) for each in _named(override)]

@@ -48,9 +48,9 @@ def quoted(text: str) -> str:
 
 def unquoted(value: str) -> str:
     """The text of a value: without its quotes, if it is quoted as a whole."""
-    found = parsed(f"text={value}")
-    given = None if found is None else found._value
-    return given.text if isinstance(given, QuotedString) else value
+    override = parsed(f"text={value}")
+    text = None if override is None else override._value
+    return text.text if isinstance(text, QuotedString) else value
 
 
 def literal(override: str) -> str:
@@ -66,14 +66,14 @@ def literal(override: str) -> str:
     name, equals, value = override.partition("=")
     if not equals or name.startswith("~"):
         return override
-    found, kinds = parsed(override), types_of(name.lstrip("+")) or frozenset()
+    reading, kinds = parsed(override), types_of(name.lstrip("+")) or frozenset()
     if name in folders.groups():  # a model may be a folder, a benchmark a table
-        is_read = found is not None and not found.is_sweep_override()
+        is_read = reading is not None and not reading.is_sweep_override()
         return override if is_read or not _exists(value) else f"{name}={quoted(value)}"
-    if found is not None:
+    if reading is not None:
         is_text = str in kinds or value.endswith(_TEMPLATE)
-        given = found._value
-        if not is_text or given is None or type(given) in {QuotedString, *kinds} - {str}:
+        element = reading._value
+        if not is_text or element is None or type(element) in {QuotedString, *kinds} - {str}:
             return override
     if value.startswith("~/"):
         value = str(Path(value).expanduser())
@@ -98,20 +98,20 @@ def _types() -> Mapping[str, frozenset[Any]]:
 
     of_prompts = {method.ask.setting for method in METHODS.values()}
     of_metrics = {method.measure.options for method in METHODS.values()}
-    found = dict[str, frozenset[Any]]()
+    types = dict[str, frozenset[Any]]()
     for prefix, kinds in (("", {Config}), ("prompt.", of_prompts), ("metrics.", of_metrics)):
         for kind in kinds:
-            _add_types(found, kind, prefix)
-    return found
+            _add_types(types, kind, prefix)
+    return types
 
 
-def _add_types(found: dict[str, frozenset[Any]], kind: type[Any], prefix: str) -> None:
+def _add_types(types: dict[str, frozenset[Any]], kind: type[Any], prefix: str) -> None:
     for field, hint in fields_of(kind).items():
         name = f"{prefix}{field.rstrip('_')}"  # `as` is a word of Python
-        kinds = {get_origin(each) or each for each in alternatives(hint)} - {type(None)}
-        found[name] = found.get(name, frozenset()) | kinds
+        kinds = {get_origin(kind) or kind for kind in alternatives(hint)} - {type(None)}
+        types[name] = types.get(name, frozenset()) | kinds
         for inner in dataclasses_in(hint):
-            _add_types(found, inner, f"{name}.")
+            _add_types(types, inner, f"{name}.")
 
 
 def _exists(path: str) -> bool:

@@ -305,7 +305,7 @@ from factsweep.pipeline import cli
 
 def replaced(program, words):
     print(*words[1:])
-    sys.argv[1:] = words[3:]
+    sys.argv[1:] = words[4:]
     cli.command()
 
 cli.main = lambda: UnavailableError.exit_code
@@ -314,10 +314,10 @@ os.execv = replaced
 sys.argv[1:] = ["run", "seed=1", "--attempts=2"]
 cli.command()
 """
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
-    assert (done.returncode, done.stderr) == (75, b"")
-    module = "-m factsweep.pipeline.cli run seed=1 --attempts"
-    assert done.stdout.decode().splitlines() == [f"{module}=1", f"{module}=0"]
+    process = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert (process.returncode, process.stderr) == (75, b"")
+    module = "-P -m factsweep.pipeline.cli run seed=1 --attempts"
+    assert process.stdout.decode().splitlines() == [f"{module}=1", f"{module}=0"]
 
 
 def test_command_interrupted_where_polars_calls_python_ends_after_it() -> None:

@@ -80,8 +80,8 @@ def _files() -> Iterator[Path]:
 
 def _profile() -> dict[str, str]:
     """The fields of $AWS_PROFILE, or of the default profile, in both files."""
-    named = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
-    name, fields = named or "default", dict[str, str]()
+    profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    name, fields = profile or "default", dict[str, str]()
     is_known = False
     for path in _files():
         parser = RawConfigParser(strict=False, interpolation=None)
@@ -92,8 +92,8 @@ def _profile() -> dict[str, str]:
         for section in (name, f"profile {name}"):
             if parser.has_section(section):
                 is_known, fields = True, {**parser[section], **fields}
-    if named and not is_known:
-        raise InputError(f"there is no profile {named} in {' or '.join(map(str, _files()))}.")
+    if profile and not is_known:
+        raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _files()))}.")
     return fields
 
 

@@ -9,7 +9,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -107,6 +108,7 @@ class Remote:
         self._bucket = url.netloc.rpartition("@")[2]
         self._folder = unquote(url.path).strip("/")
         self._is_reached = False
+        self._open: Callable[[], Opened]
         options = _query(url, _OPTIONS[url.scheme])
         if (host := options.get("endpoint_override")) is not None:
             options["endpoint"] = f"{options.get('scheme', 'https')}://{host}"
@@ -114,8 +116,8 @@ class Remote:
         if url.scheme == "memory":
             self._open = lambda: _memory(self._bucket)
             return
-        given = json.dumps(options)
-        self._open = lambda: _opened(url.scheme, self._bucket, given, _environment())
+        text = json.dumps(options)
+        self._open = lambda: _opened(url.scheme, self._bucket, text, _environment())
 
     def put(self, name: str, content: bytes) -> None:
         """Put a file: one request."""
@@ -170,6 +172,7 @@ class Remote:
     def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
         """What lies right under a folder, or below it, sorted; nothing if it is not there."""
         prefix = f"{below}/" if (below := self._at(folder)) else None
+        files: Sequence[Mapping[str, Any]]
         try:
             if recursive:
                 files = self._ask(lambda store: [meta for p in store.list(prefix) for meta in p])
@@ -183,8 +186,10 @@ class Remote:
             raise
         # Consoles put an empty object in place of a folder.
         objects = [meta for meta in files if meta["path"] not in {below, *folders}]
-        shown = [] if recursive else [Entry(self._below(path), None, 0.0) for path in folders]
-        return sorted([*shown, *map(self._entry, objects)])
+        inner_folders = (
+            [] if recursive else [Entry(self._below(path), None, 0.0) for path in folders]
+        )
+        return sorted([*inner_folders, *map(self._entry, objects)])
 
     def names(self, folder: str) -> list[str]:
         """The files right under a folder."""
@@ -210,10 +215,8 @@ class Remote:
             self._ask(lambda store: store.delete(paths if len(paths) > 1 else paths[0]))
             return
         for path in paths:
-            try:
-                self._ask(lambda store, path=path: store.delete(path))
-            except FileNotFoundError:
-                continue
+            with suppress(FileNotFoundError):
+                self._ask(partial(_delete, path=path))
 
     def drop_empty(self, folder: str) -> None:
         """Nothing: there are no folders without files."""
@@ -225,7 +228,7 @@ class Remote:
         inner = [""] if self.exists(name) else [f"/{path}" for path in self.files(name)]
         for path in inner:
             old, new = self._at(f"{name}{path}"), self._at(f"{aside}{path}")
-            self._ask(lambda store, old=old, new=new: store.copy(old, new))
+            self._ask(partial(_copy, old=old, new=new))
             self.drop(f"{name}{path}")
         return True
 
@@ -294,17 +297,17 @@ def pauses_s() -> Iterator[float]:
         yield int.from_bytes(os.urandom(2)) / 2**16 * 2**attempt
 
 
-def _query(url: SplitResult, known: Sequence[str]) -> dict[str, str]:
+def _query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
     """The options that follow a URL.
 
     Raises:
         InputError: one is none of those that are known.
     """
     options = {name: values[-1] for name, values in parse_qs(url.query).items()}
-    if unknown := sorted(options.keys() - set(known)):
+    if unknown := sorted(options.keys() - set(names)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
         raise InputError(
-            f"{place} has the option {unknown[0]}, which is none of {', '.join(known)}; "
+            f"{place} has the option {unknown[0]}, which is none of {', '.join(names)}; "
             "leave it out."
         )
     return options
@@ -321,18 +324,18 @@ def _environment() -> tuple[Any, ...]:
 def _opened(scheme: str, bucket: str, options: str, _environment: tuple[Any, ...]) -> "Opened":
     from obstore import store
 
-    given = json.loads(options)
-    user, endpoint = given["user"], given.get("endpoint")
+    fields = json.loads(options)
+    user, endpoint = fields["user"], fields.get("endpoint")
     shared: Any = {"client_options": {**_CLIENT, **aws.trusted()}, "retry_config": _RETRIES}
     if scheme == "s3":
-        keys = {"access_key_id": user, "secret_access_key": given["password"]} if user else {}
-        return store.S3Store(bucket, **shared, **aws.signed(keys, given.get("region"), endpoint))
+        keys = {"access_key_id": user, "secret_access_key": fields["password"]} if user else {}
+        return store.S3Store(bucket, **shared, **aws.signed(keys, fields.get("region"), endpoint))
     if scheme == "gs":
         config: Any = {"base_url": endpoint} if endpoint else {}
         if user == "anonymous":
             config |= {"skip_signature": True, "bearer_token": "none"}
         return store.GCSStore(bucket, config=config, **shared)
-    of_azure: Any = {"account_name": given.get("account"), "endpoint": endpoint}
+    of_azure: Any = {"account_name": fields.get("account"), "endpoint": endpoint}
     config = {name: value for name, value in of_azure.items() if value}
     return store.AzureStore(bucket, config=config, **shared)
 
@@ -343,6 +346,14 @@ def _memory(_name: str) -> "Opened":
     from obstore.store import MemoryStore
 
     return MemoryStore()
+
+
+def _delete(store: "Opened", path: str) -> None:
+    store.delete(path)
+
+
+def _copy(store: "Opened", old: str, new: str) -> None:
+    store.copy(old, new)
 
 
 def _message(error: Exception) -> str:

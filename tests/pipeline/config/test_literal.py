@@ -24,22 +24,22 @@ def is_for_hydra(text: str) -> bool:
 
 @given(text=TEXTS.filter(lambda text: not is_for_hydra(text)))
 def test_composed_any_text_is_the_value_of_a_key_of_texts(text: str) -> None:
-    found = composed([f"answers={text}", f"prompt.system={text}"])
-    assert (found["answers"], found["prompt"]["system"]) == (text, text)
+    config = composed([f"answers={text}", f"prompt.system={text}"])
+    assert (config["answers"], config["prompt"]["system"]) == (text, text)
 
 
 @given(text=TEXTS)
 def test_written_any_text_by_keyword_is_that_text(text: str) -> None:
     fields = {"run_name": text, "decoding.stop": [text], "model.engine": {"x": text}}
-    found = composed(api.written(**fields))
-    assert found["run_name"] == found["decoding"]["stop"][0] == found["model"]["engine"]["x"]
-    assert found["run_name"] == text
+    config = composed(api.written(**fields))
+    assert config["run_name"] == config["decoding"]["stop"][0] == config["model"]["engine"]["x"]
+    assert config["run_name"] == text
 
 
 @given(texts=st.lists(TEXTS, min_size=2, max_size=3))
 def test_expanded_quoted_texts_are_split_between_them(texts: list[str]) -> None:
-    found = expanded([f"run_name={','.join(map(quoted, texts))}"])
-    assert [composed(each.overrides)["run_name"] for each in found] == texts
+    runs = expanded([f"run_name={','.join(map(quoted, texts))}"])
+    assert [composed(run.overrides)["run_name"] for run in runs] == texts
 
 
 def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> None:
@@ -71,9 +71,9 @@ def test_composed_numbers_in_a_list_are_refused_with_both_ways_out() -> None:
 
 
 def test_expanded_texts_in_a_list_keep_their_digits() -> None:
-    found = expanded(["model.revision=1.10,1e5,'a, b', main"])
-    assert [each.varied["model.revision"] for each in found] == ["1.10", "1e5", "a, b", "main"]
-    revisions = [composed(each.overrides)["model"]["revision"] for each in found]
+    runs = expanded(["model.revision=1.10,1e5,'a, b', main"])
+    assert [run.varied["model.revision"] for run in runs] == ["1.10", "1e5", "a, b", "main"]
+    revisions = [composed(run.overrides)["model"]["revision"] for run in runs]
     assert revisions == ["1.10", "1e5", "a, b", "main"]
     (whole,) = expanded(["answers=answers (1), b.jsonl"])  # no list that Hydra reads
     assert composed(whole.overrides)["answers"] == "answers (1), b.jsonl"

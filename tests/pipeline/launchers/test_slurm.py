@@ -122,8 +122,8 @@ def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -
     for code, queued in ((75, ["requeue 7"]), (2, []), (0, []), (1, [])):
         script = f"set -euo pipefail; requeue=; driver=; sweep() {{ exit {code}; }}\n{finish}{end}"
         environment = {**os.environ, "SLURM_JOB_ID": "7"}
-        done = subprocess.run(["bash", "-c", script], check=False, env=environment)
-        assert done.returncode == code
+        process = subprocess.run(["bash", "-c", script], check=False, env=environment)
+        assert process.returncode == code
         assert lines(tools) == queued
         tools.unlink(missing_ok=True)
 

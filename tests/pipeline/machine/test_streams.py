@@ -16,10 +16,10 @@ def shell(line: str, encoding: str = "utf-8") -> tuple[int, str]:
     """The exit code of a line of bash, and what it wrote to both streams."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     command = ["bash", "-c", f"set -o pipefail; {line}"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, stdout=-1, stderr=subprocess.STDOUT, check=False, env=environment
     )
-    return done.returncode, done.stdout.decode(encoding)
+    return process.returncode, process.stdout.decode(encoding)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
@@ -45,8 +45,8 @@ def test_command_stream_that_takes_nothing_ends_with_the_code_of_the_work(
         (f"{REFUSED} 2> /dev/full", 2, ""),
     ):
         with subtests.test(line=line.removeprefix(COMMAND)):
-            found, text = shell(line)
-            assert found == code
+            exit_code, text = shell(line)
+            assert exit_code == code
             assert message in text
             assert "Traceback" not in text
             assert "Exception ignored" not in text

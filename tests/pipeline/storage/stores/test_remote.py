@@ -86,24 +86,24 @@ READS: dict[str, tuple[Callable[[Store], object], object]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["ends", "resets", "stalls"])
+@pytest.mark.parametrize("fault", ["ends", "resets", "stalls"])
 def test_store_answer_that_breaks_off_is_asked_for_again_and_counted(
-    how: str, moto: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    fault: str, moto: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setattr(remote, "pauses_s", lambda: [0.0, 0.0])
     monkeypatch.setitem(remote._CLIENT, "read_timeout", "300ms")
     remote._opened.cache_clear()
-    store = Store(f"{bucket(moto, monkeypatch, f'breaking-{how}')}/below")
+    store = Store(f"{bucket(moto, monkeypatch, f'breaking-{fault}')}/below")
     store.put("t/rows", ROWS)
     store.each(lambda n: store.put(f"many/{n}", b"1"), range(40))
-    for what, (read, expected) in READS.items():
-        with subtests.test(what=what):
-            line = Breaking(moto, how, times=2, after=500)
+    for name, (read, expected) in READS.items():
+        with subtests.test(name=name):
+            line = Breaking(moto, fault, times=2, after=500)
             monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
             refused = remote.REFUSED.times
             assert read(store) == expected
             assert remote.REFUSED.times == refused + 2
-            line = Breaking(moto, how, times=3, after=500)
+            line = Breaking(moto, fault, times=3, after=500)
             monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
             with pytest.raises(UnavailableError, match=naming("below", "network")) as raised:
                 read(store)
@@ -237,12 +237,12 @@ class Azure(BaseHTTPRequestHandler):
                 f"<Content-Type>x</Content-Type><Content-Length>{len(content)}</Content-Length><Etag>1</Etag></Properties></Blob>"
                 for path, content in self.blobs.items()
             )
-            found = f"<EnumerationResults><Blobs>{blobs}</Blobs></EnumerationResults>"
-            return self._answer(200, found.encode())
+            listing = f"<EnumerationResults><Blobs>{blobs}</Blobs></EnumerationResults>"
+            return self._answer(200, listing.encode())
         if (content := self.blobs.get(self.blob)) is None:
             return self._answer(404)
-        if given := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
-            start, end = int(given[1]), int(given[2]) + 1
+        if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
+            start, end = int(span[1]), int(span[2]) + 1
             part = f"bytes {start}-{end - 1}/{len(content)}"
             return self._answer(206, content[start:end], part)
         return self._answer(200, content)
