@@ -3,7 +3,8 @@
 FactsweepError            exit code 1: the run failed
 ├── InputError            exit code 2: something given is wrong; the message names it and the fix
 │   ├── DamagedFileError  a published or given file cannot be read
-│   └── ArtifactHeldError another driver holds the artifact
+│   ├── ArtifactHeldError another driver holds the artifact
+│   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
 ├── DecodingError         too many prompts have no answer
 └── StoppedError          the user asked the run to stop; what is finished is kept
 """
@@ -40,6 +41,12 @@ class DamagedFileError(InputError):
 
 class ArtifactHeldError(InputError):
     """Another driver is writing the same artifact."""
+
+
+class UnavailableError(InputError):
+    """A store did not answer for minutes; the same command may succeed later (EX_TEMPFAIL)."""
+
+    exit_code = 75
 
 
 class StoppedError(FactsweepError):

@@ -3,14 +3,19 @@
 Configuration is given as on the command line, or by keyword: `run("seed=1")` is `run(seed=1)`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from factsweep.pipeline.config.folders import groups
+from factsweep.pipeline.config.literal import quoted, types_of
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results.results import Results, load
+from factsweep.pipeline.storage.stores.store import below
 
 _COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
 
@@ -72,7 +77,7 @@ def run(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.run import run as compute
 
     compute(asked)
-    return load(f"{asked.results}/{asked.name}")
+    return load(below(asked.results, asked.name))
 
 
 def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
@@ -117,23 +122,32 @@ def score(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.score import score as measure
 
     measure(asked)
-    return load(f"{asked.results}/{asked.name}")
+    return load(below(asked.results, asked.name))
 
 
 def written(*overrides: str, **fields: object) -> list[str]:
-    """The overrides as on the command line.
+    """The overrides as on the command line; texts by keyword are quoted, and so taken as they are.
 
-    >>> written("sweep=demo", seed=1, run_name=None, **{"benchmark.relations": ["P17", "P36"]})
-    ['sweep=demo', 'seed=1', 'run_name=null', 'benchmark.relations=[P17,P36]']
+    >>> written("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17", "P36"]})
+    ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17','P36']"]
     """
-    return [*overrides, *(f"{name}={_value(value)}" for name, value in fields.items())]
+    return [*overrides, *(f"{name}={_written(name, value)}" for name, value in fields.items())]
+
+
+def _written(name: str, value: object) -> str:
+    is_text = name not in groups() and types_of(name) in (None, {str})
+    return _value(value) if is_text or not isinstance(value, str) else value
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, str | Path):
+        return quoted(str(value))
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_value(inner)}' for key, inner in value.items())}}}"
     return str(value)

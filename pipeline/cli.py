@@ -7,14 +7,20 @@ So nothing that takes time is imported here before `command` is there to expect 
 import atexit
 import gc
 import itertools
+import os
 import signal
+import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
 from factsweep.pipeline.machine.ending import end
+from factsweep.pipeline.machine.streams import prepare_streams
 
 _STOPPED = 130
+_UNAVAILABLE = 75  # UnavailableError.exit_code
+_AGAIN_AFTER_S = 60.0
 _COLLECT_EVERY = 300_000  # new objects: imports make 250,000 that stay, and no garbage
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
@@ -32,18 +38,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command() -> NoReturn:
     """The command line of this process; ends the process with the exit code."""
     gc.set_threshold(_COLLECT_EVERY)
+    prepare_streams()
     try:
         # Under nohup and the like it is ignored, and stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGALRM, _interrupted)
             signal.signal(signal.SIGINT, _interrupted)
         code = main()
+        if code == _UNAVAILABLE and (words := _next_attempt(sys.argv[1:])) is not None:
+            atexit._run_exitfuncs()
+            time.sleep(_AGAIN_AFTER_S)
+            os.execv(sys.executable, [sys.executable, "-P", "-m", __spec__.name, *words])  # noqa: S606
+    except SystemExit as error:  # of argparse, which has said why
+        code = int(error.code or 0)
     except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
         code = _STOPPED
     for each in (signal.SIGINT, signal.SIGALRM):
         signal.signal(each, signal.SIG_IGN)
     atexit._run_exitfuncs()  # what the interpreter would run: Ray's, logging's and the like
     end(code)
+
+
+def _next_attempt(words: Sequence[str]) -> list[str] | None:
+    """The words of the next start, by `--attempts=N` among these; null: there is none left.
+
+    >>> _next_attempt(["run", "seed=1", "--attempts=3"]), _next_attempt(["run", "--attempts=0"])
+    (['run', 'seed=1', '--attempts=2'], None)
+    """
+    option = "--attempts="
+    n_left = next((int(w.removeprefix(option)) for w in words if w.startswith(option)), 0)
+    if n_left < 1:
+        return None
+    return [f"{option}{n_left - 1}" if word.startswith(option) else word for word in words]
 
 
 def _interrupted(_signal: int, frame: FrameType | None) -> None:

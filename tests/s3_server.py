@@ -6,6 +6,7 @@ vLLM, which other tests load, cannot stand moto's imports beside it.
 import math
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -45,17 +46,17 @@ def serving(log: Path, *other: str) -> Iterator[Server]:
             moto.kill()  # a paused one does not hear of SIGTERM
 
 
-def bucket(url: str, patch: pytest.MonkeyPatch) -> str:
+def bucket(url: str, patch: pytest.MonkeyPatch, name: str = "sweeps") -> str:
     """A new bucket at a server, which all processes from now on find; its URL."""
-    for name, value in {
+    for variable, value in {
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": url,
     }.items():
-        patch.setenv(name, value)
-    boto3.client("s3").create_bucket(Bucket="sweeps")
-    return "s3://sweeps"
+        patch.setenv(variable, value)
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
 
 
 class Line:
@@ -114,6 +115,47 @@ class Line:
             self._ends -= {client, server}
             client.close()
             server.close()
+
+
+class Breaking:
+    """A port that leads to a server, and breaks off its first answers some bytes into the body.
+
+    `fault`: the connection ends, it resets, or it stalls.
+    """
+
+    def __init__(self, url: str, fault: str, times: int, after: int) -> None:
+        self._server = ("127.0.0.1", int(url.rpartition(":")[2]))
+        self._fault, self._times, self._after = fault, times, after
+        self._near = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self._near.getsockname()[1]}"
+        Thread(target=self._take, daemon=True).start()
+
+    def _take(self) -> None:
+        while True:
+            client, _ = self._near.accept()
+            Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        """Answer one request of a connection, which has no body; then close it."""
+        request = b""
+        while not request.endswith(b"\r\n\r\n"):
+            request += client.recv(2**16)
+        with socket.create_connection(self._server) as server:
+            server.sendall(re.sub(rb"\r\n\r\n$", b"\r\nConnection: close\r\n\r\n", request))
+            answer = b"".join(iter(lambda: server.recv(2**16), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if self._times == 0:
+            client.sendall(answer)
+            client.close()
+            return
+        self._times -= 1
+        client.sendall(head + b"\r\n\r\n" + body[: self._after])
+        if self._fault == "stalls":
+            time.sleep(_START_S)
+        elif self._fault == "resets":
+            time.sleep(0.05)  # else the bytes before it are lost, too
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
 
 
 def _pass_on(source: socket.socket, target: socket.socket, delay_s: float) -> None:

@@ -133,4 +133,4 @@ def source(package: str, file: str) -> list[ast.stmt] | None:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
-    return ast.parse(Path(spec.submodule_search_locations[0], file).read_text()).body
+    return ast.parse(Path(spec.submodule_search_locations[0], file).read_text("utf-8")).body

@@ -1,6 +1,7 @@
 """The command line: a verb, then words and overrides (key=value), then options."""
 
 import argparse
+import errno
 import os
 import sys
 import textwrap
@@ -26,6 +27,7 @@ from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.machine.streams import OutputError
 
 _VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
 _GROUPS = {
@@ -44,6 +46,7 @@ exit codes:
   2    bad input, explained in one sentence
   3    a regression, of nightly and compare --gate
   4    not enough evidence, of the same
+  75   the store does not answer for now: run again later; Slurm and KubeRay do
   130  stopped by Ctrl-C; the next run resumes
 
 completion, in ~/.bashrc or ~/.zshrc:
@@ -62,10 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FactsweepError as error:
         _print_sentence(str(error), error)
         return error.exit_code
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:  # of the machine or the network, which no code of ours foresaw
+        if isinstance(error, OutputError) and error.errno == errno.EPIPE:
+            return 0  # the reader, `head` say, has seen enough
         _print_sentence(_told(error), error)
         return InputError.exit_code
     except KeyboardInterrupt as error:

@@ -45,13 +45,14 @@ def _compare(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.pipeline.reports import compare_estimates
     from factsweep.pipeline.reports.compare import compared, settings
+    from factsweep.pipeline.storage.stores.store import below
 
     runs = asked.first, asked.second
     for name in runs:
         names.check_run(name.partition(":")[0])
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
-    out = asked.out or f"{results}/compare/{names.compared(*map(_folder, runs))}"
+    out = asked.out or below(results, f"compare/{names.compared(*map(_folder, runs))}")
     if not compare_estimates.concerns(*runs, results):
         found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
     elif asked.by is None:

@@ -57,7 +57,7 @@ def execute(asked: argparse.Namespace) -> int:
     lines.append(f"{len(found)} checks: {fails} fail, {warns} warn")
     print(json.dumps([asdict(each) for each in found], indent=1) if asked.json else lines[-1])
     if asked.report:
-        Path(asked.report).write_text("\n".join([*_versions(), *lines, ""]))
+        Path(asked.report).write_text("\n".join([*_versions(), *lines, ""]), "utf-8")
     return 1 if fails else 0
 
 

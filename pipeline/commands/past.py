@@ -33,9 +33,10 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _report(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import measures
     from factsweep.pipeline.reports.report import report
+    from factsweep.pipeline.storage.stores.store import below
 
     results = places(asked)["results"]
-    out = asked.out or f"{results}/report"
+    out = asked.out or below(results, "report")
     with measures(asked.parser, asked.encoder) as (parse, encode):
         for line in report(asked.runs, results, out, parse=parse, encode=encode):
             print(line)

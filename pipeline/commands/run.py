@@ -52,6 +52,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past, run=run)
         commands[verb] = command
     commands["run"].flag("--percent-encoded", ENCODED)
+    attempts = "start so many times again, a minute later, where the store does not answer"
+    commands["run"].option("--attempts", attempts, type=int, default=0, metavar="N")
     fix = "set aside what is damaged, so that the next run computes it anew"
     commands["verify"].flag("--repair", fix)
     commands["verify"].flag("--all", "check all that artifacts= holds, in place of one run")
@@ -89,8 +91,9 @@ def _loaded(overrides: Sequence[str]) -> "Run":
 
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
+    from factsweep.pipeline.storage.stores.store import below
 
-    print(shown(f"\n{load(f'{settings.results}/{settings.name}')}"))
+    print(shown(f"\n{load(below(settings.results, settings.name))}"))
     return 0
 
 
@@ -144,9 +147,11 @@ def _settings(asked: argparse.Namespace) -> "Run":
 
 def _only_name(asked: argparse.Namespace) -> list[str]:
     """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
+    from factsweep.pipeline.config.literal import unquoted
     from factsweep.pipeline.results.past import is_done
 
-    named = [each.partition("=")[2] for each in others(asked) if each.startswith("run_name=")]
+    names = (word.partition("=")[2] for word in others(asked) if word.startswith("run_name="))
+    named = [*map(unquoted, names)]
     alone = len(others(asked)) == len(named) == 1
     return named if alone and is_done(places(asked)["results"], named[0]) else []
 

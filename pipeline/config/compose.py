@@ -14,8 +14,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, ValueType
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
@@ -25,6 +24,15 @@ from factsweep.operators.errors import FactsweepError, InputError, printable, re
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import OWN_FACTS
+from factsweep.pipeline.config.literal import (
+    literal,
+    parse,
+    parsed,
+    quoted,
+    split_list,
+    types_of,
+    unquoted,
+)
 
 _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
@@ -62,12 +70,13 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: an override names no choice or no field, or cannot be read.
     """
-    if many := [each for each in overrides if several(each)]:
+    texts = [*map(literal, overrides)]
+    if lists := [text for text in texts if several(text)]:
         raise InputError(
-            f"{' '.join(many)} gives several values, where one run takes one; `factsweep study "
-            "NAME` measures them all."
+            f"{' '.join(lists)} gives several values, where one run takes one; `factsweep study "
+            "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
         )
-    named = [each for override in _with_own_facts(overrides) for each in _named(override)]
+    named = [each for override in _with_own_facts(texts) for each in _named(override)]
     try:
         return _mapping(named)
     except FactsweepError:
@@ -85,8 +94,7 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
         meant = _meant(key)
         return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
-    which = [each for each in overrides if parsed(each) is None] or overrides
-    which = [*map(printable, which)]
+    which = [*map(printable, overrides)]
     if not which:
         return f"conf/ and the folder of your own cannot be read together: {why}."
     what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
@@ -101,7 +109,7 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     """
     given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     path = given.get("benchmark") or given.get("benchmark.path", "")
-    place = Path(path.strip("'\"")).expanduser()
+    place = Path(unquoted(path)).expanduser()
     is_file = place.suffix and place.is_file()
     if not is_file:
         return list(overrides)
@@ -111,35 +119,30 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
         if not is_plain_table(place):
             return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
-    name = given.get("benchmark.name", _quoted(suffixes.title(place)))
-    own = {"benchmark": OWN_FACTS, "benchmark.path": _quoted(str(place)), "benchmark.name": name}
+    name = given.get("benchmark.name", quoted(suffixes.title(place)))
+    own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(place)), "benchmark.name": name}
     return [*others, *(f"{key}={value}" for key, value in own.items())]
 
 
 def _named(override: str) -> list[str]:
     """The override, where a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
-    if group in _LITERAL and name[:1] not in ("'", '"', ""):
-        return [f"{group}={_quoted(name)}"] if name != "null" else [override]
-    if group.startswith("model.engine."):
+    if f"{group}.".startswith("model.engine."):
         return [f"++{override}"]  # an argument of the engine: conf/ need not have it
-    if group not in folders.groups() or name in [ANY_MODEL, *(known := choices(group))]:
+    if group not in folders.groups():
         return [override]
-    place = Path(name.strip("'\"")).expanduser()
+    name, known = unquoted(name), choices(group)
+    if name in [ANY_MODEL, *known]:
+        return [f"{group}={name}"]
+    place = Path(name).expanduser()
     if group == "model" and (place.is_dir() or "/" in name):
         id_ = str(place.absolute()) if place.is_dir() else name
-        return [f"model={ANY_MODEL}", f"model.id={_quoted(id_)}"]
+        return [f"model={ANY_MODEL}", f"model.id={quoted(id_)}"]
     more = _MORE.get(group, "")
     raise InputError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
         f"{suggestion(name, known)}{more}"
     )
-
-
-def _quoted(text: str) -> str:
-    """A text that Hydra reads literally."""
-    escaped = text.replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
     choices = tuple(each for each in overrides if not _is_value(each))
     config = deepcopy(_of_files(choices, _own()))
     try:
-        for given in map(_parsed, values):
+        for given in map(parse, values):
             OmegaConf.update(config, given.key_or_group, given.value(), merge=True)
     except Exception:  # of OmegaConf, or of the parser that is generated for Hydra's grammar
         config = _by_hydra(overrides)
@@ -183,7 +186,9 @@ def _plain(prompt: str) -> Any | None:
     """The fields of a prompt's file; null: they are made of other files, by Hydra."""
     path = folders.files("prompt")[prompt.partition("=")[2]]
     found = OmegaConf.load(path)
-    made = not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text()
+    made = (
+        not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text("utf-8")
+    )
     return None if made else found
 
 
@@ -242,7 +247,7 @@ def expanded(overrides: Sequence[str]) -> list[Expanded]:
     found = []
     for line in product(*(values or [each] for each, values in given.items())):
         split = (each.partition("=") for each in line)
-        varied = {key: value for key, _, value in split if key in several}
+        varied = {key: unquoted(value) for key, _, value in split if key in several}
         found.append(Expanded(line, varied))
     return found
 
@@ -264,20 +269,12 @@ def _values_of(override: str) -> list[str]:
     pattern: object = found.value()
     if isinstance(pattern, Glob):
         return _fitting(override, pattern)
+    if (
+        str in (types_of(_key(override)) or ())
+        and found.value_type == ValueType.SIMPLE_CHOICE_SWEEP
+    ):
+        return split_list(override)
     return list(found.sweep_string_iterator())
-
-
-def parsed(override: str) -> Override | None:
-    """As Hydra reads it; null: it cannot."""
-    try:
-        return _parsed(override)
-    except Exception:  # of the parser that is generated for Hydra's grammar
-        return None
-
-
-@lru_cache(maxsize=256)  # the parser takes some milliseconds, and each override is read six times
-def _parsed(override: str) -> Override:
-    return OverridesParser.create().parse_override(override)
 
 
 def _fitting(override: str, pattern: Glob) -> list[str]:

@@ -243,7 +243,7 @@ def cached(model_id: str, revision: str) -> Path | None:
         return whole.parent
     if (index := in_cache(model_id, "model.safetensors.index.json", revision)) is None:
         return None
-    shards = set(json.loads(index.read_text())["weight_map"].values())
+    shards = set(json.loads(index.read_bytes())["weight_map"].values())
     return index.parent if all((index.parent / shard).is_file() for shard in shards) else None
 
 
@@ -292,7 +292,7 @@ def _has_chat_template(source: _Source) -> bool:
 def _json(source: _Source, name: str) -> dict[str, Any]:
     path = _file(source, name)
     with refusing(f"{path}", "repair it, or fetch it again"):
-        return {} if path is None else dict(json.loads(path.read_text()))
+        return {} if path is None else dict(json.loads(path.read_bytes()))
 
 
 def _file(source: _Source, name: str) -> Path | None:

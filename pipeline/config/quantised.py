@@ -180,7 +180,7 @@ def config_json(model: Model, name: str = "config.json") -> Mapping[str, Any]:
     if file is None or not file.is_file():
         return {}
     with refusing(str(file), "fetch the model again"):
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_bytes()))
 
 
 def in_cache(model_id: str, name: str, revision: str) -> Path | None:

@@ -89,12 +89,12 @@ def _place(kind: type[Any], location: Sequence[str | int], path: str) -> _Place:
         if isinstance(part, int):
             inner = _element(place.hint)
             place = _Place(f"{place.name}.{part}", place.name, [], inner)
-            kinds = list(_dataclasses(inner))
+            kinds = list(dataclasses_in(inner))
             continue
         hints = {name: hint for each in kinds for name, hint in fields_of(each).items()}
         name, hint = f"{place.name}.{part}".lstrip("."), hints.get(str(part))
         place = _Place(name, place.name, list(hints), hint)
-        kinds = list(_dataclasses(hint))
+        kinds = list(dataclasses_in(hint))
     return place
 
 
@@ -111,25 +111,25 @@ def limits(hint: Any) -> dict[str, float]:
 
 
 def _element(hint: Any) -> Any:
-    lists = [each for each in _alternatives(hint) if get_origin(each) is tuple]
+    lists = [each for each in alternatives(hint) if get_origin(each) is tuple]
     return get_args(lists[0])[0] if lists else None
 
 
-def _alternatives(hint: Any) -> set[Any]:
+def alternatives(hint: Any) -> set[Any]:
     """The types that a value may have, without their annotations."""
     if get_origin(hint) is Annotated:
-        return _alternatives(get_args(hint)[0])
+        return alternatives(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
-        return {each for part in get_args(hint) for each in _alternatives(part)}
+        return {each for part in get_args(hint) for each in alternatives(part)}
     return {hint}
 
 
-def _dataclasses(hint: Any) -> Iterator[type[Any]]:
+def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
     """The dataclasses in a type: in a union of them, or in a tuple."""
     if isinstance(hint, type) and is_dataclass(hint):
         yield hint
     for argument in get_args(hint):
-        yield from _dataclasses(argument)
+        yield from dataclasses_in(argument)
 
 
 def _sentence(place: _Place, error: Mapping[str, Any]) -> str:
@@ -149,7 +149,7 @@ def _sentence(place: _Place, error: Mapping[str, Any]) -> str:
         expected = _EXPECTED[kind].format(**ctx).replace("'", "")
     else:
         return f"{place.name}={_as_yaml(given)}: {error['msg']}."
-    null = ", or null" if NoneType in _alternatives(place.hint) else ""
+    null = ", or null" if NoneType in alternatives(place.hint) else ""
     choices = re.findall(r"'([^']*)'", ctx.get("expected", ""))
     meant = suggestion(given, choices) if isinstance(given, str) else ""
     return f"{place.name}={_as_yaml(given)}; it must be {expected}{null}.{meant}"
@@ -157,7 +157,7 @@ def _sentence(place: _Place, error: Mapping[str, Any]) -> str:
 
 def _number(hint: Any) -> str:
     """What a number must be: an integer from 1 to 1,000; a number, more than 0 and at most 1."""
-    noun = "an integer" if int in _alternatives(hint) else "a number"
+    noun = "an integer" if int in alternatives(hint) else "a number"
     found = {name: f"{value:,.12g}" for name, value in limits(hint).items()}
     if {"ge", "le"} <= found.keys():
         return f"{noun} from {found['ge']} to {found['le']}"

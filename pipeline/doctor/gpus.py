@@ -108,7 +108,7 @@ def cuda() -> str | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     # Read from its source: every run looks, and importing it takes seconds.
-    source = Path(spec.submodule_search_locations[0], "version.py").read_text()
+    source = Path(spec.submodule_search_locations[0], "version.py").read_text("utf-8")
     found = re.search(r"^cuda\b.*= '([\d.]+)'", source, re.M)
     return found[1] if found else None
 

@@ -20,7 +20,7 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 
 Controls = Mapping[str, PastBranch]  # by the title of the setting
 
@@ -90,7 +90,7 @@ def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
 
 def _full(run: Run, name: str) -> Mapping[str, PastBranch]:
     """The settings of a run by title, if it was asked all of its prompts."""
-    store = Store(f"{run.results.rstrip('/')}/{name}")
+    store = Store(below(run.results, name))
     if not store.exists(record.NAME) and store.exists(record.ESTIMATES[0]):
         raise InputError(
             f"control={run.control}: {store.where()} has estimates alone, and a control has "

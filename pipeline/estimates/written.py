@@ -32,7 +32,7 @@ from factsweep.pipeline.results.past import PastBranch, Record, setting
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 
 _SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
 
@@ -94,7 +94,7 @@ def _of_plan(plan: Plan, found: Estimates) -> PastEstimate:
 
 def is_estimate(results: str, name: str) -> bool:
     """Whether a run of that name has estimates, and no full results."""
-    return Store(f"{results.rstrip('/')}/{name}").exists(record.ESTIMATE)
+    return Store(below(results, name)).exists(record.ESTIMATE)
 
 
 def settings(results: str, name: str) -> Mapping[str, PastBranch]:
@@ -111,7 +111,7 @@ def settings(results: str, name: str) -> Mapping[str, PastBranch]:
 
 def read(results: str, name: str) -> PastEstimate:
     """What a run with a budget estimated: `read_from` its folder in the results."""
-    return read_from(Store(f"{results.rstrip('/')}/{name}"), name)
+    return read_from(Store(below(results, name)), name)
 
 
 def read_from(store: Store, name: str) -> PastEstimate:

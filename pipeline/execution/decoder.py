@@ -36,7 +36,7 @@ from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.open_shard import OpenShard
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores.remote import REFUSED
 
 _COLLECT_EVERY = 50_000  # new objects: imports make millions, and no garbage
 _GOING_S = 600.0  # that a node may be there after its engines were asked to leave it
@@ -312,7 +312,7 @@ class Decoder:
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
         engine, _ = self._loading.result()
-        refused, self._n_refused = self._n_refused, s3_client.REFUSED.times
+        refused, self._n_refused = self._n_refused, REFUSED.times
         done = {**counts, **engine.faults(), "store_refused": self._n_refused - refused}
         asked = bool(ray.get(self._tally.add.remote(done, self._name, shard_name(item))))
         return asked or self._is_asked()

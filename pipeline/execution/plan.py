@@ -35,7 +35,6 @@ from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lease import unguarded
 from factsweep.pipeline.storage.stores.store import Store
 
 
@@ -165,7 +164,7 @@ def warnings(plan: Plan) -> Iterator[str]:
     if plan.run.answers is None:
         slow = dtype.warning(plan.run.model.dtype, device(plan.run.cluster))
         lemmas = _without_lemmas(plan.run.matching.pipeline)
-        yield from filter(None, (slow, unguarded(plan.store), lemmas))
+        yield from filter(None, (slow, lemmas))
         yield from own_table.cut_answers(run, partial(models.tokenizer, plan.weights))
 
 

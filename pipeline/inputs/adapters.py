@@ -50,7 +50,7 @@ def folder(adapter: str) -> Path:
 
 def _check_kind(adapter: str, place: Path) -> None:
     with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
-        said: dict[str, Any] = dict(json.loads((place / _CONFIG).read_text()))
+        said: dict[str, Any] = dict(json.loads((place / _CONFIG).read_bytes()))
     kind = said.get("peft_type")
     unlike = [name for name in ("use_dora", "modules_to_save") if said.get(name)]
     if kind != "LORA" or unlike:

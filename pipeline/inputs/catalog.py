@@ -359,7 +359,7 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
 def fetched_checksum(entry: Entry) -> str | None:
     """The checksum that was recorded when the data set was fetched; null where it was not."""
     record = _folder(entry) / "fetched.json"
-    content = json.loads(record.read_text()) if record.is_file() else {}
+    content = json.loads(record.read_bytes()) if record.is_file() else {}
     found: str | None = content.get("checksum")  # earlier versions recorded another sum
     return found
 

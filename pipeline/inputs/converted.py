@@ -27,7 +27,7 @@ def content(model: Model, version: str) -> dict[str, Any]:
         InputError: the package has no such file.
     """
     made = folder(model, version)
-    return {**_sources(model), "to": (made / _RECORD).read_text()}
+    return {**_sources(model), "to": (made / _RECORD).read_text("utf-8")}
 
 
 def folder(model: Model, version: str) -> Path:
@@ -59,7 +59,7 @@ def _package(model: Model) -> Path:
 def _is_whole(made: Path) -> bool:
     """Whether the folder holds what was made, byte for byte."""
     record = made / _RECORD
-    return record.is_file() and record.read_text() == digests.of_files(digests.below(made))
+    return record.is_file() and record.read_text("utf-8") == digests.of_files(digests.below(made))
 
 
 def _make(model: Model, made: Path) -> None:
@@ -69,7 +69,7 @@ def _make(model: Model, made: Path) -> None:
         aside, old = Path(name, "new"), Path(name, "old")
         aside.mkdir()
         _convert(model, aside)
-        (aside / _RECORD).write_text(digests.of_files(digests.below(aside)))
+        (aside / _RECORD).write_text(digests.of_files(digests.below(aside)), "utf-8")
         if made.exists() and not _is_whole(made):
             made.rename(old)
         if not made.exists():  # another process may have been faster

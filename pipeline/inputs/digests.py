@@ -183,7 +183,7 @@ def _kept(path: Path) -> str | None:
         return None
     for record in _records(path):
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
-            text = record.read_text()
+            text = record.read_text("utf-8")
             sha256 = str(json.loads(text)["sha256"])
             if text == _written(sha256, state):
                 return sha256
@@ -218,5 +218,5 @@ def _place(path: Path) -> tuple[Path, int] | None:
 def _keep(record: Path, text: str) -> None:
     aside = record.with_name(f"{record.name}.{os.getpid()}")
     with suppress(OSError):  # a full disk, say: the file is then read again the next time
-        aside.write_text(text)
+        aside.write_text(text, "utf-8")
         aside.replace(record)

@@ -157,7 +157,7 @@ def _check_code(model: Model, commit: str | None) -> None:
         folder = hub.snapshot(model.id, commit, [_CONFIGURATIONS], "model.id", fix)
     for path in sorted(folder.glob(_CONFIGURATIONS)):
         with refusing(f"{path}", "repair it, or fetch it again"):
-            said = texts(json.loads(path.read_text()))
+            said = texts(json.loads(path.read_bytes()))
             named = [code for name, code in said if "auto_map" in name.split(".")]
         for code in named:
             owner, found, _ = code.partition("--")
@@ -269,7 +269,7 @@ def _reader(weights: Weights, folder: str) -> Any:
     copy of our own was saved by what it chose, and says so.
     """
     if weights.model.source == "package":
-        saved = json.loads(Path(folder, "tokenizer_config.json").read_text())
+        saved = json.loads(Path(folder, "tokenizer_config.json").read_bytes())
         if saved["tokenizer_class"] == "TokenizersBackend":
             from transformers import PreTrainedTokenizerFast
 

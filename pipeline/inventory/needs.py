@@ -12,7 +12,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.results import record
 from factsweep.pipeline.storage import manifest, uses
 from factsweep.pipeline.storage.lookup import located, recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.uses import Use
 from factsweep.pipeline.studies.nightly import baseline
 
@@ -96,7 +96,7 @@ def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for top in results.folders(""):
         for name in (top, *(f"{top}/{each}" for each in results.folders(top))):
             if results.exists(f"{name}/{record.NAME}"):
-                yield name, record.read(Store(f"{results.root.rstrip('/')}/{name}"))
+                yield name, record.read(Store(below(results.root, name)))
 
 
 def _last(noted: Sequence[Use], root: str, name: str, content: Mapping[str, Any]) -> datetime:

@@ -33,8 +33,10 @@ def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=False)
     _check_no_secret(launch)
+    # KubeRay cannot tell exit codes apart: the driver starts itself again where a store is silent.
+    attempts = [f"--attempts={launch.attempts}"] if verb == "run" else []
     spec = {
-        "entrypoint": order.encoded_command(overrides, verb),
+        "entrypoint": order.encoded_command([*overrides, *attempts], verb),
         # What fails would fail again. If the head is lost, the submitter is, and tries again: then
         # the new head does not know the job, and is given it; any other job it only follows.
         "backoffLimit": 0,

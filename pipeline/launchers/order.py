@@ -16,7 +16,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine.logs import LOG
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LEAVE = Path(__file__).with_name("leave.sh").read_text()
+_LEAVE = Path(__file__).with_name("leave.sh").read_text("utf-8")
 
 
 def command(overrides: Sequence[str], verb: str = "run") -> str:
@@ -180,7 +180,9 @@ def handed(command: Sequence[str], text: str) -> str:
     """
     name = command[0]
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, input=text, capture_output=True, encoding="utf-8", check=True
+        )
     except FileNotFoundError as error:
         raise InputError(
             f"{name} is not on this machine; launch where it is, or take there what --dry-run "

@@ -12,7 +12,7 @@ from factsweep.pipeline.execution.hardware import gpus_per_engine
 from factsweep.pipeline.launchers import order
 
 _LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
-BODY = Path(__file__).with_name("slurm.sh").read_text()
+BODY = Path(__file__).with_name("slurm.sh").read_text("utf-8")
 
 
 def rendered(run: Run, overrides: Sequence[str], verb: str = "run") -> str:

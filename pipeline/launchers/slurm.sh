@@ -134,4 +134,8 @@ while kill -0 "$driver" 2>/dev/null; do  # a signal ends `wait`, not the sweep
     code=0
     wait "$driver" || code=$?
 done
+if ((code == 75)); then
+    echo "factsweep: the store does not answer. The job goes back into the queue." >&2
+    requeue=yes
+fi
 exit "$code"

@@ -21,7 +21,7 @@ from factsweep.pipeline.live import journal, pulse
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.meter import Meter
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores.remote import REFUSED
 
 _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
@@ -35,7 +35,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
         readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name))
         counts: dict[str, float] = {}
-        refused = s3_client.REFUSED.times
+        refused = REFUSED.times
         pending = dag.submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
@@ -92,7 +92,7 @@ def _read(tally: Any, refused: int) -> tuple[dict[str, float], list[str]]:
     """The counts, with the driver's own refusals of a store beyond so many; what engines say."""
     counts: dict[str, float]
     counts, notes = ray.get(tally.read.remote())
-    counts["store_refused"] = counts.get("store_refused", 0) + s3_client.REFUSED.times - refused
+    counts["store_refused"] = counts.get("store_refused", 0) + REFUSED.times - refused
     return counts, notes
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -14,5 +15,6 @@ def end(code: int) -> NoReturn:
     registered with `atexit` runs any more.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(OSError):
+            stream.flush()
     os._exit(code)

@@ -40,7 +40,7 @@ def _text(variable: str, usual: str) -> str:
     """The text of the file that a variable names, or of the usual one; empty if there is none."""
     try:
         path = Path(os.environ.get(variable, usual)).expanduser()
-        return path.read_text(errors="replace").strip() if path.is_file() else ""
+        return path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
     except (OSError, RuntimeError):  # not for this user, who may have no home
         return ""
 

@@ -26,7 +26,7 @@ from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.metrics import metrics as measured
 from factsweep.pipeline.results.record import EXPORTS, file
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.tables import parquet
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
@@ -42,7 +42,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     if written.is_estimate(results, run):
         name, content = _estimated(run, results, form)
     else:
-        store = Store(f"{results.rstrip('/')}/{run}")
+        store = Store(below(results, run))
         record = past.record(results, run)
         metrics = measured(store, record)
         if form == "mlflow":
@@ -52,7 +52,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         else:
             name, write = _METRICS[form]
             content = write(metrics)
-    target = Store(out or f"{results.rstrip('/')}/{run}/{EXPORTS}")
+    target = Store(out or below(results, f"{run}/{EXPORTS}"))
     target.put(name, content)
     return target.where(name)
 

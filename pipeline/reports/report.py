@@ -29,7 +29,7 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import ESTIMATE
 from factsweep.pipeline.results.report import PAGE, measured, published_notes, reported, shown
 from factsweep.pipeline.storage.recipe import differences
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.tables import drop_reports, write_report
 
 _ESTIMATES = "estimates"  # the folder of those in a report
@@ -71,7 +71,7 @@ def report(
     folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
-        store = Store(f"{out.rstrip('/')}/{each.folder}")
+        store = Store(below(out, each.folder))
         result = replace(measured(each.branches), parse=parse, encode=encode)
         departures = published_notes(each.branches[0], result)
         notes = (*each.notes, *doubts(each.branches), *departures)
@@ -98,7 +98,7 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
     """Write the estimates of runs together, in a folder of their own; no full number is there."""
     found = [written.read(results, name) for name in names]
     table = estimates_table(pl.concat(each.found.estimates for each in found), whose=True)
-    store = Store(f"{out.rstrip('/')}/{_ESTIMATES}")
+    store = Store(below(out, _ESTIMATES))
     write_report(store, Report({_ESTIMATES: table}))
     store.put(PAGE, written.page_of(found).encode())
     title = "Estimates from a part of the prompts"
@@ -108,7 +108,7 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
     """Write the page of each run that has none: it was removed, or left out of a copy."""
     for name in names:
-        store = Store(f"{results.rstrip('/')}/{name}")
+        store = Store(below(results, name))
         if store.exists(PAGE):
             continue
         branches = past.branches(results, [name])

@@ -5,7 +5,7 @@ from math import inf
 
 import polars as pl
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
 from factsweep.pipeline.machine.logs import LOG
@@ -34,7 +34,7 @@ def metrics(store: Store, found: Record) -> pl.DataFrame:
     _check_ranges(shown, found["run"]["benchmark"]["method"], where)
     try:
         branches = list(past.settings(found["run"]["name"], found))
-    except DamagedFileError:
+    except (DamagedFileError, UnavailableError):
         raise
     except InputError as error:  # removed to save room, or left behind when results were moved
         LOG.warning("%s is not held against the run's artifacts: %s", where, error)

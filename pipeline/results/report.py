@@ -43,7 +43,7 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import ESTIMATES, METRICS, NAME
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"
@@ -123,7 +123,7 @@ def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes)
 
 def folder(run: Run) -> Store:
     """Where the results of a run are written."""
-    return Store(f"{run.results.rstrip('/')}/{run.name}")
+    return Store(below(run.results, run.name))
 
 
 def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:

@@ -274,16 +274,6 @@ def held(
         writer.end()
 
 
-def unguarded(store: Store) -> str | None:
-    """What may happen in a store in which two may create the same file; null: they cannot."""
-    if store.creates_once:
-        return None
-    return (
-        f"in {store.where()} two runs that start in the same instant may both write the same "
-        "artifacts, and ask everything twice; start one at a time, or use s3:// or a folder."
-    )
-
-
 def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:
     """Who writes in a store now, in words; null if nobody does.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.artifact import Artifact
@@ -33,6 +33,8 @@ def located(store: Store, folder: str) -> Artifact:
     """The artifact in a folder, even if its recipe is lost or damaged."""
     try:
         return opened(store, folder)
+    except UnavailableError:
+        raise
     except InputError:
         stage, _, name = folder.partition("/")
         return Artifact(store, Recipe(stage, 0, {}), name=name)

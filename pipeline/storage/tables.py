@@ -14,7 +14,7 @@ from factsweep.operators.tables.formats.markdown import markdown
 from factsweep.operators.tables.shared.lettering import save
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.sealed import seal, unseal
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,10 +39,10 @@ def write_report(store: Store, report: Report) -> None:
 def drop_reports(store: Store, *, besides: Collection[str], files: Collection[str] = ()) -> None:
     """Remove the reports in the folders below one but those named; `files` lie beside their own."""
     for folder in set(store.folders("")) - set(besides):
-        below = Store(f"{store.root.rstrip('/')}/{folder}")
-        if written := _written(below):
+        earlier = Store(below(store.root, folder))
+        if written := _written(earlier):
             for name in (*written, *files, _LIST):
-                below.drop(name)
+                earlier.drop(name)
             store.drop_empty(folder)
 
 

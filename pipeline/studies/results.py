@@ -27,7 +27,7 @@ from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.reports.report import Together, report
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.languages import languages
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
@@ -52,7 +52,7 @@ def write(study: Study) -> Findings:
         InputError: no run has results, or one is not whole.
     """
     there = [each for each in study.members if each.is_answered]
-    out = f"{study.results}/{study.name}/report"
+    out = below(study.results, f"{study.name}/report")
     points = [_estimated(each) for each in there if not each.is_complete]
     names = [each.run.name for each in there]
     spoken = _languages(study, [each.run.name for each in there if each.is_complete])

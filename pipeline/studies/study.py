@@ -15,6 +15,7 @@ from factsweep.operators.tables.runs.study import PLACE
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import Expanded, expanded
+from factsweep.pipeline.config.literal import quoted
 from factsweep.pipeline.config.recipe import NoNumber, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -191,17 +192,17 @@ def _member(name: str, of: Expanded) -> tuple[str, Run, tuple[str, ...]]:
     varied = {key: _plain(value) for key, value in of.varied.items() if key != _SEED}
     label, overrides = "-".join(varied.values()), list(of.overrides)
     if any(not f"{key}=".startswith(_TOLD) for key in varied):  # all would bear one name in tables
-        overrides.append(f"model.name='{label}'")
+        overrides.append(f"model.name={quoted(label)}")
     run = load(overrides)
     label = label or run.model.name
     seed = f"-seed-{of.varied[_SEED]}" if _SEED in of.varied else ""
     called = f"{name}/{label}{seed}"
-    return label, replace(run, name=called), (*overrides, f"run_name='{called}'")
+    return label, replace(run, name=called), (*overrides, f"run_name={quoted(called)}")
 
 
 def _plain(value: str) -> str:
     """A value as a part of a name: the last part of a path."""
-    return re.sub(r"[^\w.+-]+", "-", Path(value.strip("'\"")).name).strip("-")
+    return re.sub(r"[^\w.+-]+", "-", Path(value).name).strip("-")
 
 
 def _places(runs: Sequence[tuple[str, Run]], axis: str | None) -> list[float]:

@@ -297,6 +297,29 @@ def test_command_interrupted_where_an_object_is_deleted_ends_after_it(
         module._interrupted(signal.SIGINT, None)
 
 
+def test_command_store_that_does_not_answer_is_started_again_as_often_as_asked() -> None:
+    script = """
+import os, sys
+from factsweep.operators.errors import UnavailableError
+from factsweep.pipeline import cli
+
+def replaced(program, words):
+    print(*words[1:])
+    sys.argv[1:] = words[4:]
+    cli.command()
+
+cli.main = lambda: UnavailableError.exit_code
+cli.time.sleep = lambda _: None
+os.execv = replaced
+sys.argv[1:] = ["run", "seed=1", "--attempts=2"]
+cli.command()
+"""
+    process = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert (process.returncode, process.stderr) == (75, b"")
+    module = "-P -m factsweep.pipeline.cli run seed=1 --attempts"
+    assert process.stdout.decode().splitlines() == [f"{module}=1", f"{module}=0"]
+
+
 def test_command_interrupted_where_polars_calls_python_ends_after_it() -> None:
     """What is raised where Polars' Rust calls Python is printed there, and lost."""
     interrupted = """

@@ -1,4 +1,4 @@
-"""Folders that cannot be written and stores that do not answer are one sentence, and code 2."""
+"""Folders that cannot be written and stores that do not answer are one sentence: code 2 or 75."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,14 @@ import pytest
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage.stores import s3_client
+from factsweep.pipeline.storage.stores import remote
 
 CLOSED_PORT = "http://127.0.0.1:9"
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
     """What a command says that cannot do its work."""
-    assert main(arguments) == 2
+    assert main(arguments) == code
     err = capsys.readouterr().err
     assert err.startswith("factsweep: ")
     assert err.count("\n") == 1
@@ -46,7 +46,7 @@ def test_run_place_that_cannot_be_written_is_named(
 @pytest.fixture
 def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     """An S3 whose endpoint refuses every connection; nobody waits between two attempts."""
-    monkeypatch.setattr(s3_client, "BOTO_ATTEMPTS", 1)
+    monkeypatch.setattr(remote, "ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "planted-key-id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret-of-s3")
     monkeypatch.setenv("AWS_ENDPOINT_URL", CLOSED_PORT)
@@ -61,7 +61,7 @@ def test_store_that_does_not_answer_is_named(
     small: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     given = [each for part in arguments for each in (small if part == "{small}" else [part])]
-    err = refused(capsys, *given)
+    err = refused(capsys, *given, code=75)
     assert "sweeps" in err
     assert "network" in err
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in err

@@ -38,7 +38,7 @@ def key(variable: str = KEY) -> str:
     if not (path := os.environ.get(f"{variable}_FILE", "")):
         return ""
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{variable}_FILE={path} cannot be read; mount the file there.") from error
 

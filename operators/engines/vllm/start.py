@@ -65,7 +65,7 @@ def _rank(adapter: Path) -> int:
     """The smallest rank that vLLM has room for and the adapter fits into."""
     from vllm.config.lora import MaxLoRARanks
 
-    said = json.loads((adapter / "adapter_config.json").read_text())
+    said = json.loads((adapter / "adapter_config.json").read_bytes())
     ranks = [said["r"], *said.get("rank_pattern", {}).values()]
     return int(min(each for each in get_args(MaxLoRARanks) if each >= max(ranks)))
 

@@ -140,7 +140,7 @@ def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: i
         new.write_text(json.dumps(asked))
         new.rename(path)
     try:
-        settled = dict(json.loads(path.read_text()))
+        settled = dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path} is damaged; remove {aside}, and run again.") from error
     for name, value in asked.items():

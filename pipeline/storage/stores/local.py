@@ -19,7 +19,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 class Folder:
     """The files below a folder, as `Remote` has those below a URL."""
 
-    is_near = creates_once = True
+    is_near = True
     drops_at_once = False
 
     def __init__(self, top: Path) -> None:

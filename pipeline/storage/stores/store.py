@@ -1,6 +1,6 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, UnavailableError
 from factsweep.operators.redact import redactor
-from factsweep.pipeline.storage.stores import gcs, s3
 from factsweep.pipeline.storage.stores.local import Folder
-from factsweep.pipeline.storage.stores.remote import File, Remote
+from factsweep.pipeline.storage.stores.remote import ATTEMPTS, File, Remote
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,12 +20,29 @@ R = TypeVar("R")
 _AT_ONCE = 16  # requests to an object store
 _WRITERS = 3  # of a folder: one waits for the disk while others pack
 _ASIDE = "damaged"  # the folder that keeps what was set aside
-_KINDS: Mapping[str, type[Remote]] = {"s3": s3.Bucket, "gs": gcs.Bucket}  # others: by Arrow
+
+
+def below(root: str, folder: str) -> str:
+    """The path or URL of a folder below another one; the options of a URL stay behind it.
+
+    >>> below("results/", "a #1"), below("s3://bucket/results?region=eu-west-1", "a #1")
+    ('results/a #1', 's3://bucket/results/a %231?region=eu-west-1')
+    """
+    if not _is_url(root):
+        return f"{root.rstrip('/')}/{folder}"
+    place, mark, options = root.partition("?")
+    for sign in "%?#":
+        folder = folder.replace(sign, f"%{ord(sign):X}")
+    return f"{place.rstrip('/')}/{folder}{mark}{options}"
+
+
+def _is_url(root: str) -> bool:
+    return "://" in root and not root.startswith("file://")
 
 
 @dataclass(frozen=True)
 class Store:
-    """Files under `root`: a path, or a URL: s3://, gs://, or another that pyarrow knows."""
+    """Files under `root`: a path, or a URL: s3://, gs:// or az://."""
 
     root: str
 
@@ -35,7 +51,7 @@ class Store:
         scheme, _, path = self.root.rpartition("://")
         if scheme in ("", "file"):
             return Folder(Path(path).absolute())
-        return _KINDS.get(scheme, Remote)(self.root)
+        return Remote(self.root)
 
     def free(self) -> int | None:
         """The bytes that are free on the disk of a folder; null of a URL."""
@@ -62,7 +78,7 @@ class Store:
         """Publish a file unless there is one of that name; whether the file now is `content`.
 
         Of several at once exactly one succeeds: locally by a link, in a bucket by a conditional
-        put. On another object store two in the same instant may both.
+        put.
 
         Raises:
             InputError: the file cannot be written.
@@ -90,6 +106,8 @@ class Store:
             return self._files.get(name, last_bytes)
         except FileNotFoundError as error:
             raise FileNotFoundError(self.where(name)) from error
+        except ConnectionError as error:
+            raise self._unavailable(name, "read", error) from error
         except OSError as error:
             raise InputError(
                 f"{self.where(name)} cannot be read ({error.strerror or error}); check that it is "
@@ -162,11 +180,6 @@ class Store:
             self._files.drop(name)
 
     @property
-    def creates_once(self) -> bool:
-        """Whether of several that create the same file in the same instant only one succeeds."""
-        return self._files.creates_once
-
-    @property
     def drops_at_once(self) -> bool:
         """Whether many files are removed by one request."""
         return self._files.drops_at_once
@@ -195,7 +208,7 @@ class Store:
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages; without credentials."""
-        root = redactor()(self.root.partition("?")[0])
+        root = redactor()(self.root.partition("?")[0] if _is_url(self.root) else self.root)
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
     @contextmanager
@@ -203,6 +216,8 @@ class Store:
         """Say in one sentence that an object store refuses, or did not answer for minutes."""
         try:
             yield
+        except ConnectionError as error:
+            raise self._unavailable(name, what, error) from error
         except OSError as error:
             if self._files.is_near:
                 raise
@@ -211,3 +226,9 @@ class Store:
                 "bucket, the network and the credentials in the environment; what is published is "
                 "untouched."
             ) from error
+
+    def _unavailable(self, name: str, what: str, error: OSError) -> UnavailableError:
+        return UnavailableError(
+            f"{self.where(name)} cannot be {what} after {ATTEMPTS} attempts ({error}); check the "
+            "network and the bucket, then run again: what is published is untouched."
+        )

@@ -35,7 +35,7 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
 from factsweep.pipeline.studies.asking import ask
@@ -323,7 +323,7 @@ def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:
 
 def _write(run: Run, setting: str, report: Report) -> str:
     night, _, name = run.name.partition("/")
-    store = Store(f"{run.results}/{night}/compare/{name}-{setting.replace(' ', '-')}")
+    store = Store(below(run.results, f"{night}/compare/{name}-{setting.replace(' ', '-')}"))
     write_report(store, report)
     return store.where()
 

@@ -156,11 +156,6 @@ def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None
     assert "`factsweep plan … --calibrate`" in last
 
 
-def test_lines_store_without_conditional_puts_is_warned_of(small_settings: Settings) -> None:
-    said = list(lines(*forecast(small_settings("artifacts=fsspec+memory://forecast"))))
-    assert any(line.startswith("warning: in fsspec+memory://forecast two runs") for line in said)
-
-
 def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:
     *_, last = lines(*forecast(finished.run))
     assert last == "time            nothing is left to do"

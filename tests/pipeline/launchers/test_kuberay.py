@@ -122,6 +122,7 @@ def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
     """The RayJob as a whole is tried once: the operator would do so for any exit code."""
     spec = rendered(*LEAST, "cluster.launch.attempts=5")["spec"]
     assert spec["backoffLimit"] == 0
+    assert spec["entrypoint"].endswith(" --attempts=5")
     assert spec["submitterConfig"] == {"backoffLimit": 5}
     assert spec.get("submissionMode", "K8sJobMode") == "K8sJobMode"  # who has a submitter
 

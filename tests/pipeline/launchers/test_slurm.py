@@ -113,6 +113,21 @@ def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) 
     assert seen == [0, 0, 0, 1, 2, 0]
 
 
+def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -> None:
+    """With code 75, and with no other: its own shell functions end the script."""
+    finish = (
+        "finish() {" + slurm.BODY.split("finish() {")[1].split("# A sweep that is no further")[0]
+    )
+    end = "sweep &\n" + slurm.BODY.split("sweep &\n")[1]
+    for code, queued in ((75, ["requeue 7"]), (2, []), (0, []), (1, [])):
+        script = f"set -euo pipefail; requeue=; driver=; sweep() {{ exit {code}; }}\n{finish}{end}"
+        environment = {**os.environ, "SLURM_JOB_ID": "7"}
+        process = subprocess.run(["bash", "-c", script], check=False, env=environment)
+        assert process.returncode == code
+        assert lines(tools) == queued
+        tools.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
 def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
     script = tmp_path / "job.sh"

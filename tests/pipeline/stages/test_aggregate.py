@@ -112,7 +112,7 @@ def test_aggregate_scores_of_which_none_was_asked_again_have_no_difference(
     assert isinstance(stage, Aggregate)
     assert ability.again is not None
     recipe = Recipe(ability.answers, 1, {}, {})
-    given = Artifact(Store(f"fsspec+memory://{uuid4().hex}"), recipe)
+    given = Artifact(Store(f"memory://{uuid4().hex}"), recipe)
     given.write(ability.answers, "P1", empty(ability.answers))
     other = replace(stage, method=method, answers=given)
     (found,) = other._of_asking(empty(ability.again))

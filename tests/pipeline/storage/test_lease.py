@@ -45,7 +45,7 @@ class Clock:
             writer.beat()
 
 
-@pytest.fixture(params=["{}/store", "fsspec+memory:/{}/store"], ids=["folder", "memory"])
+@pytest.fixture(params=["{}/store", "memory:/{}/store"], ids=["folder", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(request.param.format(tmp_path))
 
@@ -56,20 +56,6 @@ def writer(store: Store, name: str = "a", **who: object) -> Writer:
     begun = Writer(store, replace(holder, **who))  # type: ignore[arg-type]
     begun.beat()
     return begun
-
-
-@pytest.mark.parametrize(
-    ("root", "warned"),
-    [("artifacts", False), ("s3://b/a", False), ("gs://b/a", False), ("fsspec+memory://b/a", True)],
-)
-def test_unguarded_store_is_one_in_which_two_may_create_the_same_file(
-    root: str, warned: bool
-) -> None:
-    said = lease.unguarded(Store(root))
-    assert (said is not None) == warned
-    assert said is None or said.startswith(
-        "in fsspec+memory://b/a two runs that start in the same instant"
-    )
 
 
 def test_take_free_artifact_is_held_at_once(store: Store) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 from tests.messages import naming
 
 FILL = """
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores.store import Store, below
 store = Store("{0}")
 store.put("a/one", b"old")
 try:
@@ -31,7 +31,7 @@ except InputError as error:
 
 
 @pytest.fixture(
-    params=["{}/store", "file://{}/store", "fsspec+memory:/{}/store"],
+    params=["{}/store", "file://{}/store", "memory://{}/store"],
     ids=["folder", "file", "memory"],
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
@@ -148,9 +148,26 @@ def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
         Store(f"{tmp_path}/file").put("a/one", b"content")
 
 
-def test_put_object_store_refuses_names_the_url() -> None:
-    with pytest.raises(InputError, match=naming("mock:///bucket/a/one")):
-        Store("mock:///bucket").put("a/one", b"content")
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
+@pytest.mark.parametrize("root", ["{}", "memory://{}"])
+def test_store_of_any_name_holds_its_own_files(root: str, name: str, tmp_path: Path) -> None:
+    root = root.format(tmp_path)
+    others = [Store(below(root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "a/1", "b")]
+    for other in others:
+        other.put("one", b"other")
+    store = Store(below(root, name))
+    assert (store.names(""), store.exists("one")) == ([], False)
+    assert store.put_new("one", b"own")
+    assert (store.get("one"), store.sizes(""), store.names("")) == (b"own", {"one": 3}, ["one"])
+    store.set_aside("one")
+    store.drop("damaged/one")
+    assert [other.get("one") for other in others] == [b"other"] * len(others)
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "abfs", "http"])
+def test_put_scheme_of_no_store_is_refused_with_those_there_are(scheme: str) -> None:
+    with pytest.raises(InputError, match=naming(f"{scheme}://bucket/a", "s3://", "gs://", "az://")):
+        Store(f"{scheme}://user:planted@bucket/a?region=x").put("one", b"content")
 
 
 def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import boto3
 import pytest
@@ -19,8 +19,8 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
 from factsweep.pipeline.storage import lease
-from factsweep.pipeline.storage.stores import s3, s3_client
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.stores import remote
+from factsweep.pipeline.storage.stores.store import Store, below
 from tests.messages import naming
 from tests.s3_server import Line, serving
 
@@ -163,7 +163,7 @@ ASKED: dict[str, Callable[[Store], object]] = {
 def test_store_out_of_reach_is_one_sentence(
     asked: str, was_reached: bool, bucket: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "BOTO_ATTEMPTS", 1)
+    monkeypatch.setattr(remote, "ATTEMPTS", 1)
     line = Line(server.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
     store = Store(f"{bucket}/out")
@@ -182,45 +182,8 @@ def test_drop_is_one_request(bucket: str, server: Server) -> None:
     before = len(server.log.read_text())
     store.drop("t/one")
     store.drop("t/never-there")
-    asked = re.findall(r"([A-Z]+) /sweeps/dropped/t/(\S*)", server.log.read_text()[before:])
-    assert asked == [("DELETE", "one"), ("DELETE", "never-there")]
+    assert re.findall(r'"([A-Z]+) /sweeps', server.log.read_text()[before:]) == ["POST", "POST"]
     assert store.sizes("t") == {}
-
-
-class Busy:
-    """In place of boto3's client: says of the second half of what it is asked that it is too much.
-
-    moto throttles nobody.
-    """
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        self.asked: list[list[str]] = []
-
-    def delete_objects(self, Bucket: str, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
-        assert Bucket == "bucket"
-        keys = [each["Key"] for each in Delete["Objects"]]
-        self.asked.append(keys)
-        late = keys[(len(keys) + 1) // 2 :]
-        return {"Errors": [{"Key": k, "Code": self.code, "Message": "no"} for k in late]}
-
-
-@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied"])
-def test_drop_repeats_what_was_too_much_at_once(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    busy, slept = Busy(code), list[float]()
-    monkeypatch.setattr(s3.Bucket, "_client", busy)
-    monkeypatch.setattr(s3.time, "sleep", slept.append)
-    names = ["a", "b", "c", "d"]
-    if code == "AccessDenied":
-        with pytest.raises(OSError, match="c: no"):
-            s3.Bucket("s3://bucket").drop(*names)
-        assert slept == []
-        return
-    refused = s3_client.REFUSED.times
-    s3.Bucket("s3://bucket").drop(*names)
-    assert busy.asked == [names, ["c", "d"], ["d"]]
-    assert len(slept) == s3_client.REFUSED.times - refused == 2
-    assert all(pause_s < 2**n for n, pause_s in enumerate(slept))
 
 
 def test_name_with_escapes_is_read_as_it_was_written(bucket: str) -> None:
@@ -229,9 +192,27 @@ def test_name_with_escapes_is_read_as_it_was_written(bucket: str) -> None:
     assert (store.get("one"), store.names("")) == (b"1", ["one"])
 
 
+def test_objects_in_place_of_folders_are_no_files(bucket: str) -> None:
+    store = Store(f"{bucket}/consoles")
+    for key in ("consoles/", "consoles/stage/", "consoles/stage/inner/"):
+        boto3.client("s3").put_object(Bucket="sweeps", Key=key)
+    store.put("stage/inner/one", b"1")
+    assert store.sizes("") == {"stage/inner/one": 1}
+    assert (store.names("stage"), store.folders("stage")) == ([], ["inner"])
+
+
 def test_bucket_that_is_not_there_holds_nothing(bucket: str) -> None:
     store = Store("s3://no-such-bucket/x")
     assert (store.names("a"), store.folders(""), store.files("")) == ([], [], {})
+
+
+def test_folder_below_a_url_has_its_name_and_the_options(bucket: str, server: Server) -> None:
+    root = f"{bucket}/results?region=us-east-1&scheme=http"
+    root += f"&endpoint_override={server.url.removeprefix('http://')}"
+    for name in ("n [1] {a}*? #%41, b", "n-1"):
+        Store(below(root, name)).put("run.json", name.encode())
+    assert Store(root).folders("") == ["n [1] {a}*? #%41, b", "n-1"]
+    assert Store(root).get("n [1] {a}*? #%41, b/run.json") == b"n [1] {a}*? #%41, b"
 
 
 def test_unknown_option_of_the_url_is_refused(bucket: str) -> None:
@@ -251,6 +232,7 @@ class Failing(BaseHTTPRequestHandler):
         status = self.answers[min(len(self.seen), 2)]
         self.seen.append(status)
         self.send_response(status)
+        self.send_header("ETag", '"of-rows"')
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -262,11 +244,11 @@ def test_failed_upload_is_tried_again(bucket: str, monkeypatch: pytest.MonkeyPat
     with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as failing:
         Thread(target=failing.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{failing.server_port}")
-        refused = s3_client.REFUSED.times
+        refused = remote.REFUSED.times
         Store(bucket).put("shard.parquet", b"rows")
         failing.shutdown()
     assert Failing.seen == [503, 503, 200]
-    assert s3_client.REFUSED.times == refused + 2
+    assert remote.REFUSED.times == refused + 2
 
 
 @pytest.mark.slow

@@ -1,0 +1,108 @@
+"""How requests to S3 are signed, as the AWS command line would: its variables, then its files.
+
+obstore reads the variables, and asks the machine where there are none. It knows no files.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from configparser import Error, RawConfigParser
+from pathlib import Path
+from typing import Any
+
+from factsweep.operators.errors import InputError, refusing
+
+_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_SIGNED_IN = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
+# What obstore calls the fields of a profile.
+_KEYS = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+_BY_BOTO = ("role_arn", "sso_session", "sso_start_url", "credential_process")
+
+
+def states() -> Iterator[tuple[str, int]]:
+    """The files that hold keys, and when each was written; 0 where it cannot be read."""
+    for path in _files():
+        try:
+            yield str(path), path.stat().st_mtime_ns
+        except OSError:
+            yield str(path), 0
+
+
+def signed(keys: Mapping[str, str], region: str | None, endpoint: str | None) -> dict[str, Any]:
+    """What obstore's S3Store is made with, where a URL names keys, a region or an endpoint.
+
+    Raises:
+        InputError: the profile is not there, or needs boto3, which is not installed.
+    """
+    environment = os.environ
+    profile = {} if keys and region and endpoint else _profile()
+    region = (
+        region
+        or environment.get("AWS_REGION")
+        or environment.get("AWS_DEFAULT_REGION")
+        or profile.get("region")
+    )
+    endpoint = (
+        endpoint
+        or environment.get("AWS_ENDPOINT_URL_S3")
+        or environment.get("AWS_ENDPOINT_URL")
+        or profile.get("endpoint_url")
+    )
+    config: dict[str, Any] = {"region": region or "us-east-1", **keys}
+    if endpoint:
+        config["endpoint"] = endpoint
+    if keys or any(environment.get(name) for name in _SIGNED_IN):
+        return {"config": config}
+    if field := next((field for field in _BY_BOTO if field in profile), None):
+        return {"config": config, "credential_provider": _by_boto(field)}
+    config |= {ours: profile[theirs] for theirs, ours in _KEYS.items() if theirs in profile}
+    return {"config": config}
+
+
+def trusted() -> dict[str, bytes]:
+    """The certificates that $AWS_CA_BUNDLE names, as an option of obstore's clients."""
+    if not (path := os.environ.get("AWS_CA_BUNDLE")):
+        return {}
+    with refusing(path, "AWS_CA_BUNDLE names a file of certificates"):
+        return {"root_certificate": Path(path).read_bytes()}
+
+
+def _files() -> Iterator[Path]:
+    for name, usual in _FILES.items():
+        try:
+            yield Path(os.environ.get(name, usual)).expanduser()
+        except RuntimeError:  # a user without a home
+            continue
+
+
+def _profile() -> dict[str, str]:
+    """The fields of $AWS_PROFILE, or of the default profile, in both files."""
+    profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    name, fields = profile or "default", dict[str, str]()
+    is_known = False
+    for path in _files():
+        parser = RawConfigParser(strict=False, interpolation=None)
+        try:
+            parser.read(path, "utf-8")
+        except (Error, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({error}); correct it.") from error
+        for section in (name, f"profile {name}"):
+            if parser.has_section(section):
+                is_known, fields = True, {**parser[section], **fields}
+    if profile and not is_known:
+        raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _files()))}.")
+    return fields
+
+
+def _by_boto(field: str) -> Any:
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise InputError(
+            f"the profile of AWS signs in by {field}, which needs boto3: pip install boto3, or "
+            'eval "$(aws configure export-credentials --format env)".'
+        ) from error
+    return Boto3CredentialProvider()
