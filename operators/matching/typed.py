@@ -83,7 +83,8 @@ class TypedObjects:
 
     def __post_init__(self) -> None:
         """Keep the pairs as a table to join with."""
-        object.__setattr__(self, "_pairs", pl.DataFrame({"pair_id": [*self.kinds]}))
+        pairs = pl.DataFrame({"pair_id": [*self.kinds]}, {"pair_id": pl.String})
+        object.__setattr__(self, "_pairs", pairs)
 
     def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         """Rows (pair_id, text, key) with the values of a text as its key, where it has any.
