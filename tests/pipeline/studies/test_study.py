@@ -108,6 +108,11 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     few = [*given[:-1], f"answers={','.join(steps)}"]
     assert main([*few[:2], "report", *few[2:]]) == 0  # asks nothing, says the same
     assert (out / "along.parquet").read_bytes() == before
+    assert main([*few[:2], "report", *few[2:], "--known-share", "0.6"]) == 0
+    (file,) = out.glob("myriadlama-mini/lives-*known_share=0.6.parquet")
+    assert pl.read_parquet(file)["variant"].unique().to_list() == ["known_share=0.6"]
+    assert main([*few[:2], "report", *few[2:], "--known-share", "1"]) == 2
+    assert "known_share" in capsys.readouterr().err
 
 
 @pytest.mark.slow
