@@ -14,14 +14,13 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along
-from factsweep.operators.metrics.comparing.law import laws
 from factsweep.operators.metrics.comparing.life import counted, lives, threshold_variant
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.slices import deciles
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import study as tables
-from factsweep.operators.tables.runs.study import PLACE, POINTS
+from factsweep.operators.tables.runs.study import POINTS
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.reports.report import Together, report
@@ -112,7 +111,7 @@ def _together(study: Study, part: Together) -> Report:
         branches = {label: first[label] for label in study.labels if label in first}
         facts = _facts(branches)
         points.append(_points(study, setting, branches, facts))
-        found += [_lives(study, setting, branches, facts), _laws(study, setting, facts)]
+        found.append(_lives(study, setting, branches, facts))
     return joined(_along(study, _ordered(study, pl.concat(points))), *found)
 
 
@@ -210,18 +209,6 @@ def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Rep
     name = f"lives-by-popularity-{setting.replace(' ', '-')}"
     title = f"The life of facts by their popularity, 0 the least popular tenth, {setting}"
     return Report({name: tables.lives_table(counts, "popularity", {})}, titles={name: title})
-
-
-def _laws(study: Study, setting: str, said: _Facts | None) -> Report:
-    """The laws that the runs agree with that were asked all prompts; nothing where none is."""
-    if said is None or study.axis in (PLACE, LANGUAGE):
-        return Report({})
-    found = laws(said.terms, {each.label: each.at for each in study.members})
-    if found.is_empty():
-        return Report({})
-    name = f"laws-{setting.replace(' ', '-')}"
-    title = f"Laws along {study.axis} from which no run is certainly off, {setting}"
-    return Report({name: tables.laws_table(found)}, titles={name: title}, raw={name: found})
 
 
 def _estimated(member: Member) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from factsweep.operators.metrics.comparing.along import ALONG
 from factsweep.operators.metrics.comparing.life import KINDS
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
-from factsweep.operators.tables.shared.numbers import FITTED, SHARE, p_holm
+from factsweep.operators.tables.shared.numbers import SHARE, p_holm
 from factsweep.operators.tables.shared.relations import label_of
 
 PLACE = "place"  # the axis of runs that stand in the order given
@@ -55,22 +55,6 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         p_holm(),
         *([rank.alias("rank")] if ranked else []),
         *([asked.alias("prompts asked")] if points["estimated"].count() else []),
-    )
-
-
-def laws_table(laws: pl.DataFrame) -> pl.DataFrame:
-    """Laws that runs agree with (columns: law.LAWS): an exponent, or a half-life along the axis.
-
-    >>> row = {"law": "half-life", "value": 3.1415, "ci_low": 2.5, "ci_high": 4.25, "n_runs": 6}
-    >>> laws_table(pl.DataFrame([row | {"furthest": 1.234}])).row(0)
-    ('half-life', '3.14', '2.5 to 4.25', 6, '1.23 SD')
-    """
-    return laws.select(
-        "law",
-        FITTED.column(pl.col("value")).alias("exponent or half-life"),
-        FITTED.interval(" to ").alias("95 % interval"),
-        pl.col("n_runs").alias("runs"),
-        pl.format("{} SD", FITTED.column(pl.col("furthest"))).alias("the furthest run"),
     )
 
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing import life
-from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.pipeline import run as runner
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
@@ -24,7 +22,7 @@ from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.studies.asking import coarse_first
-from factsweep.pipeline.studies.results import _Facts, _laws, _lives_by_popularity
+from factsweep.pipeline.studies.results import _lives_by_popularity
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
 from tests.pipeline.here import make_here
@@ -107,6 +105,11 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     few = [*given[:-1], f"answers={','.join(steps)}"]
     assert main([*few[:2], "report", *few[2:]]) == 0  # asks nothing, says the same
     assert (out / "along.parquet").read_bytes() == before
+    assert main([*few[:2], "report", *few[2:], "--known-share", "0.6"]) == 0
+    (file,) = out.glob("myriadlama-mini/lives-*known_share=0.6.parquet")
+    assert pl.read_parquet(file)["variant"].unique().to_list() == ["known_share=0.6"]
+    assert main([*few[:2], "report", *few[2:], "--known-share", "1"]) == 2
+    assert "known_share" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -255,27 +258,6 @@ def _runs(name: str) -> list[str]:
     from factsweep.pipeline.config.folders import content
 
     return list(content(files("study")[name])["runs"])
-
-
-def test_law_that_the_runs_agree_with_is_a_table_and_another_is_none() -> None:
-    labels = [f"step-{n}" for n in range(1, 6)]
-    members = [SimpleNamespace(label=each, at=n) for n, each in enumerate(labels, 1)]
-    found = {}
-    for name, known in {"decay": (400, 200, 100, 50, 25), "jump": (25, 25, 25, 400, 400)}.items():
-        rows = [
-            (label, "P1", f"t{fact}", float(fact < n), 1.0)
-            for label, n in zip(labels, known, strict=True)
-            for fact in range(500)
-        ]
-        columns = ("label", *FACT, "numerator", "denominator")
-        facts = _Facts(pl.DataFrame(rows, list(columns), orient="row"), pl.DataFrame())
-        for axis in ("step", "language"):
-            study = SimpleNamespace(axis=axis, members=members)
-            found[name, axis] = _laws(study, "zero-shot", facts)  # type: ignore[arg-type]
-    decay = found.pop(("decay", "step"))
-    assert decay.tables["laws-zero-shot"]["law"].to_list() == ["half-life"]
-    assert decay.raw["laws-zero-shot"]["value"].item() == pytest.approx(1.0)
-    assert not any(each.tables for each in found.values())
 
 
 def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
