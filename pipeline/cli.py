@@ -7,8 +7,8 @@ So nothing that takes time is imported here before `command` is there to expect 
 import atexit
 import gc
 import itertools
-import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -45,10 +45,8 @@ def command() -> NoReturn:
             signal.signal(signal.SIGALRM, _interrupted)
             signal.signal(signal.SIGINT, _interrupted)
         code = main()
-        if code == _UNAVAILABLE and (words := _next_attempt(sys.argv[1:])) is not None:
-            atexit._run_exitfuncs()
-            time.sleep(_AGAIN_AFTER_S)
-            os.execv(sys.executable, [sys.executable, "-P", "-m", __spec__.name, *words])  # noqa: S606
+        if code == _UNAVAILABLE:
+            code = _start_again(sys.argv[1:])
     except SystemExit as error:  # of argparse, which has said why
         code = int(error.code or 0)
     except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
@@ -59,17 +57,23 @@ def command() -> NoReturn:
     end(code)
 
 
-def _next_attempt(words: Sequence[str]) -> list[str] | None:
-    """The words of the next start, by `--attempts=N` among these; null: there is none left.
+def _start_again(words: Sequence[str]) -> int:
+    """Start this command again, after a pause, as often as its option `--attempts=N` says.
 
-    >>> _next_attempt(["run", "seed=1", "--attempts=3"]), _next_attempt(["run", "--attempts=0"])
-    (['run', 'seed=1', '--attempts=2'], None)
+    Returns the exit code of the last start. It is for clusters that cannot tell codes apart.
     """
     option = "--attempts="
     n_left = next((int(w.removeprefix(option)) for w in words if w.startswith(option)), 0)
-    if n_left < 1:
-        return None
-    return [f"{option}{n_left - 1}" if word.startswith(option) else word for word in words]
+    command = [sys.executable, "-P", "-m", "factsweep.pipeline.cli"]
+    command += [word for word in words if not word.startswith(option)]
+    code = _UNAVAILABLE
+    if n_left:
+        atexit._run_exitfuncs()  # the Ray of this start
+    while n_left and code == _UNAVAILABLE:
+        time.sleep(_AGAIN_AFTER_S)
+        code = subprocess.run(command, check=False).returncode
+        n_left -= 1
+    return code
 
 
 def _interrupted(_signal: int, frame: FrameType | None) -> None:

@@ -299,25 +299,27 @@ def test_command_interrupted_where_an_object_is_deleted_ends_after_it(
 
 def test_command_store_that_does_not_answer_is_started_again_as_often_as_asked() -> None:
     script = """
-import os, sys
-from factsweep.operators.errors import UnavailableError
+import sys
+from types import SimpleNamespace
 from factsweep.pipeline import cli
 
-def replaced(program, words):
-    print(*words[1:])
-    sys.argv[1:] = words[4:]
-    cli.command()
+codes = [75, CODE, 75]
+def run(words, check):
+    print(*words[1:], flush=True)
+    return SimpleNamespace(returncode=codes.pop(0))
 
-cli.main = lambda: UnavailableError.exit_code
+cli.main = lambda: 75
 cli.time.sleep = lambda _: None
-os.execv = replaced
-sys.argv[1:] = ["run", "seed=1", "--attempts=2"]
+cli.subprocess.run = run
+sys.argv[1:] = ["run", "seed=1", "--attempts=3"]
 cli.command()
 """
-    process = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
-    assert (process.returncode, process.stderr) == (75, b"")
-    module = "-P -m factsweep.pipeline.cli run seed=1 --attempts"
-    assert process.stdout.decode().splitlines() == [f"{module}=1", f"{module}=0"]
+    for code, n_starts in ((75, 3), (2, 2), (0, 2)):
+        command = [sys.executable, "-c", script.replace("CODE", str(code))]
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (process.returncode, process.stderr) == (code, "")
+        start = "-P -m factsweep.pipeline.cli run seed=1"
+        assert process.stdout.splitlines() == [start] * n_starts
 
 
 def test_command_interrupted_where_polars_calls_python_ends_after_it() -> None:
