@@ -169,11 +169,11 @@ def check_failed(plan: Plan) -> None:
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
-        reasons = _reasons([branch.admitted, branch.answers])
+        answer_artifacts = [branch.admitted, branch.answers]
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
-                f"{reasons}."
+                f"{_reasons(answer_artifacts)}."
             )
         _check_order(plan.run, metrics)
         n, failed = answered(metrics, plan.run.method)
@@ -183,15 +183,15 @@ def check_failed(plan: Plan) -> None:
             if artifact.stage == "samples" and artifact.is_complete()
         ]
         n_sampled, n_lacking = (_n_rows(blocks, table) for table in ("samples", "errors"))
-        for noun, n_failed, n_asked, why in (
-            ("prompts", failed, n + failed, reasons),
-            ("blocks of samples", n_lacking, n_sampled + n_lacking, _reasons(blocks)),
+        for noun, n_failed, n_asked, artifacts in (
+            ("prompts", failed, n + failed, answer_artifacts),
+            ("blocks of samples", n_lacking, n_sampled + n_lacking, blocks),
         ):
             if n_failed > limit * n_asked:
                 raise DecodingError(
                     f"{branch.setting.name}: {n_failed:,} of {n_asked:,} {noun} have no answer, "
                     f"more than decoding.max_failed_share={limit} allows; "
-                    f"{why}. Everything else is complete."
+                    f"{_reasons(artifacts)}. Everything else is complete."
                 )
 
 

@@ -13,4 +13,4 @@ def test_nearest_tests_of_what_was_changed_are_chosen() -> None:
         ]
     )
     assert "tests/operators/matching/test_normalise.py" in found  # imports it in its second line
-    assert "tests/operators/estimates/test_extremes.py" in found  # imports what imports its user
+    assert "tests/operators/estimates/test_sampled.py" in found  # imports what imports its user

@@ -55,7 +55,6 @@ def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> No
         ("budget=1%", "1%"),
         ("target=acc_at_1±0.003", "acc_at_1±0.003"),
         ("seed=3", 3),
-        ("beside=[one, 'a, b']", ["one", "a, b"]),
         ("++control=a=b", "a=b"),
     ):
         with subtests.test(override=override):

@@ -55,7 +55,7 @@ def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def composed(overrides: list[str]) -> SimpleNamespace:
         found.extend(overrides)
-        return SimpleNamespace(budget=None)
+        return SimpleNamespace(budget=None, table=None)
 
     monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
     monkeypatch.setattr("factsweep.pipeline.run.run", lambda _: None)
