@@ -70,21 +70,21 @@ _TO_ASCII: tuple[tuple[str, str], ...] = (
 )
 # Where words end without a blank: "Paris.The", but not "Ph.D"; letters without case take any stop.
 _UNSPACED: tuple[tuple[str, str], ...] = (
-    (r"([^\s.]{2}|[^\s.\p{L}])([.!?;:]+)(\p{Lu}[\p{Ll}\s'])", "${1}${2} ${3}"),
+    (r"([^\s.]{2}|[^\s.\p{L}\p{M}])([.!?;:]+)(\p{Lu}[\p{Ll}\s'])", "${1}${2} ${3}"),
     (r"([\p{Lo}\p{M}])([.!?;:,،؛؟۔।॥。]+)(\p{Lo})", "${1}${2} ${3}"),
-    (r"(\p{L}):([^\s/])", "${1}: ${2}"),
-    (r"([^\s\p{L}\p{N}/:<])/(\p{L})", "${1} ${2}"),
+    (r"([\p{L}\p{M}]):([^\s/])", "${1}: ${2}"),
+    (r"([^\s\p{L}\p{M}\p{N}/:<])/(\p{L})", "${1} ${2}"),
 )
 _SEPARATORS: tuple[tuple[str, str], ...] = (
-    (r"(\p{L})`(\p{L})", "${1}'${2}"),  # Hawai`i
+    (r"([\p{L}\p{M}])`(\p{L})", "${1}'${2}"),  # Hawai`i
     (r"[\"()\[\]{}`\\▁�]|\*{2,}|_{2,}|~{2,}|-{2,}|'{2,}", " "),
     (r"([^\s|])\|+", "${1} "),
     (r"\|+([^\s|])", " ${1}"),
 )
 _AT_EDGES = (
-    (r"(\A|[^\p{L}\p{N}])-+(\p{L})", "${1} ${2}"),
-    (r"([\p{L}\p{N}])-+([^\p{L}\p{N}]|\z)", "${1} ${2}"),
-    (r"(\A|\s)(\p{L})\.(\s*(?:\n|\z))", "${1}${2}${3}"),  # Malcolm X.
+    (r"(\A|[^\p{L}\p{M}\p{N}])-+(\p{L})", "${1} ${2}"),
+    (r"([\p{L}\p{M}\p{N}])-+([^\p{L}\p{N}]|\z)", "${1} ${2}"),
+    (r"(\A\s*|[^.\s]\s+)(\p{L})\.(\s*(?:\n|\z))", "${1}${2}${3}"),  # Malcolm X.
 )
 # Vowel signs of Arabic and Hebrew, and the stretching of letters.
 _VOWEL_SIGNS = (
@@ -95,8 +95,8 @@ _VOWEL_SIGNS = (
 _ZEROS = "\u0660\u06f0\u0966\u09e6\u0e50\u0ed0\u1040\u17e0"  # of digits in other scripts
 _DIGITS = {chr(ord(zero) + n): str(n) for zero in _ZEROS for n in range(10)}
 _LETTERS: Mapping[str, Mapping[str, str]] = {
-    "ar": dict.fromkeys("أإآٱ", "ا"),
-    "fa": {"ي": "ی", "ك": "ک"},
+    "ar": _DIGITS | dict.fromkeys("أإآٱ", "ا"),
+    "fa": _DIGITS | {"ي": "ی", "ك": "ک"},
 }
 _DOTLESS = ("az", "tr")  # i and İ are one letter, ı and I another
 
@@ -154,16 +154,17 @@ def _separated(language: str) -> pl.Expr:
     """The column `text` without markup and with blanks where words end."""
     text = strip_invisible(pl.col("text"))
     text = _replaced(text, _BEFORE_NFKC).str.normalize("NFKC")
+    text = text.str.replace_all(_VOWEL_SIGNS, "").str.replace_many(_LETTERS.get(language, _DIGITS))
     text = strip_list_marks(strip_markup(_replaced(text, _TO_ASCII)), language)
     text = _replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES))
+    text = strip_list_marks(text, language)  # of lines that other marks began
     if language != "en":  # spaCy's English rules do so, and know exceptions
-        text = _replaced(text, ((r"([\p{L}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
+        text = _replaced(text, ((r"([\p{L}\p{M}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
     if language in _DOTLESS:  # a suffix stands behind it: İzmir'de
-        text = _replaced(text, ((r"(\p{L})'(\p{L})", "${1} ${2}"),) * 2)
+        text = _replaced(text, ((r"([\p{L}\p{M}])'(\p{L})", "${1} ${2}"),) * 2)
     if language == "ko":  # a particle stands behind a word of another script
         text = text.str.replace_all(r"([\p{Latin}\p{N}])(\p{Hangul})", "${1} ${2}")
-    text = text.str.replace_all(_VOWEL_SIGNS, "").str.replace_many(_DIGITS)
-    return text.str.replace_many(_LETTERS[language]) if language in _LETTERS else text
+    return text
 
 
 def _lowercase(language: str) -> pl.Expr:
