@@ -13,7 +13,30 @@ INVISIBLE = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\s\x1c-\x1f]
 BLANKLESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u{30fc}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _PLAIN = r"\A[A-Za-z0-9 ,]*(?:[A-Za-z0-9]{2}\.)?\z"  # such texts only need their case folded
 _DOTTED_ORDINALS = frozenset(
-    "az bs cs da de et fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr".split()
+    [
+        "az",
+        "bs",
+        "cs",
+        "da",
+        "de",
+        "et",
+        "fi",
+        "fo",
+        "hr",
+        "hu",
+        "is",
+        "lb",
+        "lv",
+        "mk",
+        "nb",
+        "nn",
+        "no",
+        "pl",
+        "sk",
+        "sl",
+        "sr",
+        "tr",
+    ]
 )
 
 # Tokens with which tokenizers mark the ends and parts of a text, in the forms of all families.
@@ -30,7 +53,12 @@ SPECIAL_TOKEN = (
     r"\[/?(?:INST|CLS|SEP|PAD|UNK|BOS|EOS|EOT|[gs]MASK|TOOL_CALLS)\]"
 )
 _ENTITIES = {
-    **{"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#34;": '"', "&apos;": "'", "&#39;": "'"},
+    "&lt;": "<",
+    "&gt;": ">",
+    "&quot;": '"',
+    "&#34;": '"',
+    "&apos;": "'",
+    "&#39;": "'",
     "&nbsp;": " ",
 }
 # Replaced one after the other, by a blank unless it says otherwise.
@@ -102,7 +130,7 @@ _DOTLESS = ("az", "tr")  # i and İ are one letter, ı and I another
 
 
 def fold(texts: pl.Series, language: str = "en") -> pl.Series:
-    r"""Give each text the form in which it is compared; null to null. Folding twice changes nothing.
+    r"""Give each text the form in which it is compared; folding twice changes nothing.
 
     Characters that nobody sees go; the rest is Unicode's NFKC, lowercase by the rules of the
     language. Apostrophes, quotation marks and dashes become ASCII. Markup becomes a blank.
@@ -115,12 +143,25 @@ def fold(texts: pl.Series, language: str = "en") -> pl.Series:
     if len(odd):
         separated = texts.gather(odd).to_frame("text").select(_separated(language)).to_series()
         texts = texts.clone().scatter(odd, separated)
-    return texts.to_frame("text").select(_lowercase(language)).to_series().rename(name)
+    lowercase = fold_case(pl.col("text"), language)
+    return texts.to_frame("text").select(lowercase).to_series().rename(name)
 
 
-def strip_invisible(text: pl.Expr) -> pl.Expr:
-    """Remove the characters that nobody sees, joiners of letters among them."""
-    return text.str.replace_all(INVISIBLE, "")
+def compose(text: pl.Expr, language: str = "en") -> pl.Expr:
+    """Give each character its form in NFKC; invisible characters and vowel signs are removed."""
+    text = _replaced(text.str.replace_all(INVISIBLE, ""), _BEFORE_NFKC).str.normalize("NFKC")
+    letters = _LETTERS.get(language, _DIGITS)
+    return text.str.replace_all(_VOWEL_SIGNS, "").str.replace_many(letters)
+
+
+def fold_case(text: pl.Expr, language: str = "en") -> pl.Expr:
+    """Lowercase by the rules of the language; "ß" is "ss", and a final sigma any sigma."""
+    if language in _DOTLESS:
+        text = text.str.replace_many({"İ": "i", "I": "ı"}).str.to_lowercase()
+    else:
+        text = text.str.to_lowercase().str.replace_all("ı", "i", literal=True)
+    text = text.str.replace_many({"ß": "ss", "ς": "σ", "i\u0307": "i"})
+    return text.str.normalize("NFC")
 
 
 def strip_markup(text: pl.Expr) -> pl.Expr:
@@ -152,10 +193,8 @@ def strip_list_marks(text: pl.Expr, language: str = "en") -> pl.Expr:
 
 def _separated(language: str) -> pl.Expr:
     """The column `text` without markup and with blanks where words end."""
-    text = strip_invisible(pl.col("text"))
-    text = _replaced(text, _BEFORE_NFKC).str.normalize("NFKC")
-    text = text.str.replace_all(_VOWEL_SIGNS, "").str.replace_many(_LETTERS.get(language, _DIGITS))
-    text = strip_list_marks(strip_markup(_replaced(text, _TO_ASCII)), language)
+    text = _replaced(compose(pl.col("text"), language), _TO_ASCII)
+    text = strip_list_marks(strip_markup(text), language)
     text = _replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES))
     text = strip_list_marks(text, language)  # of lines that other marks began
     if language != "en":  # spaCy's English rules do so, and know exceptions
@@ -165,16 +204,6 @@ def _separated(language: str) -> pl.Expr:
     if language == "ko":  # a particle stands behind a word of another script
         text = text.str.replace_all(r"([\p{Latin}\p{N}])(\p{Hangul})", "${1} ${2}")
     return text
-
-
-def _lowercase(language: str) -> pl.Expr:
-    text = pl.col("text")
-    if language in _DOTLESS:
-        text = text.str.replace_many({"İ": "i", "I": "ı"}).str.to_lowercase()
-    else:
-        text = text.str.to_lowercase().str.replace_all("ı", "i", literal=True)
-    text = text.str.replace_many({"ß": "ss", "ς": "σ", "i\u0307": "i"})
-    return text.str.normalize("NFC")
 
 
 def _replaced(text: pl.Expr, rules: tuple[tuple[str, str], ...]) -> pl.Expr:

@@ -112,6 +112,12 @@ class Normaliser:
                 del known[part]
         return pl.DataFrame({"part": parts, "lemmas": pl.Series(found, dtype=pl.String)})
 
+    def has_words(self, texts: pl.Series) -> pl.Series:
+        """Whether each text has a lemma; no answer can match a label that has none."""
+        by_character = language_of(self.pipeline) in BY_CHARACTER
+        word = r"[\p{L}\p{M}\p{N}]" if by_character else r"[^\p{P}\s\x1c-\x1f]"
+        return fold(texts, self._language).str.contains(word)
+
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with `key` and `n_lemmas` of their column `text`."""
         distinct = rows.select("text").unique()
