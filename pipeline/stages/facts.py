@@ -11,6 +11,7 @@ from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.wording import count
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
@@ -90,11 +91,12 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     rows = rows.with_columns(can_match=can_match)
     lost = rows.filter(~pl.col("can_match").any().over("pair_id"))
     if not (unmatched := rows.filter(~pl.col("can_match"))).is_empty():
+        n_lost = count(lost["pair_id"].n_unique(), "fact")
         sentence = (
             f"{benchmark.name}: no answer can match {unmatched.height:,} of the right answers "
-            f"({_first(unmatched)}), since nothing is left of them when texts are compared. "
-            f"{lost['pair_id'].n_unique():,} facts have no other. Give them another name "
-            "(object_aliases) that has a letter or digit, or leave them out."
+            f"({_first(unmatched)}), since nothing is left of them when texts are compared; "
+            f"{n_lost} without another name. Give an alias (object_aliases) that has a letter or "
+            "digit, or leave the fact out."
         )
         if benchmark.data == "facts" and not lost.is_empty():
             raise InputError(sentence)
