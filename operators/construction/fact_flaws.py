@@ -104,9 +104,9 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     `facts` has row, language, relation, subject, object, and may have subject_id and other names.
     Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
-    objects that the subject names, and objects that no answer can match. Kept are several objects of one subject, which are all
-    right, names that several ids have, ids that have several names, other names that tell the
-    object, and names in another script.
+    objects that the subject names, and objects that no answer can match. Kept are several objects
+    of one subject, which are all right, names that several ids have, ids that have several names,
+    other names that tell the object, and names in another script.
     """
     found: list[tuple[int, str, bool]] = []
     earlier = _Earlier()

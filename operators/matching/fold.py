@@ -141,8 +141,7 @@ def fold(texts: pl.Series, language: str = "en") -> pl.Series:
     name = texts.name
     odd = (~texts.str.contains(_PLAIN)).fill_null(value=False).arg_true()
     if len(odd):
-        separated = texts.gather(odd).to_frame("text").select(_separated(language)).to_series()
-        texts = texts.clone().scatter(odd, separated)
+        texts = texts.clone().scatter(odd, _separated(texts.gather(odd), language))
     lowercase = fold_case(pl.col("text"), language)
     return texts.to_frame("text").select(lowercase).to_series().rename(name)
 
@@ -191,19 +190,21 @@ def strip_list_marks(text: pl.Expr, language: str = "en") -> pl.Expr:
     )
 
 
-def _separated(language: str) -> pl.Expr:
-    """The column `text` without markup and with blanks where words end."""
-    text = _replaced(compose(pl.col("text"), language), _TO_ASCII)
-    text = strip_list_marks(strip_markup(text), language)
-    text = _replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES))
-    text = strip_list_marks(text, language)  # of lines that other marks began
+def _separated(texts: pl.Series, language: str) -> pl.Series:
+    """The texts without markup and with blanks where words end."""
+    text, rows = pl.col("text"), texts.to_frame("text")
+    # Each step reads the text several times: it must be a column, not an expression.
+    rows = rows.select(strip_markup(_replaced(compose(text, language), _TO_ASCII)))
+    rows = rows.select(strip_list_marks(text, language))
+    rows = rows.select(_replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES)))
+    rows = rows.select(strip_list_marks(text, language))  # of lines that other marks began
     if language != "en":  # spaCy's English rules do so, and know exceptions
         text = _replaced(text, ((r"([\p{L}\p{M}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
     if language in _DOTLESS:  # a suffix stands behind it: İzmir'de
         text = _replaced(text, ((r"([\p{L}\p{M}])'(\p{L})", "${1} ${2}"),) * 2)
     if language == "ko":  # a particle stands behind a word of another script
         text = text.str.replace_all(r"([\p{Latin}\p{N}])(\p{Hangul})", "${1} ${2}")
-    return text
+    return rows.select(text).to_series()
 
 
 def _replaced(text: pl.Expr, rules: tuple[tuple[str, str], ...]) -> pl.Expr:
