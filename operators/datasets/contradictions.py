@@ -80,10 +80,10 @@ def treated(facts: Facts, how: Unseen) -> Facts:
     Raises:
         InputError: there are, and they are to be refused; or nothing is left of a text.
     """
-    if how == "keep" or (found := unseen(facts)).is_empty():
+    if how == "keep" or (texts := unseen(facts)).is_empty():
         return facts
     if how == "refuse":
-        refuse(found, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
+        refuse(texts, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
     text, of_object = seen(pl.element()), pl.element().struct.field("labels")
     filled = text.filter(text.str.strip_chars() != "")

@@ -319,13 +319,13 @@ def _without_marks_around(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFr
     """The forms, with the longest label in place of `full` that has the same between its marks."""
     core = without_marks_around(pl.col("full"))
     labels = apart.select("relation_id", "bare", core=core, label="full")
-    same = ["relation_id", "bare", "core"]
+    columns = ["relation_id", "bare", "core"]
     full = pl.col("full")
-    near = forms.select("relation_id", "bare", "full", core=core).unique().join(labels, on=same)
+    near = forms.select("relation_id", "bare", "full", core=core).unique().join(labels, on=columns)
     near = near.filter(full.str.contains(pl.col("label"), literal=True))
     longest = pl.col("label").sort_by(pl.col("label").str.len_chars()).last()
-    found = near.group_by("relation_id", "bare", "full").agg(longest)
-    forms = forms.join(found, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
+    near = near.group_by("relation_id", "bare", "full").agg(longest)
+    forms = forms.join(near, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
     return forms.with_columns(full=pl.coalesce("label", "full")).drop("label")
 
 

@@ -51,7 +51,7 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     """Each answer in a text, read strictly: `full` with its special characters, `bare` without.
 
     Strictly is up to the first "%" or line end, without markup; split at ";"; lowercase, in NFKC,
-    without outer spaces and invisible characters. Callers drop answers of which nothing is left.
+    without outer spaces and invisible characters. Callers drop empty answers.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 

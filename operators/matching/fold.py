@@ -9,48 +9,25 @@ from collections.abc import Mapping
 import polars as pl
 
 INVISIBLE = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\s\x1c-\x1f]]"
-# Unicode calls these letters blankless: no text in them has blanks between words.
+# Scripts that have no blanks between words.
 BLANKLESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u{30fc}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _PLAIN = r"\A[A-Za-z0-9 ,]*(?:[A-Za-z0-9]{2}\.)?\z"  # such texts only need their case folded
-_DOTTED_ORDINALS = frozenset(
-    [
-        "az",
-        "bs",
-        "cs",
-        "da",
-        "de",
-        "et",
-        "fi",
-        "fo",
-        "hr",
-        "hu",
-        "is",
-        "lb",
-        "lv",
-        "mk",
-        "nb",
-        "nn",
-        "no",
-        "pl",
-        "sk",
-        "sl",
-        "sr",
-        "tr",
-    ]
-)
+# Languages that write ordinals with a full stop: "1. Mai".
+_DOTTED_ORDINALS = "az bs cs da de et fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr"
 
-# Tokens with which tokenizers mark the ends and parts of a text, in the forms of all families.
-_TAG_NAMES = (
+_MARKER_NAMES = (  # of special tokens, in all families of tokenizers
     "s|bos|eos|pad|unk|mask|sep|cls|eod|eop|eot|eom|end|start|user|assistant|system|human|bot|"
-    "model|endoftext|think|thinking|answer|final|result|response|output|"
-    "a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl|dt|em|figure|font|h[1-6]|hr|"
-    "html|i|img|ins|kbd|li|mark|ol|p|pre|q|samp|small|span|strike|strong|sub|sup|table|tbody|td|"
-    "th|thead|tr|tt|u|ul|var"
+    r"model|endoftext|unused\d+|0x[0-9A-F]{2}|[a-z]+(?:_[a-z0-9]+)+"
 )
 SPECIAL_TOKEN = (
-    r"(?i)</?[|｜][^<>|｜\n]{1,40}(?:[|｜]?>|[|｜]?\z)|<[a-z_]{1,20}[|｜]>|<</?SYS>>|"
-    rf"</?(?:{_TAG_NAMES.partition('think')[0]}unused\d+|0x[0-9A-F]{{2}}|[a-z]+(?:_[a-z0-9]+)+)>|"
-    r"\[/?(?:INST|CLS|SEP|PAD|UNK|BOS|EOS|EOT|[gs]MASK|TOOL_CALLS)\]"
+    r"(?i)</?[|｜][^<>|｜\s][^<>|｜\n]{0,40}(?:[|｜]?>|[|｜]?\z)|<[a-z_]{1,20}[|｜]>|<</?SYS>>|"
+    rf"</?(?:{_MARKER_NAMES})>|\[/?(?:INST|CLS|SEP|PAD|UNK|BOS|EOS|EOT|[gs]MASK|TOOL_CALLS)\]"
+)
+_TAG_NAMES = (  # of HTML, and those in which models put their answers
+    "think|thinking|answer|final|result|response|output|"
+    "a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl|dt|em|figure|font|h[1-6]|hr|"
+    "html|i|img|ins|kbd|li|mark|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|tbody|td|"
+    "th|thead|tr|tt|u|ul|var"
 )
 _ENTITIES = {
     "&lt;": "<",
@@ -61,7 +38,7 @@ _ENTITIES = {
     "&#39;": "'",
     "&nbsp;": " ",
 }
-# Replaced one after the other, by a blank unless it says otherwise.
+# Replaced in this order.
 _MARKUP: tuple[tuple[str, str], ...] = (
     (SPECIAL_TOKEN, " "),
     (r"(?i)(\p{N})<sup>", "${1}^"),
@@ -180,7 +157,7 @@ def strip_list_marks(text: pl.Expr, language: str = "en") -> pl.Expr:
     So "2. Bundesliga" alone keeps its number. Where ordinals have a full stop ("1. Mai"), numbers
     of items have a bracket.
     """
-    stop = r"[)\]]" if language in _DOTTED_ORDINALS else r"[.)\]]"
+    stop = r"[)\]]" if language in _DOTTED_ORDINALS.split() else r"[.)\]]"
     first, any_number = (f"{_BEFORE_MARK}{n}{stop}{_AFTER_MARK}" for n in ("1", r"\d{1,2}"))
     numbered = f"{_LINE}{_BULLETS}(?:{any_number})?(?:{first})*{_BULLETS}{_ITEM}"
     return (

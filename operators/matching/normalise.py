@@ -83,8 +83,8 @@ class Normaliser:
         words = parts.join(of_parts, on="part", maintain_order="left").drop_nulls("lemmas")
         joined = words.group_by("place").agg("lemmas").with_columns(_JOINED)
         lemmas = distinct.join(joined, on="place", how="left").select("text", _LISTS)
-        found = folded.join(lemmas, on="text").select("given", "lemmas")
-        rows = rows.join(found, on="given", how="left", maintain_order="left")
+        lemmas = folded.join(lemmas, on="text").select("given", "lemmas")
+        rows = rows.join(lemmas, on="given", how="left", maintain_order="left")
         return rows["lemmas"].rename(texts.name)
 
     @property
@@ -218,9 +218,9 @@ def _bare(word: str) -> str:
 
 
 def _units(texts: Iterable[str]) -> list[str | None]:
-    """What is compared where no blanks stand between words, joined; null: there is nothing.
+    """Split texts without blanks between words into units, joined; null: a text has none.
 
-    A character stands for itself. Runs of other scripts are one word, and so are numbers.
+    A character is a unit. Runs of letters of other scripts are one, and so are numbers.
 
     >>> _units(["日本の3.5 km。"])[0].split(SEPARATOR)
     ['日', '本', 'の', '3.5', 'km']

@@ -104,7 +104,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     hidden = unseen(facts)
     if not hidden.is_empty():
         yield (
-            f"{benchmark.name}: {hidden.height:,} texts hold a character that nobody sees "
+            f"{benchmark.name}: {count(hidden.height, 'text')} with a character that nobody sees "
             f"({_first(hidden)}). Comparing ignores it, and prompts keep it; "
             "benchmark.unseen=remove takes it out."
         )

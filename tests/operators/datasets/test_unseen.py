@@ -29,10 +29,10 @@ def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
         assert unseen(treated(found, "keep")).height == 1
         with pytest.raises(InputError, match=naming(what, "benchmark.unseen=remove")):
             treated(found, "refuse")
-        left = treated(found, "remove")
-        assert left.pairs["subjects"].to_list() == [["France"]]
-        assert [o["labels"] for o in left.pairs["objects"][0]] == [["Paris"]]
-        assert left.templates["text"].to_list() == ["[Y] of [X]."]
+        cleaned = treated(found, "remove")
+        assert cleaned.pairs["subjects"].to_list() == [["France"]]
+        assert [o["labels"] for o in cleaned.pairs["objects"][0]] == [["Paris"]]
+        assert cleaned.templates["text"].to_list() == ["[Y] of [X]."]
 
 
 def test_joiners_are_letters_of_their_languages() -> None:

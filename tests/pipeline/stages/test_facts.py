@@ -138,20 +138,20 @@ def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
         "hidden": "band,[X] is in [Y].,Bono,U\u200b2,\n",
     }
     given = [f"benchmark={table}", f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]
-    found = {}
+    sentences = {}
     for name, text in rows.items():
         table.write_text(head + text, encoding="utf-8")
         plan = planned(load(given))
         try:
-            found[name] = [line for line in warnings(plan) if "bands: " in line]
+            sentences[name] = [line for line in warnings(plan) if "bands: " in line]
         except InputError as error:
-            found[name] = [str(error)]
-    assert len(found["alone"]) == len(found["alias"]) == len(found["hidden"]) == 1
+            sentences[name] = [str(error)]
+    assert len(sentences["alone"]) == len(sentences["alias"]) == len(sentences["hidden"]) == 1
     assert re.search(
-        naming("1 of the right", "Nic Offer", "!!!", "object_aliases"), *found["alone"]
+        naming("1 of the right", "Nic Offer", "!!!", "object_aliases"), *sentences["alone"]
     )
-    assert re.search(naming("!!!", "0 facts"), *found["alias"])
-    assert re.search(naming("1 texts", r"U\u200b2", "benchmark.unseen=remove"), *found["hidden"])
+    assert re.search(naming("!!!", "0 facts"), *sentences["alias"])
+    assert re.search(naming("1 text", r"U\u200b2", "benchmark.unseen=remove"), *sentences["hidden"])
     answers.write_text('{"prompt_id": "band.Bono.000.0", "text": "U2</s>"}\n')
     scored = load([*given, f"answers={answers}", "prompt=zero-shot", "model.name=x"])
     metrics = score(scored)
