@@ -12,6 +12,7 @@ import polars as pl
 from factsweep.operators.construction.labels import foreign, names, plain
 from factsweep.operators.datasets.contradictions import seen
 from factsweep.operators.datasets.layouts import listed
+from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.schemas import schema
 
 NEEDED = ("relation", "subject", "object")
@@ -29,6 +30,7 @@ class _Fact(NamedTuple):
     object: str
     further: tuple[list[str], list[str]]  # other names of subject and object
     given: Mapping[str, Any]
+    has_words: bool  # an answer can match some name of its object
 
 
 class _Earlier:
@@ -48,7 +50,7 @@ class _Earlier:
         self._whole.add(whole)
         if names(fact.asked[2], fact.object):
             return "the subject names the object"
-        return None
+        return None if fact.has_words else "no answer can match its object, which has no word"
 
     def doubts(self, fact: _Fact) -> Iterator[str]:
         """What is doubtful of a fact that can be asked."""
@@ -102,9 +104,9 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     `facts` has row, language, relation, subject, object, and may have subject_id and other names.
     Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
-    and objects that the subject names. Kept are several objects of one subject, which are all
-    right, names that several ids have, ids that have several names, other names that tell the
-    object, and names in another script.
+    objects that the subject names, and objects that no answer can match. Kept are several objects
+    of one subject, which are all right, names that several ids have, ids that have several names,
+    other names that tell the object, and names in another script.
     """
     found: list[tuple[int, str, bool]] = []
     earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
@@ -128,8 +130,19 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _fact(given: Mapping[str, Any]) -> _Fact:
     relation, subject, object_ = (plain(given[name]) for name in NEEDED)
     others, labels = ([*map(plain, _aliases(given, name))] for name in ALIASES)
-    asked = (given["language"], relation, subject)
-    return _Fact(asked, str(given.get("subject_id") or ""), object_, (others, labels), given)
+    language = given["language"]
+    # Most objects begin with a letter or digit: only others are looked at more closely.
+    has_words = (
+        object_[:1].isalnum()
+        or _normaliser(language).has_words(pl.Series([object_, *labels], dtype=pl.String)).any()
+    )
+    subject_id = str(given.get("subject_id") or "")
+    asked = (language, relation, subject)
+    return _Fact(asked, subject_id, object_, (others, labels), given, has_words)
+
+
+def _normaliser(language: str) -> Normaliser:
+    return Normaliser("blank" if language == "en" else f"blank-{language}")
 
 
 def _aliases(given: Mapping[str, Any], name: str) -> list[str]:

@@ -18,9 +18,6 @@ DONE: Mapping[str, str] = {
     "objects_of_two_labels": "one object id has several labels; each pair keeps its own",
     "questions_of_two_answers": "pairs of one relation have a subject of the same name, and other "
     "right objects; each pair is asked, and keeps its own",
-    "unseen_characters": "texts hold a character that nobody sees; benchmark.unseen says whether "
-    "it is kept or removed",
-    "labels_without_letters": "they have no digit either, so no answer is right by them",
     "merged_subjects": "triples of one subject name several objects; each of them is right",
     "relations_left_out": "they have a file, but no template or no facts; nothing is asked of them",
 }
@@ -50,13 +47,6 @@ def in_facts(facts: Facts, *, ids: bool = True) -> dict[str, int]:
     return found | {"questions_of_two_answers": int(questions["objects"].sum())}
 
 
-def without_letters(facts: Facts) -> dict[str, int]:
-    """How many labels of objects have neither a letter nor a digit; nothing if none has."""
-    labels = facts.pairs.select(pl.col("objects").explode().struct.field("labels").explode())
-    n = int((~labels["labels"].str.contains(r"[\p{L}\p{N}]")).sum())
-    return {"labels_without_letters": n} if n else {}
-
-
 def merged_subjects(facts: Facts) -> dict[str, int]:
     """How many subjects have several objects, in a set whose triples name one each."""
     return {"merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum())}
@@ -72,8 +62,8 @@ def sentences(counts: Mapping[str, object]) -> Iterator[str]:
 
 
 _HIDDEN = (
-    "{where}: {text!a} holds a character that nobody sees, and no answer has; take it out, or let "
-    "it be removed: benchmark.unseen=remove."
+    "{where}: {text!a} holds a character that nobody sees; take it out, or let it be removed: "
+    "benchmark.unseen=remove."
 )
 Unseen = Literal["keep", "remove", "refuse"]
 _JOINERS = r"\u{200c}\u{200d}"
@@ -81,8 +71,8 @@ _IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
 _CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
 
 
-def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
-    """The facts with these characters kept or removed, and how many texts hold one.
+def treated(facts: Facts, how: Unseen) -> Facts:
+    """The facts with these characters kept or removed.
 
     They are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
     of letters are none of them: Persian and Hindi are written with them.
@@ -90,11 +80,10 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     Raises:
         InputError: there are, and they are to be refused; or nothing is left of a text.
     """
-    found = _texts(facts)
-    if how == "keep" or found.is_empty():
-        return facts, found.height
+    if how == "keep" or (texts := unseen(facts)).is_empty():
+        return facts
     if how == "refuse":
-        refuse(found, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
+        refuse(texts, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
     text, of_object = seen(pl.element()), pl.element().struct.field("labels")
     filled = text.filter(text.str.strip_chars() != "")
@@ -103,7 +92,7 @@ def treated(facts: Facts, how: Unseen) -> tuple[Facts, int]:
     objects = pl.col("objects").list.eval(labels)
     objects = objects.list.eval(pl.element().filter(of_object.list.len() > 0))
     pairs = facts.pairs.with_columns(subjects=names, objects=objects)
-    return checked(replace(facts, templates=templates, pairs=pairs)), found.height
+    return checked(replace(facts, templates=templates, pairs=pairs))
 
 
 def seen(text: pl.Expr) -> pl.Expr:
@@ -111,8 +100,8 @@ def seen(text: pl.Expr) -> pl.Expr:
     return text.str.replace_all(_CHARACTER, "")
 
 
-def _texts(facts: Facts) -> pl.DataFrame:
-    """The texts that hold one, each with where it stands."""
+def unseen(facts: Facts) -> pl.DataFrame:
+    """The texts that hold one, each with where it stands: where, text."""
     of_template = pl.format("template {}", "template_id").alias("where")
     of_pair = pl.format("pair {}", "pair_id").alias("where")
     labels = pl.col("objects").struct.field("labels")

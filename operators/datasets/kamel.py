@@ -27,7 +27,7 @@ from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, Relations, Slice, checked
 from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.answer_set import answer_forms
+from factsweep.operators.matching.answer_set import answer_forms, without_marks_around
 from factsweep.operators.schemas import empty
 
 QUESTIONS = "question-templates.csv"
@@ -302,10 +302,10 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
 
     An answer has no special characters, unless `apart` (`told_apart`) has its bare form in its
     relation. What has nothing but special characters, and is none of those labels, is no answer.
-    A final stop ends a sentence, unless one of these labels has it: "C#." is C#.
+    Marks around an answer count only where one of these labels has them: "(C#)." is C#.
     """
     forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
-    forms = _without_final_stops(forms.explode("part").unnest("part").drop_nulls("full"), apart)
+    forms = _without_marks_around(forms.explode("part").unnest("part").drop_nulls("full"), apart)
     same = ["relation_id", "bare"]
     marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
     known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
@@ -315,14 +315,18 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     return answers.filter(pl.col("answer") != "").drop("full", "bare", "apart", "known").unique()
 
 
-def _without_final_stops(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    """The forms, in `full` without a final stop where that makes one of the labels of it."""
-    labels = apart.select("relation_id", "bare", full="full", label="full")
-    same = ["relation_id", "bare", "full"]
-    stopped = forms.with_columns(pl.col("full").str.replace(r"\s*\.$", ""))
-    unstopped = stopped.join(labels, on=same, how="left", maintain_order="left")["label"]
-    as_given = forms.join(labels, on=same, how="left", maintain_order="left")["label"]
-    return forms.with_columns(full=pl.coalesce(as_given, unstopped, "full"))
+def _without_marks_around(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """The forms, with the longest label in place of `full` that has the same between its marks."""
+    core = without_marks_around(pl.col("full"))
+    labels = apart.select("relation_id", "bare", core=core, label="full")
+    columns = ["relation_id", "bare", "core"]
+    full = pl.col("full")
+    near = forms.select("relation_id", "bare", "full", core=core).unique().join(labels, on=columns)
+    near = near.filter(full.str.contains(pl.col("label"), literal=True))
+    longest = pl.col("label").sort_by(pl.col("label").str.len_chars()).last()
+    near = near.group_by("relation_id", "bare", "full").agg(longest)
+    forms = forms.join(near, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
+    return forms.with_columns(full=pl.coalesce("label", "full")).drop("label")
 
 
 def files_from_facts(facts: Facts) -> dict[str, str]:

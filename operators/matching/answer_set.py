@@ -4,12 +4,16 @@ from typing import Literal
 
 import polars as pl
 
+from factsweep.operators.matching.fold import compose, fold_case, strip_list_marks, strip_markup
+
 Matching = Literal["strict", "paper"]
 
 SEPARATOR = ";"
 END = "%"
-# What is no letter, mark, number or white space.
-_SPECIAL = r"[^\p{L}\p{M}\p{N}\s]"
+# All but letters, marks, numbers and white space; NFKC writes ½ with "⁄", and `compose` ⁶ with "^".
+_SPECIAL = r"[^\p{L}\p{M}\p{N}\s⁄^]"
+# Marks around an answer that are no part of it.
+_AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; \t"
 
 
 def answer_set(text: pl.Expr) -> pl.Expr:
@@ -30,11 +34,24 @@ def answer_set(text: pl.Expr) -> pl.Expr:
     return parts.list.unique(maintain_order=True)
 
 
+def has_answers(texts: pl.Series) -> pl.Series:
+    """Whether something is left of each text when it is read strictly."""
+    full = pl.element().struct.field("full")
+    answers = answer_forms(pl.col("text")).list.eval(full != "")
+    return texts.to_frame("text").select(answers.list.any()).to_series()
+
+
+def without_marks_around(full: pl.Expr) -> pl.Expr:
+    """An answer without quotation marks, brackets and the like, nor a final stop or ellipsis."""
+    stopped = full.str.strip_chars(_AROUND).str.replace(r"([^.])(?:\.|\.{3,})$", "${1}")
+    return stopped.str.strip_chars(_AROUND)
+
+
 def answer_forms(text: pl.Expr) -> pl.Expr:
     """Each answer in a text, read strictly: `full` with its special characters, `bare` without.
 
-    Strictly is up to the first "%" or line end; split at ";"; lowercase, composed (NFC), without
-    outer spaces. An answer of which nothing is left is none: whoever compares leaves it out.
+    Strictly is up to the first "%" or line end, without markup; split at ";"; lowercase, in NFKC,
+    without outer spaces and invisible characters. Callers drop empty answers.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -42,10 +59,9 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
     [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
-    line = text.str.extract(r"^([^%\r\n]*)").str.to_lowercase()
+    line = strip_list_marks(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
     # Split first: composing turns the Greek question mark into the separator.
-    composed = pl.element().str.normalize("NFC")
-    full, bare = (
-        each.str.strip_chars() for each in (composed, composed.str.replace_all(_SPECIAL, ""))
-    )
+    composed = fold_case(compose(pl.element()))
+    full = composed.str.strip_chars()
+    bare = composed.str.replace_all(_SPECIAL, "").str.strip_chars()
     return line.str.split(SEPARATOR).list.eval(pl.struct(full=full, bare=bare))

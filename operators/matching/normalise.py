@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.fold import BLANKLESS, fold
 from factsweep.operators.matching.lemmas import SEPARATOR, key
 
 if TYPE_CHECKING:
@@ -30,9 +32,23 @@ BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
 _REMEMBERED = 400_000  # words or texts: some 100 MB
 _ONE_THREAD = Lock()  # spaCy takes one at a time, and none forgets what another needs
 _BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
-_MARK = "\ue000"  # between words; a text that has it is read whole
+_MARK = "\ue000"  # between words; no folded text has it
 _CUT = (r"([\p{L}\p{N}]) ([\p{L}\p{N}])", f"${{1}}{_MARK}${{2}}")
 _JOINED = pl.col("lemmas").list.join(SEPARATOR)
+# A number, a letter of a script without blanks, or a run of other letters.
+_UNIT = (
+    rf"\p{{N}}+(?:\.\p{{N}}+|,\p{{N}}{{3}})*|[{BLANKLESS}]|"
+    rf"[[\p{{L}}\p{{M}}]--[{BLANKLESS}]]+"
+)
+# Which particles stand behind a Korean syllable depends on whether it ends in a vowel.
+_RIEUL = "".join(map(chr, range(0xAC08, 0xD7A4, 28)))  # ends in ㄹ, and takes 로, too
+_VOWEL_SYLLABLES = "".join(map(chr, range(0xAC00, 0xD7A4, 28)))
+_PARTICLE = re.compile(
+    rf"(.*?[가-힣])(의|에|에서|에게|께|한테|도|만|부터|까지|보다|처럼|입니다|입니까|이다)|"
+    rf"(.*?[{_VOWEL_SYLLABLES}])(는|가|를|와|로|예요|였다|였습니다|라고|라는)|"
+    rf"(.*?[^{_VOWEL_SYLLABLES}\W\d_a-z])"
+    rf"(은|이|을|과|으로|이에요|이었다|이었습니다|이라고|이라는|로(?<=[{_RIEUL}]로))"
+)
 _LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(pl.String)))
 
 
@@ -43,8 +59,8 @@ class Normaliser:
     `pipeline` is "blank" (`spacy.blank("en")` with the lookup lemmatizer of spacy-lookups-data),
     the same for another language ("blank-de"), or the name of an installed spaCy pipeline. Where
     there are no lemmas of a language (`has_lemmas`) words are compared as they are; in languages
-    that are written without blanks, character by character. Texts of other languages than English
-    are in normal form NFKC, so that an accent is one character however it was typed.
+    that are written without blanks, character by character. Texts are folded first (module
+    `fold`).
 
     Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer. Texts are
     lowercased first, because the lookup table has "countries" and not "Countries".
@@ -58,17 +74,17 @@ class Normaliser:
 
     def normalise(self, texts: pl.Series) -> pl.Series:
         """Give the lemmas of each text: String to List(String), null to null; each text once."""
-        texts = texts.cast(pl.String)
-        if self.pipeline.startswith(f"{BLANK}-"):
-            texts = texts.str.normalize("NFKC")
-        lowered = texts.str.to_lowercase().to_frame("text")
-        distinct = lowered.drop_nulls().unique().with_row_index("place")
+        rows = texts.cast(pl.String).to_frame("given")
+        folded = rows.drop_nulls().unique()
+        folded = folded.with_columns(text=fold(folded["given"], self._language))
+        distinct = folded.select(pl.col("text").unique()).with_row_index("place")
         parts = distinct.select("place", part=self._parts).explode("part")
-        told = self._of_parts(parts["part"].unique())
-        found = parts.join(told, on="part", maintain_order="left").drop_nulls("lemmas")
-        joined = found.group_by("place").agg("lemmas").with_columns(_JOINED)
+        of_parts = self._of_parts(parts["part"].unique())
+        words = parts.join(of_parts, on="part", maintain_order="left").drop_nulls("lemmas")
+        joined = words.group_by("place").agg("lemmas").with_columns(_JOINED)
         lemmas = distinct.join(joined, on="place", how="left").select("text", _LISTS)
-        rows = lowered.join(lemmas, on="text", how="left", maintain_order="left")
+        lemmas = folded.join(lemmas, on="text").select("given", "lemmas")
+        rows = rows.join(lemmas, on="given", how="left", maintain_order="left")
         return rows["lemmas"].rename(texts.name)
 
     @property
@@ -82,8 +98,7 @@ class Normaliser:
         if self.pipeline != BLANK:
             return pl.concat_list(text)
         cut = text.str.replace_all(*_CUT).str.replace_all(*_CUT)  # a word may be one letter
-        is_whole = text.str.contains(_MARK, literal=True)
-        return pl.when(is_whole).then(pl.concat_list(text)).otherwise(cut.str.split(_MARK))
+        return cut.str.split(_MARK)
 
     def _of_parts(self, parts: pl.Series) -> pl.DataFrame:
         """The lemmas of each part, joined; null: it has none."""
@@ -96,6 +111,12 @@ class Normaliser:
             for part in list(islice(known, max(0, len(known) - _REMEMBERED))):
                 del known[part]
         return pl.DataFrame({"part": parts, "lemmas": pl.Series(found, dtype=pl.String)})
+
+    def has_words(self, texts: pl.Series) -> pl.Series:
+        """Whether each text has a lemma; no answer can match a label that has none."""
+        by_character = language_of(self.pipeline) in BY_CHARACTER
+        word = r"[\p{L}\p{M}\p{N}]" if by_character else r"[^\p{P}\s\x1c-\x1f]"
+        return fold(texts, self._language).str.contains(word)
 
     def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with `key` and `n_lemmas` of their column `text`."""
@@ -132,10 +153,18 @@ class Normaliser:
 
         def lemma(token: "Token") -> str:
             word = _bare(token.text)
-            found = table.get(word, table.get(word.capitalize(), word))
-            return (found if isinstance(found, str) else found[0]).lower()
+            # Folded texts have "ss" for the "ß" of German tables.
+            spellings = [word, word.replace("ss", "ß")] if self._language == "de" else [word]
+            entries = (table.get(form, table.get(form.capitalize())) for form in spellings)
+            entry = next(filter(None, entries), word)
+            return (entry if isinstance(entry, str) else entry[0]).lower().replace("ß", "ss")
 
         return lemma
+
+    @cached_property
+    def _language(self) -> str:
+        """The language whose rules fold texts."""
+        return language_of(self.pipeline) or str(self._nlp.lang)
 
     @cached_property
     def _nlp(self) -> "Language":
@@ -144,7 +173,7 @@ class Normaliser:
 
     def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
         if language_of(self.pipeline) in BY_CHARACTER:
-            yield from (_characters(text) for text in texts)
+            yield from _units(texts)
             return
         lemma, nlp = self._lemma, self._nlp
         split = nlp.pipe if language_of(self.pipeline) is None else nlp.tokenizer.pipe
@@ -153,6 +182,8 @@ class Normaliser:
         with nlp.memory_zone():
             for doc in split(texts):
                 words = [lemma(t) for t in doc if not (t.is_punct or t.is_space)]
+                if language_of(self.pipeline) == "ko":
+                    words = [part for word in words for part in _without_particles(word)]
                 yield SEPARATOR.join(words) if words else None
 
 
@@ -181,17 +212,36 @@ def _lookup_tables(language: str) -> list[Path]:
 
 def _bare(word: str) -> str:
     """A word without the punctuation at its ends, which not every language's rules part from it."""
-    ends = "".join(each for each in word if unicodedata.category(each)[0] == "P")
-    return word.strip(ends) or word
+    ends = "".join(sign for sign in word if unicodedata.category(sign)[0] == "P")
+    bare = word.strip(ends) or word
+    return f"-{bare}" if word.startswith("-") and bare[:1].isdigit() else bare
 
 
-def _characters(text: str) -> str | None:
-    """The letters, marks and digits of a text, each for itself; null: it has none.
+def _units(texts: Iterable[str]) -> list[str | None]:
+    """Split texts without blanks between words into units, joined; null: a text has none.
 
-    >>> _characters("日本。").split(SEPARATOR)
-    ['日', '本']
+    A character is a unit. Runs of letters of other scripts are one, and so are numbers.
+
+    >>> _units(["日本の3.5 km。"])[0].split(SEPARATOR)
+    ['日', '本', 'の', '3.5', 'km']
     """
-    return SEPARATOR.join(c for c in text if unicodedata.category(c)[0] in "LMN") or None
+    units = pl.Series(list(texts), dtype=pl.String).str.extract_all(_UNIT).list.join(SEPARATOR)
+    return units.replace("", None).to_list()
+
+
+def _without_particles(word: str) -> list[str]:
+    """A Korean word and the particles behind it, each for itself.
+
+    Names that end like a particle are parted as well, in labels and answers alike.
+
+    >>> _without_particles("서울에서는"), _without_particles("종로")
+    (['서울', '에서', '는'], ['종로'])
+    """
+    particles: list[str] = []
+    while match := _PARTICLE.fullmatch(word):
+        word, particle = filter(None, match.groups())
+        particles.insert(0, particle)
+    return [word, *particles]
 
 
 def _content(files: Iterable[Path]) -> str:

@@ -183,10 +183,11 @@ def _estimated(part: method.Part) -> method.Tables:
 METHOD = method.Method(
     ask=method.Ask(Setting, expand, masked="belief-masked"),
     measure=method.Measure(
-        version=2,  # 2: intervals of small relations
+        version=3,  # 2: intervals of small relations; 3: texts are folded
         matcher=_matcher,
         matched=("answers", "calibration", "sampled"),
         versions=lambda pipeline: Normaliser(pipeline).versions,
+        can_match=lambda labels, pipeline: Normaliser(pipeline).has_words(labels),
         compute=_measure,
         condense=partial(condense, by="match"),
         categories=(*_IDS, "template_id", "key"),

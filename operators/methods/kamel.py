@@ -7,6 +7,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.kamel import sliced
 from factsweep.operators.estimates.queries import kamel_estimates
+from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.macro import precision_recall
@@ -96,7 +97,8 @@ def _digest(facts: Facts, given: pl.DataFrame) -> method.Digest:
 METHOD = method.Method(
     ask=method.Ask(FewShot, expand, sliced),
     measure=method.Measure(
-        version=3,  # 2: intervals of small relations; 3: final stops of answers
+        version=4,  # 2: intervals of small relations; 3: final stops; 4: marks around answers
+        can_match=lambda labels, _pipeline: has_answers(labels),
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,

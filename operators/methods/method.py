@@ -217,7 +217,8 @@ class Measure:
     prompt; failures are counted from it. `metrics` are those that have a heading or a better
     direction. `options` is the frozen dataclass of what it reads of conf/metrics/.
     `matcher` is made of the facts, the name of a spaCy pipeline and what loads the tokenizer;
-    `versions` names the software that it depends on. It gives the tables that `matched` names,
+    `versions` names the software that it depends on. `can_match` says of labels whether any answer
+    can match them. The matcher gives the tables that `matched` names,
     first the one with a row per answered prompt; `calibration`, if it is there, has one per sampled
     prompt, and `errors` the prompts that the model cannot answer, which have not failed. `sampling`
     says how the numbers are estimated from a part of the prompts; null: they are not.
@@ -232,6 +233,9 @@ class Measure:
     matcher: Callable[[Facts, str, Callable[[], Any]], Matcher] = as_given
     matched: tuple[str, ...] = ("given",)
     versions: Callable[[str], Mapping[str, str]] = lambda _pipeline: {}
+    can_match: Callable[[pl.Series, str], pl.Series] = lambda labels, _pipeline: (
+        labels.is_not_null()
+    )
     condense: Condense = as_matched
     categories: tuple[str, ...] = ()
     sampling: Sampling | None = None

@@ -29,7 +29,7 @@ from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.asking.answer import Answer, questions
 from factsweep.pipeline.stages.asking.question import Question, room
 from factsweep.pipeline.stages.expand import Expand
-from factsweep.pipeline.stages.facts import ReadFacts
+from factsweep.pipeline.stages.facts import ReadFacts, label_warnings
 from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
 from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.match import Match
@@ -158,12 +158,17 @@ def settled(run: Run) -> Run:
 
 
 def warnings(plan: Plan) -> Iterator[str]:
-    """What asking an engine costs or risks here that one may not expect, a sentence each."""
+    """What a run costs or risks here that one may not expect, a sentence each.
+
+    Raises:
+        InputError: a fact of one's own table has no right answer that can be matched.
+    """
     run = plan.run
+    yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
     yield from filter(None, (_meant(run), *own_table.sentences(run)))
-    if plan.run.answers is None:
-        slow = dtype.warning(plan.run.model.dtype, device(plan.run.cluster))
-        lemmas = _without_lemmas(plan.run.matching.pipeline)
+    if run.answers is None:
+        slow = dtype.warning(run.model.dtype, device(run.cluster))
+        lemmas = _without_lemmas(run.matching.pipeline)
         yield from filter(None, (slow, lemmas))
         yield from own_table.cut_answers(run, partial(models.tokenizer, plan.weights))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
+from factsweep.operators.matching.fold import INVISIBLE, SPECIAL_TOKEN
 from factsweep.operators.matching.typed import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.chat import THOUGHT
@@ -139,6 +140,11 @@ def found(answers: pl.DataFrame) -> Iterator[str]:
     """
     known = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
     texts = known["text"]
+    ignored = {"special tokens": SPECIAL_TOKEN, "characters that nobody sees": INVISIBLE}
+    for mark, pattern in ignored.items():
+        marked = texts.filter(texts.str.contains(pattern))
+        if not marked.is_empty():
+            yield f"{_share(marked, texts)} hold {mark}, which comparing ignores: {_some(marked)}."
     if len(texts) < _FEW:
         return
     ended = known.filter(pl.col("finish_reason") == "length")["text"]

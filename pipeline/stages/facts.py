@@ -1,14 +1,17 @@
 """facts: a data set's files → relations, templates, pairs."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import polars as pl
 
-from factsweep.operators.datasets.contradictions import sentences, treated, without_letters
+from factsweep.operators.datasets.contradictions import sentences, treated, unseen
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.wording import count
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
@@ -48,18 +51,16 @@ class ReadFacts:
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        everything, n_unseen = _everything(self.benchmark, self.entry)
+        everything = _everything(self.benchmark, self.entry)
         found = catalog.contradictions(self.entry, self.benchmark.path, everything)
         files = catalog.files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"], self.entry)
         facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
-        unseen = {"unseen_characters": n_unseen} if n_unseen else {}
         artifact.begin()
         published = tables(facts)
         for table, rows in published.items():
             artifact.write(table, "all", rows)
-        odd = {**unseen, **without_letters(everything)}
-        artifact.finish(list(published), {**counts(facts), **found, **odd})
+        artifact.finish(list(published), {**counts(facts), **found})
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -69,13 +70,50 @@ def part(benchmark: Benchmark) -> Slice:
 
 def read(benchmark: Benchmark, entry: Entry) -> Facts:
     """The part of the data set that the benchmark takes, from its files."""
-    everything, _ = _everything(benchmark, entry)
-    return METHODS[benchmark.method].ask.sliced(everything, part(benchmark))
+    return METHODS[benchmark.method].ask.sliced(_everything(benchmark, entry), part(benchmark))
 
 
-def _everything(benchmark: Benchmark, entry: Entry) -> tuple[Facts, int]:
-    """All facts of the files, and how many of their texts hold a character that nobody sees."""
+def _everything(benchmark: Benchmark, entry: Entry) -> Facts:
+    """All facts of the files, with characters that nobody sees kept or removed."""
     return treated(catalog.read(entry, benchmark.path), benchmark.unseen)
+
+
+def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
+    """Say which right answers no answer can match, and which texts hold invisible characters.
+
+    Raises:
+        InputError: a fact of one's own table has no right answer that can be matched.
+    """
+    entry = catalog.entry(benchmark.data, benchmark.language)
+    facts = load(artifact) if artifact.is_complete() else read(benchmark, entry)
+    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
+    rows = facts.pairs.select("pair_id", text=labels).explode("text").drop_nulls("text")
+    can_match = METHODS[benchmark.method].measure.can_match(rows["text"], pipeline)
+    rows = rows.with_columns(can_match=can_match)
+    lost = rows.filter(~pl.col("can_match").any().over("pair_id"))
+    if not (unmatched := rows.filter(~pl.col("can_match"))).is_empty():
+        n_lost = count(lost["pair_id"].n_unique(), "fact")
+        sentence = (
+            f"{benchmark.name}: no answer can match {unmatched.height:,} of the right answers "
+            f"({_first(unmatched)}), since nothing is left of them when texts are compared; "
+            f"{n_lost} without another name. Give an alias (object_aliases) that has a letter or "
+            "digit, or leave the fact out."
+        )
+        if benchmark.data == "facts" and not lost.is_empty():
+            raise InputError(sentence)
+        yield sentence
+    hidden = unseen(facts)
+    if not hidden.is_empty():
+        yield (
+            f"{benchmark.name}: {count(hidden.height, 'text')} with a character that nobody sees "
+            f"({_first(hidden)}). Comparing ignores it, and prompts keep it; "
+            "benchmark.unseen=remove takes it out."
+        )
+
+
+def _first(rows: pl.DataFrame) -> str:
+    """The first three texts, each behind where it stands."""
+    return ", ".join(f"{where} {text!a}" for where, text, *_ in rows.head(3).iter_rows())
 
 
 def contradictions(artifact: Artifact) -> list[str]:

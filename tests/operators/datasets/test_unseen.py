@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.contradictions import treated
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.contradictions import treated, unseen
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
 from tests.messages import naming
@@ -17,32 +16,28 @@ def facts(template: str, subject: str, label: str):
     return facts_from_rows(pl.LazyFrame([row], NAMES, orient="row"))
 
 
-def count(found: Facts) -> int:
-    return treated(found, "keep")[1]
-
-
-@pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u00ad", "\ue000", "\u200e"])
-def test_unseen_characters_are_found_in_every_text(unseen: str) -> None:
+@pytest.mark.parametrize("hidden", ["\u200b", "\ufeff", "\u00ad", "\ue000", "\u200e"])
+def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
     clean = ("[Y] of [X].", "France", "Paris")
-    assert count(facts(*clean)) == 0
+    assert unseen(facts(*clean)).is_empty()
     for place, what in enumerate(("template", "pair", "pair")):
         texts = [*clean]
-        texts[place] = texts[place][:2] + unseen + texts[place][2:]
+        texts[place] = texts[place][:2] + hidden + texts[place][2:]
         if place == 0:
-            texts[place] = f"[Y]{unseen} of [X]."
+            texts[place] = f"[Y]{hidden} of [X]."
         found = facts(*texts)
-        assert count(found) == 1
+        assert unseen(treated(found, "keep")).height == 1
         with pytest.raises(InputError, match=naming(what, "benchmark.unseen=remove")):
             treated(found, "refuse")
-        left, n = treated(found, "remove")
-        assert n == 1
-        assert left.pairs["subjects"].to_list() == [["France"]]
-        assert [o["labels"] for o in left.pairs["objects"][0]] == [["Paris"]]
-        assert left.templates["text"].to_list() == ["[Y] of [X]."]
+        cleaned = treated(found, "remove")
+        assert cleaned.pairs["subjects"].to_list() == [["France"]]
+        assert [o["labels"] for o in cleaned.pairs["objects"][0]] == [["Paris"]]
+        assert cleaned.templates["text"].to_list() == ["[Y] of [X]."]
 
 
 def test_joiners_are_letters_of_their_languages() -> None:
-    assert count(facts("[Y] of [X].", "می\u200cخواهم", "\U0001f469\u200d\U0001f680")) == 0
+    joined = facts("[Y] of [X].", "می\u200cخواهم", "\U0001f469\u200d\U0001f680")
+    assert unseen(joined).is_empty()
 
 
 def test_object_of_which_nothing_is_left_is_refused() -> None:

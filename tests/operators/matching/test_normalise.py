@@ -12,6 +12,7 @@ from spacy.tokenizer import Tokenizer
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching import normalise
+from factsweep.operators.matching.fold import fold
 from factsweep.operators.matching.normalise import Normaliser
 from tests.messages import naming
 
@@ -86,7 +87,7 @@ def test_normalise_words_are_those_that_spacy_finds_in_the_whole_text(
     normaliser: Normaliser, text: str
 ) -> None:
     texts = pl.Series([text])
-    doc = normaliser._nlp(*texts.str.to_lowercase())
+    doc = normaliser._nlp(*fold(texts))
     (found,) = normaliser.normalise(texts)
     assert found.to_list() == [t.lemma_ for t in doc if not (t.is_punct or t.is_space)]
 

@@ -12,10 +12,12 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import report
 from factsweep.pipeline.run import measured
+from factsweep.pipeline.score import score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.facts import ReadFacts
 from tests.messages import naming
@@ -123,3 +125,36 @@ def test_recipe_changes_with_the_columns_that_the_entry_maps(
     mapped = replace(entry, columns={**entry.columns, "sub_ent": {"from": "rel_uri"}})
     monkeypatch.setattr(catalog, "entry", lambda *_: mapped)
     assert reading(benchmark).recipe != plain
+
+
+def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, answers = tmp_path / "bands.csv", tmp_path / "answers.jsonl"
+    head = "relation,template,subject,object,object_aliases\n"
+    rows = {
+        "alone": "band,[X] is in [Y].,Bono,U2,\nband,[X] is in [Y].,Nic Offer,!!!,\n",
+        "alias": 'band,[X] is in [Y].,Nic Offer,!!!,"[""Chk Chk Chk""]"\n',
+        "hidden": "band,[X] is in [Y].,Bono,U\u200b2,\n",
+    }
+    given = [f"benchmark={table}", f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]
+    sentences = {}
+    for name, text in rows.items():
+        table.write_text(head + text, encoding="utf-8")
+        plan = planned(load(given))
+        try:
+            sentences[name] = [line for line in warnings(plan) if "bands: " in line]
+        except InputError as error:
+            sentences[name] = [str(error)]
+    assert len(sentences["alone"]) == len(sentences["alias"]) == len(sentences["hidden"]) == 1
+    assert re.search(
+        naming("1 of the right", "Nic Offer", "!!!", "object_aliases"), *sentences["alone"]
+    )
+    assert re.search(naming("!!!", "0 facts"), *sentences["alias"])
+    assert re.search(naming("1 text", r"U\u200b2", "benchmark.unseen=remove"), *sentences["hidden"])
+    answers.write_text('{"prompt_id": "band.Bono.000.0", "text": "U2</s>"}\n')
+    scored = load([*given, f"answers={answers}", "prompt=zero-shot", "model.name=x"])
+    metrics = score(scored)
+    assert metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")["value"].to_list() == [1.0]
+    assert "benchmark.unseen=remove" in caplog.text
+    assert re.search(naming("1 of 1 answer", "special tokens", "U2</s>"), caplog.text)
