@@ -108,16 +108,16 @@ class Remote:
         self._bucket = url.netloc.rpartition("@")[2]
         self._folder = unquote(url.path).strip("/")
         self._is_reached = False
-        self._open: Callable[[], Opened]
         options = _query(url, _OPTIONS[url.scheme])
         if (host := options.get("endpoint_override")) is not None:
             options["endpoint"] = f"{options.get('scheme', 'https')}://{host}"
         options |= {"user": unquote(url.username or ""), "password": unquote(url.password or "")}
-        if url.scheme == "memory":
-            self._open = lambda: _memory(self._bucket)
-            return
-        text = json.dumps(options)
-        self._open = lambda: _opened(url.scheme, self._bucket, text, _environment())
+        self._options = json.dumps(options)
+
+    def _open(self, *, in_bulk: bool) -> "Opened":
+        if self._scheme == "memory":
+            return _memory(self._bucket)
+        return _opened(self._scheme, self._bucket, self._options, in_bulk, _environment())
 
     def put(self, name: str, content: bytes) -> None:
         """Put a file: one request."""
@@ -211,8 +211,8 @@ class Remote:
     def drop(self, *names: str) -> None:
         """Remove files, those that are there; of S3 a thousand with one request."""
         paths = [self._at(name) for name in names]
-        if self.drops_at_once:
-            self._ask(lambda store: store.delete(paths if len(paths) > 1 else paths[0]))
+        if self.drops_at_once and len(paths) > 1:
+            self._ask(lambda store: store.delete(paths), in_bulk=True)
             return
         for path in paths:
             with suppress(FileNotFoundError):
@@ -238,7 +238,7 @@ class Remote:
 
     free_files = free
 
-    def _ask(self, request: Callable[["Opened"], T]) -> T:
+    def _ask(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
         """The answer to a request, which is sent again while it fails for a moment.
 
         Raises:
@@ -250,7 +250,7 @@ class Remote:
 
         for pause_s in (*pauses_s(), None):
             try:
-                answer = request(self._open())
+                answer = request(self._open(in_bulk=in_bulk))
             except (BaseError, FileNotFoundError) as error:
                 message = _message(error)
                 if isinstance(error, FileNotFoundError) and _NO_BUCKET not in message:
@@ -321,7 +321,9 @@ def _environment() -> tuple[Any, ...]:
 
 
 @lru_cache(8)  # connections are kept: to open one takes longer than to ask
-def _opened(scheme: str, bucket: str, options: str, _environment: tuple[Any, ...]) -> "Opened":
+def _opened(
+    scheme: str, bucket: str, options: str, in_bulk: bool, _environment: tuple[Any, ...]
+) -> "Opened":
     from obstore import store
 
     fields = json.loads(options)
@@ -329,7 +331,9 @@ def _opened(scheme: str, bucket: str, options: str, _environment: tuple[Any, ...
     shared: Any = {"client_options": {**_CLIENT, **aws.trusted()}, "retry_config": _RETRIES}
     if scheme == "s3":
         keys = {"access_key_id": user, "secret_access_key": fields["password"]} if user else {}
-        return store.S3Store(bucket, **shared, **aws.signed(keys, fields.get("region"), endpoint))
+        signed = aws.signed(keys, fields.get("region"), endpoint)
+        signed["config"]["disable_bulk_delete"] = not in_bulk  # one file needs no right to many
+        return store.S3Store(bucket, **shared, **signed)
     if scheme == "gs":
         config: Any = {"base_url": endpoint} if endpoint else {}
         if user == "anonymous":

@@ -182,7 +182,11 @@ def test_drop_is_one_request(bucket: str, server: Server) -> None:
     before = len(server.log.read_text())
     store.drop("t/one")
     store.drop("t/never-there")
-    assert re.findall(r'"([A-Z]+) /sweeps', server.log.read_text()[before:]) == ["POST", "POST"]
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["DELETE", "DELETE"]
+    before = len(server.log.read_text())
+    store.put("t/two", b"2")
+    store.drop_all(["t/one", "t/two"])
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["PUT", "POST"]
     assert store.sizes("t") == {}
 
 
