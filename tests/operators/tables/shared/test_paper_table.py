@@ -69,11 +69,12 @@ places = st.fixed_dictionaries(
         "metric": st.sampled_from(["acc_at_1", "consist"]),
     }
 )
-shares = st.none() | st.integers(0, 10_000).map(lambda number: number / 10_000)
-numbers = st.lists(st.tuples(places, shares), max_size=30, unique_by=identity)
+printed_shares = st.integers(0, 10_000).map(lambda number: number / 10_000)
+shares = st.none() | printed_shares
+numbers = st.lists(st.tuples(places, shares), max_size=20, unique_by=identity)
 printed_numbers = st.lists(
-    st.tuples(places, shares.filter(lambda x: x is not None), st.sampled_from(["000:1", "003:2"])),
-    max_size=30,
+    st.tuples(places, printed_shares, st.sampled_from(["000:1", "003:2"])),
+    max_size=20,
     unique_by=identity,
 )
 
