@@ -112,11 +112,19 @@ def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
     needs, found = schemes.scheme(method), processor.compute_capability()
     if device == "cpu" and (why := _lacking_on_cpu(said)):
         return why
+    if device == "cpu" and dtype == "float32" and _has_8_bit_sums(said) and _has_amx():
+        return (
+            "on CPUs with AMX its 8-bit layers compute in bfloat16 alone; give model.dtype=bfloat16"
+        )
     if device == "cuda" and needs and found is not None and found < needs.first_gpu:
         return f"it needs a GPU of compute capability {needs.first_gpu}, and this one has {found}"
     if (needs and dtype not in needs.dtypes) or (_is_packed(said) and dtype == "float32"):
         return f"its layers do not compute in model.dtype={dtype}; give model.dtype=bfloat16"
     return None
+
+
+def _has_amx() -> bool:
+    return "amx_tile" in processor.flags()
 
 
 def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
@@ -136,19 +144,26 @@ def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
     unknown = [each for each in sorted(schemes.without_cpu()) if each in name]
     if unknown and said["quant_method"] != _EXPERTS:
         return f"vLLM has no kernels for {unknown[0].upper()} on CPUs; {else_}"
-    if is_float and scales != {("channel", "token")} and "amx_tile" not in flags:
+    if is_float and scales != {("channel", "token")} and not _has_amx():
         return (
             "vLLM computes with FP8 on CPUs without AMX only where each channel and each token has "
             f"a scale of its own (FP8-dynamic of compressed-tensors); {else_}"
         )
-    has_8_bits = not is_float and not _is_packed(said) and any(by for _, by in scales)
-    if has_8_bits and not is_exact:
+    if _has_8_bit_sums(said) and not is_exact:
         return f"without VNNI in the CPU vLLM's sums of 8-bit products overflow unseen; {else_}"
     if _is_packed(said) and bits(said) != 4:
         return f"of packed integers vLLM computes with 4 bits alone on CPUs; {else_}"
     if _is_packed(said) and is_x86_64 and "avx512f" not in flags:
         return f"vLLM computes with 4 bits on CPUs with AVX-512 alone; {else_}"
     return None
+
+
+def _has_8_bit_sums(said: Mapping[str, Any]) -> bool:
+    """Whether weights and inputs are multiplied as 8-bit integers (W8A8)."""
+    is_float = "fp8" in _name(said) or "float-quantized" in _name(said)
+    groups = said.get("config_groups", {}).values()
+    has_inputs = any((group.get("input_activations") or {}).get("strategy") for group in groups)
+    return has_inputs and not is_float and not _is_packed(said)
 
 
 def _is_packed(said: Mapping[str, Any]) -> bool:
