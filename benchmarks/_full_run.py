@@ -15,10 +15,6 @@ from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
 from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.belief.coverage import (
-    coverage_maximum_terms,
-    coverage_oracle_terms,
-)
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
 from factsweep.operators.metrics.shared.rows import ratio
@@ -88,8 +84,5 @@ class FullRun:
             "one_word_ratio": ratio(one_word_ratio_terms(self.answers)),
             "consist": ratio(consist_terms(self.answers)),
             "fluctuation_sd": drawn.sd,
-            "fluctuation_range": drawn.range,
-            "coverage_maximum": ratio(coverage_maximum_terms(self.answers)),
-            "coverage_oracle": ratio(coverage_oracle_terms(self.answers)),
         }
         return {name: value for name, value in known.items() if value is not None}

@@ -14,6 +14,7 @@ _LINE_END = r"(?:\r\n|\r|\n)"
 _MARK = rf"(?!{THOUGHT})(?:<[^<>\s]{{1,60}}>|<</?SYS>>|\[/?INST\]|\ufeff)"
 _BEFORE_PROMPT = re.compile(rf"\s*(?:{_MARK}|(?:system|user|human)\s*(?::|\n))", re.IGNORECASE)
 _ROLE = r"(?:assistant|model)(?:\s*:|\s*\n|(?=<))"
+_REPLY_OPENING = re.compile(rf"\A(?:\s*{_MARK})+{_ROLE}(?:\s*{_MARK})*\s*", re.IGNORECASE)
 _BEHIND_PROMPT = re.compile(rf"(?:\s*(?:{_MARK}|{_ROLE}))+\s*", re.IGNORECASE)
 
 
@@ -38,8 +39,9 @@ def _pattern(stops: tuple[str, ...]) -> re.Pattern[str]:
 def strip_prompt(text: str, *prompt: str) -> str:
     r"""Return what follows the prompt, or the text itself if it does not begin with its prompt.
 
-    `prompt` is one text, or the contents of a chat's turns. Blanks and line ends are not compared:
-    tokenizers change them. The marks of a chat template around the prompt are removed with it.
+    `prompt` is one text, or the contents of a chat's turns, of which the answer may repeat the last
+    alone. Blanks and line ends are not compared: tokenizers change them. The marks of a chat
+    template around the prompt are removed with it, and those that open a reply.
 
     >>> strip_prompt("<s> Q: Where is Rome?\r\nA: Italy.", "Q: Where is Rome?\nA:")
     ' Italy.'
@@ -48,22 +50,32 @@ def strip_prompt(text: str, *prompt: str) -> str:
     >>> strip_prompt("Italy. Where is Rome?", "Where is Rome?")
     'Italy. Where is Rome?'
     """
+    answer = _behind(text, prompt)
+    if answer is None and len(prompt) > 1 and len(prompt[-1].split()) > 2:
+        answer = _behind(text, prompt[-1:])
+    if answer is None:
+        return _REPLY_OPENING.sub("", text, count=1)
+    return answer if len(prompt) == 1 else answer.lstrip()
+
+
+def _behind(text: str, prompt: Sequence[str]) -> str | None:
+    """Return what follows the parts of a prompt; null: the text does not begin with them."""
     letters = "".join(text.split())
     starts, end = [], 0
     for part in ("".join(part.split()) for part in prompt):
         start = letters.find(part, end)
         if start < 0:
-            return text
+            return None
         starts.append(start)
         end = start + len(part)
     if not end:
-        return text
+        return None
     places = [letter.end() for letter in re.finditer(r"\S", text)]
     answer = text[places[end - 1] :]
     if starts[0] == 0:
         return answer
     if _BEFORE_PROMPT.match(text) is None:
-        return text
+        return None
     return _BEHIND_PROMPT.sub("", answer, count=1) if _BEHIND_PROMPT.match(answer) else answer
 
 

@@ -61,6 +61,7 @@ def _rendered(
 ) -> str:
     from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
 
+    failures = (TemplateError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
     ending = {"add_generation_prompt": True}
     if prefill is not None:
         chat = [*chat, {"role": "assistant", "content": prefill}]
@@ -80,16 +81,16 @@ def _rendered(
             f"{whose} reads an unknown variable ({reason(error)}); give it with "
             f"model.template_kwargs={{NAME: VALUE}}, or {_OWN_TEMPLATE}."
         ) from error
-    except (TemplateError, ValueError) as error:
+    except failures as error:
         if prefill is not None:
             raise InputError(
                 f"{whose} lets no reply begin with model.prefill={prefill!r} ({reason(error)}); "
                 "give it without blanks at its end, or leave it out."
             ) from error
-        raise InputError(
-            f"{whose} takes no such turns ({reason(error)}); give prompt.system='', which puts the "
-            "instruction into the user's first turn."
-        ) from error
+        fix = f"{_OWN_TEMPLATE}, or set model.chat_template=false"
+        if chat[0]["role"] == "system":
+            fix = "give prompt.system='', which puts the instruction into the user's first turn"
+        raise InputError(f"{whose} takes no such turns ({reason(error)}); {fix}.") from error
 
 
 def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
@@ -155,7 +156,7 @@ def _check_turns(
 
 
 def _letters(text: str) -> str:
-    return "".join(text.split())
+    return "".join(text.casefold().split())
 
 
 def _check_end(tokenizer: Any, prompt: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from factsweep.operators.errors import InputError
 
 _QUOTES = frozenset("\"'`´ʼʹ")
-# Accents, invisible characters, quotation marks, and codes without a character.
-_IGNORED = ("Mn", "Cf", "Cc", "Pi", "Pf", "Cn", "Co", "Cs")
+# Accents, vowel signs, invisible characters, quotation marks, and codes without a character.
+_IGNORED = ("Mn", "Mc", "Me", "Cf", "Cc", "Pi", "Pf", "Cn", "Co", "Cs")
 _BROKEN = "\ufffd"  # of a character for which a vocabulary of bytes lacks some
 _SPECIAL = " \ue000 "  # stands for a special token, which may take the blanks beside it
 _BEFORE, _BEHIND = 20, 40  # characters that are shown around a difference
@@ -170,7 +170,7 @@ def _folded_part(text: str) -> str:
     return "".join(
         "-" if kind == "Pd" else letter
         for letter, kind in kinds
-        if letter.isspace() or kind not in _IGNORED
+        if letter.isspace() or (kind not in _IGNORED and letter not in _QUOTES)
     )
 
 

@@ -19,6 +19,8 @@ from factsweep.pipeline.config.quantised import bits, in_cache, told_by
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
+_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".safetensors")
+_READ_WEIGHTS = {"model.safetensors", "model.safetensors.index.json"}
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # What stands in for what is null, so that the types of the rest can be checked first.
 OPEN: Mapping[str, Any] = {
@@ -170,9 +172,10 @@ def _config(source: _Source) -> Any:
         why = reason(error)
         if "trust_remote_code" in str(error):
             why = "it is code of its own: read it, then pass model.trust_remote_code=true"
+        is_folder = source.revision is None
+        fix = "check the file" if is_folder else "check the id, the network and HF_TOKEN"
         raise InputError(
-            f"the config.json of model={source.id} cannot be read ({why}); check the id, the "
-            f"network and HF_TOKEN, or {_GIVE}."
+            f"the config.json of model={source.id} cannot be read ({why}); {fix}, or {_GIVE}."
         ) from error
 
 
@@ -226,10 +229,13 @@ def _stored(source: _Source, bits: int | None) -> _Stored:
         found = headers(source.id, source.revision)
     except Exception as error:
         cause, fix = reason(error), ""
-        if source.revision is None and not any(Path(source.id).glob("*.safetensors")):
-            has_bin = any(Path(source.id).glob("*.bin"))
-            cause = "its weights are .bin files" if has_bin else "it has no weights"
-            fix = "save them as safetensors (save_pretrained), or " if has_bin else "copy them, or "
+        names = [path.name for path in Path(source.id).glob("*")] if source.revision is None else []
+        if source.revision is None and _READ_WEIGHTS.isdisjoint(names):
+            weights = sorted(name for name in names if name.endswith(_WEIGHTS))
+            cause, fix = "it has no weights", "copy them, or "
+            if weights:
+                cause = f"its weights are in {weights[0]}"
+                fix = "save them as model.safetensors (save_pretrained), or "
         raise InputError(
             f"model={source.id} does not tell how many parameters it has, as safetensors would "
             f"({cause}); {fix}give model.billions_of_parameters."

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -33,7 +34,7 @@ def check_pointers(folder: Path) -> None:
     if pointers:
         raise InputError(
             f"{folder}: {_named(pointers)} {_is(pointers)} only a pointer of git-lfs; fetch the "
-            f"content with `git -C {folder} lfs pull`, or copy the model again."
+            f"content with `git -C {shlex.quote(str(folder))} lfs pull`, or copy the model again."
         )
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from factsweep.operators.matching.fold import INVISIBLE, SPECIAL_TOKEN
 from factsweep.operators.matching.typed import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.prompts.chat import THOUGHT
+from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch
@@ -153,7 +153,7 @@ def found(answers: pl.DataFrame) -> Iterator[str]:
             f"{_share(ended, texts)} were cut at decoding.max_tokens: {_some(ended)}. What is "
             "measured of an answer's words, as the one-word ratio, is of the cut."
         )
-    thoughts = texts.filter(texts.str.contains(f"^{THOUGHT}"))
+    thoughts = texts.filter(texts.str.contains(f"^{THOUGHT}|{THOUGHT_END}"))
     if len(thoughts) > _THOUGHTS * len(texts):
         yield (
             f"{_share(thoughts, texts)} begin with a thought, which is measured in place of the "

@@ -261,9 +261,9 @@ class EndpointEngine:
 
     async def _ask_as_taken(self, request: Request) -> tuple[dict[str, Any], Reply]:
         """The parameters without those that the server refuses, and its reply to them."""
-        from openai import BadRequestError, UnprocessableEntityError
+        from openai import BadRequestError, InternalServerError, UnprocessableEntityError
 
-        refusals = (BadRequestError, UnprocessableEntityError)
+        refusals = (BadRequestError, InternalServerError, UnprocessableEntityError)
         while True:
             parameters = self._dialect.parameters(request)
             try:

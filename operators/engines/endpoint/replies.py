@@ -19,6 +19,7 @@ from factsweep.operators.engines.protocol import Answer, Completion, Request, Th
 from factsweep.operators.prompts.estimate import Estimate
 
 ANY = "any"  # a revision: whatever the server has
+_BROKEN_OFF = ("abort", "error", "cancelled")  # why an answer ended that is no whole one
 
 
 class Usage(NamedTuple):
@@ -160,10 +161,13 @@ def read(
     finish = str(choice.finish_reason)
     if finish == "content_filter":
         raise NoAnswerError("content_filter", "the server's filter ended the answer", usage)
+    if finish in _BROKEN_OFF:
+        detail = f"the server broke the answer off ({finish}): {quote(choice)}"
+        raise NoAnswerError("broken_off", detail, usage)
     content, thought, refusal = _content(choice, usage, chat=chat)
     if refusal:
         raise NoAnswerError("refused", refusal, usage)
-    text = _strip_prompt(content or "", prompt)
+    text = strip_prompt(content or "", *prompt)
     is_prompt_removed = len(text) < len(content or "")
     if thinks and not thought:
         parts = split_thought(text)
@@ -174,13 +178,6 @@ def read(
     if content is None or ((chat or thought) and not text.strip()):
         raise NoAnswerError("no_text", _why_no_text(choice, thought, usage), usage)
     return Reading(text.lstrip() if thought else text, thought, is_prompt_removed)
-
-
-def _strip_prompt(text: str, prompt: Sequence[str]) -> str:
-    """The text without the prompt, or without the question that was the last turn of a chat."""
-    answer = strip_prompt(text, *prompt)
-    is_question = len(prompt) > 1 and len(prompt[-1].split()) > 2
-    return strip_prompt(text, prompt[-1]) if is_question and answer == text else answer
 
 
 def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
@@ -235,7 +232,7 @@ def counted(reply: Any) -> Usage | None:
 
 
 def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def _why_no_text(choice: Reply, thought: str, usage: Usage) -> str:

@@ -18,6 +18,10 @@ from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.reply import message_in, parse, status_of_body
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
+# What servers say that give one completion per request, some with a status of their own failures.
+_REFUSES_N = re.compile(
+    r"\bn\b|\b(?:one|single|multiple) (?:completion|choice|generation)", re.IGNORECASE
+)
 _TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -89,6 +93,12 @@ def watched(limit: Limit, faults: Faults, timeout_s: float) -> Any:
                 else:
                     limit.answered(now)
                 limit.pause(now + exhausted_s(response.headers))
+            elif (
+                status >= 500
+                and b'"n":' in request.content
+                and _REFUSES_N.search(said_in(response))
+            ):
+                response.headers["x-should-retry"] = "false"
             elif status == 409 or status >= 500:
                 faults.add("failed")
             return response

@@ -106,11 +106,17 @@ class Remote:
             )
         self._scheme, self.drops_at_once = url.scheme, url.scheme == "s3"
         self._bucket = url.netloc.rpartition("@")[2]
+        if ":" in self._bucket:  # what follows it would be shown as a part of the path
+            raise InputError(
+                f"{url.scheme}:// is followed by key:secret and no @; write a slash of the secret "
+                "as %2F, or give both in the environment."
+            )
         self._folder = unquote(url.path).strip("/")
         self._is_reached = False
         options = _query(url, _OPTIONS[url.scheme])
         if (host := options.get("endpoint_override")) is not None:
-            options["endpoint"] = f"{options.get('scheme', 'https')}://{host}"
+            scheme = options.get("scheme", "https")
+            options["endpoint"] = host if "://" in host else f"{scheme}://{host}"
         options |= {"user": unquote(url.username or ""), "password": unquote(url.password or "")}
         self._options = json.dumps(options)
 
@@ -251,7 +257,7 @@ class Remote:
         for pause_s in (*pauses_s(), None):
             try:
                 answer = request(self._open(in_bulk=in_bulk))
-            except (BaseError, FileNotFoundError) as error:
+            except (BaseError, FileNotFoundError, ValueError) as error:
                 message = _message(error)
                 if isinstance(error, FileNotFoundError) and _NO_BUCKET not in message:
                     raise

@@ -46,7 +46,22 @@ def test_strip_prompt_turns_in_their_order_are_lost() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "Where is Rome?\nItaly.",
+        "Where is Rome? Italy.",
+        "Be brief.\n\nWhere is Rome?\nItaly.",
+        "<|im_start|>assistant\nItaly.",
+        "<|start_header_id|>assistant<|end_header_id|>\n\nItaly.",
+    ],
+)
+def test_strip_prompt_question_or_opening_of_a_reply_is_lost(text: str) -> None:
+    assert strip_prompt(text, "Be brief.", "Where is Rome?") == "Italy."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "Italy.",
+        "assistant\nQ: Oslo",  # an occupation
         "",
         PROMPT[:-9],  # a part of the prompt
         f"Italy.\n{PROMPT} Italy.",  # a model that repeats its prompt behind its answer

@@ -42,6 +42,8 @@ def templated(tokenizer: Any) -> Any:
         ("{{ messages[0].content[:9] }}\nassistant:", ["the user", "Where is Paris?"]),
         ("{{ messages[0].content }}<|im_end|>\n", ["<|im_end|>", "no reply"]),
         ("{{ messages[0].content }} {{ now() }}", ["'now' is undefined", "model.template_kwargs"]),
+        ("{{ messages[0].content + none }}", ["TypeError", "model.chat_template=false"]),
+        ("{{ 1 / 0 }}", ["ZeroDivisionError", "model.chat_template=FILE"]),
         ({"rag": TURNS, "tool_use": TURNS}, ["rag and tool_use", "{chat_template: rag}"]),
     ],
 )
@@ -51,6 +53,12 @@ def test_encode_template_that_drops_or_ends_the_prompt_is_refused(
     templated.chat_template = template
     with pytest.raises(InputError, match=naming(*words)):
         encode(templated, ["Where is Paris?"], chat_template=True)
+
+
+def test_encode_template_that_writes_all_letters_small_is_not_refused(templated: Any) -> None:
+    templated.chat_template = "{{ messages[0].content | lower }}"
+    (ids,) = encode(templated, ["Where is Paris?"], chat_template=True)
+    assert visible(templated, ids) == "where is paris?"
 
 
 def test_encode_template_without_the_system_turn_is_refused(templated: Any) -> None:

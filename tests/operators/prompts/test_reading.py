@@ -28,10 +28,11 @@ PROMPT = "Predict the [MASK] in one word.\nQ: The capital of France is [MASK].\n
 TEXTS = (
     PROMPT,
     "Q: Who founded  Côte d'Ivoire?\tA:",
-    "“Smart” quotes — and ½, ﬁ, İstanbul, n\u0303, it's the 's-Hertogenbosch",
+    "“Smart” quotes — and ½, ﬁ, İstanbul, n\u0303, it's the 's-Hertogenbosch, ŉ",
     "東京は日本の首都です。\n答え：",
     " a <s>, a soft\u00adhyphen, a wide\u00a0blank and \u200bnothing 👩‍👩‍👧",
     "a text with an end </s>",
+    "कोलकाता में",
 )
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "<mask>"]
 LETTERS = sorted({*map(chr, range(32, 127)), *"".join(TEXTS)} - set(" \n\t\xa0"))
@@ -94,12 +95,15 @@ def begun(backend: Tokenizer, template: str = "<s> $A") -> Tokenizer:
 def test_encode_well_behaved_tokenizers_are_not_refused(subtests: Any) -> None:
     undecoded, without_bytes = byte_level(), byte_fallback()
     undecoded.decoder = without_bytes.decoder = None
+    without_accents = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()])
     backends = {
         "byte-level": byte_level(),
         "byte-level with BOS": begun(byte_level()),
         "byte-level without a decoder": undecoded,
         "byte fallback": begun(byte_fallback()),
         "unigram": unigram(),
+        "compatibility forms": with_parts(byte_level, normalizer=normalizers.NFKC()),
+        "without accents": with_parts(byte_level, normalizer=without_accents),
     }
     for name, backend in backends.items():
         for text in TEXTS:

@@ -196,8 +196,19 @@ def test_model_that_does_neither_names_the_field_to_give(
 def test_model_without_safetensors_names_the_field_to_give(make: Make) -> None:
     folder = make("llama")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=naming("model.billions_of_parameters")):
+    with pytest.raises(InputError, match=naming("no weights", "model.billions_of_parameters")):
         load([f"model={folder}"])
+    (folder / "consolidated.safetensors").touch()
+    with pytest.raises(InputError, match=naming("consolidated.safetensors", "save_pretrained")):
+        load([f"model={folder}"])
+
+
+def test_model_with_a_damaged_config_is_told_of_the_file_alone(make: Make) -> None:
+    folder = make("llama")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(InputError, match=naming("config.json", "check the file")) as refusal:
+        load([f"model={folder}"])
+    assert "HF_TOKEN" not in str(refusal.value)
 
 
 def test_model_without_a_length_names_the_field_to_give(make: Make) -> None:

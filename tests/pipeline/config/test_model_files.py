@@ -104,3 +104,10 @@ def test_check_pointers_adapter_is_looked_at_too(folder: Path) -> None:
     (folder / "adapter_model.safetensors").write_text(POINTER)
     with pytest.raises(InputError, match=naming("adapter_model.safetensors", "lfs pull")):
         check_pointers(folder)
+
+
+def test_check_pointers_command_is_one_that_a_shell_takes(folder: Path) -> None:
+    spaced = folder.rename(folder.with_name("my model"))
+    (spaced / "config.json").write_text(POINTER)
+    with pytest.raises(InputError, match=naming(f"git -C '{spaced}' lfs pull")):
+        check_folder(spaced, needs_weights=True)

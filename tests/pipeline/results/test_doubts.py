@@ -46,6 +46,10 @@ class Filtered(FakeEngine):
 
 def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:
     cases = {
+        "thoughts that a server opened": (
+            ["Hm</think>Oslo"] * 2 + [f"a{i}" for i in range(30)],
+            "2 of 32 .* begin with a thought",
+        ),
         "thoughts": (["<think>\nHm"] * 2 + [f"a{i}" for i in range(30)], "2 of 32 .* '<think> Hm'"),
         "empty": ([""] * 11 + [f"a{i}" for i in range(9)], "11 of 20 answers are empty"),
         "alike": (["Yes."] * 11 + [f"a{i}" for i in range(9)], "11 of 20 .* same: 'Yes.'"),

@@ -201,6 +201,8 @@ def _refuses(said: Said) -> Says:
         (_refuses((422, {"detail": [{"loc": ["body", "n"], "msg": "must be 1"}]})), 4, 1),
         (_refuses((400, b"Bad Request")), 4, 1),
         (_refuses((200, {"error": {"message": "n > 1", "code": 400}})), 4, 1),
+        (_refuses((200, {"error": "n must be 1"})), 4, 1),
+        (_refuses(error(500, "Only one completion choice is allowed")), 4, 1),
         (lambda asked: samples_of(asked, asked.get("n", 1)), 1, 0),
     ],
 )
@@ -366,6 +368,13 @@ def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs(
     assert (filtered.n_prompt_tokens, filtered.n_output_tokens) == (3, 3)
     beforehand = refused(lambda _: error(400, "The response was filtered", "content_filter"))
     assert (beforehand.reason, beforehand.n_prompt_tokens) == ("content_filter", 0)
+
+
+@pytest.mark.parametrize("finish_reason", ["error", "abort"])
+def test_endpoint_answer_that_the_server_broke_off_is_no_answer(finish_reason: str) -> None:
+    broken_off = refused(lambda a: (200, body(a, choice={"finish_reason": finish_reason})))
+    assert broken_off.reason == "broken_off"
+    assert finish_reason in str(broken_off.detail)
 
 
 def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> None:

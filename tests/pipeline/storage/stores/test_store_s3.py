@@ -91,11 +91,24 @@ def test_put_new_credentials_and_endpoint_of_the_url_are_used(
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     host = server.url.removeprefix("http://")
-    options = f"scheme=http&endpoint_override={host}&region=us-east-1"
-    store = Store(f"s3://planted-key-id:{SECRET}@sweeps/options?{options}")
-    assert store.put_new("one", b"first")
-    assert not store.put_new("one", b"second")
-    assert store.get("one") == b"first"
+    for endpoint in (f"endpoint_override={host}&scheme=http", f"endpoint_override={server.url}"):
+        options = f"{endpoint}&region=us-east-1"
+        store = Store(f"s3://planted-key-id:{SECRET}@sweeps/{len(options)}?{options}")
+        assert store.put_new("one", b"first")
+        assert not store.put_new("one", b"second")
+        assert store.get("one") == b"first"
+
+
+def test_secret_with_a_slash_is_refused_and_not_shown() -> None:
+    with pytest.raises(InputError, match=naming("%2F")) as refusal:
+        Store("s3://key:of/wJalrXUt@sweeps/x").names("")
+    assert "wJalrXUt" not in str(refusal.value)
+
+
+def test_path_that_no_object_can_have_is_one_sentence(bucket: str) -> None:
+    for ask in (lambda store: store.put("a", b"1"), lambda store: store.names("")):
+        with pytest.raises(InputError, match=naming("sweeps/x//y", "empty path segment")):
+            ask(Store(f"{bucket}/x//y"))
 
 
 def test_put_new_missing_bucket_is_one_sentence(bucket: str) -> None:
