@@ -53,7 +53,8 @@ class Options:
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
-    labels, texts = label_keys(facts, normaliser), normaliser.keyed(label_texts(facts))
+    labels = label_keys(facts, normaliser)
+    texts = label_texts(facts) if facts.typed is None else normaliser.keyed(label_texts(facts))
 
     def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
         """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
