@@ -91,6 +91,8 @@ CASES: list[tuple[Kind, str, str, list[str], list[str]]] = [
     ("quantity", "en", "6 ft 2 in", ["188 cm", "1.88 m tall", "74 inches"], ["6 ft", "2 in"]),
     ("quantity", "en", "1 g/cm³", ["1000 kg/m³", "1 g/cm^3"], ["1 kg/m³"]),
     ("quantity", "en", "$3 million", ["3,000,000 US dollars", "USD 3 million"], ["€3 million"]),
+    ("quantity", "en", "$5 million", ["$5m", "US$5m.", "$5M"], ["5m", "$5", "$5 mm"]),
+    ("quantity", "fr", "8 849 m", ["8 849 m.", "Elle a 8 849 m."], ["8 849 mois"]),
     ("quantity", "en", "512 MB", ["512 mb", "It has 512 mb."], ["521 mb", "512 m"]),
     ("number", "en", "1066", ["October 1066", "14 October 1066"], ["14 October 1067", "10/66"]),
     ("quantity", "en", "50 %", ["50 percent", "50%"], ["5%", "0.5"]),
