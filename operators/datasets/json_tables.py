@@ -8,6 +8,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from factsweep.operators.datasets.json_texts import Number, check, parsed
@@ -32,6 +33,7 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     {"object": "[\"Sucre\", \"La Paz\"]"}
     {"object": "1.50"}
     """
+    _check_orientation(content, name)
     places = _places_by_field(row for row in _objects(content, name, as_written=True))
     for field in texts:
         _check_text(field, places.get((field, 0), {}))
@@ -49,6 +51,18 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
         converted = {field: _cell(written[field]) for field in row if field in mixed}
         lines.append(json.dumps({**row, **converted}, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+
+def _check_orientation(content: str, name: str) -> None:
+    """Refuse one object that holds all rows, as pandas writes a table unless told otherwise."""
+    if _is_list(content):
+        return
+    (_, first), *others = [*islice(_objects(content, name), 2)] or [("", {})]
+    if first and not others and all(isinstance(value, list | dict) for value in first.values()):
+        raise InputError(
+            f"{name} is one object ({', '.join(first)[:60]}) that holds all rows; write one object "
+            "per row: pandas does by `to_json(path, orient='records', lines=True)`."
+        )
 
 
 def _is_list(content: str) -> bool:

@@ -54,7 +54,7 @@ MEANT = {
     "subject": ("sub", "subj", "head", "subject_label", "sub_label"),
     "object": ("obj", "tail", "answer", "object_label", "obj_label"),
 }
-_PLAIN_MORE = {
+PLAIN_MORE = {
     "subject_id": "sub_uri",
     "subject_aliases": "sub_aliases",
     "object_id": "obj_uris",
@@ -72,7 +72,7 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
         InputError: a text that begins as a list and is none, a list where one text is needed, or an
             object of JSON; it names the row.
     """
-    titles = _titles(rows)
+    titles = titles_of(rows)
     rows = _empty_typed(_as_texts(_plain_named(rows)))
     schema = rows.collect_schema()
     texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
@@ -98,11 +98,11 @@ def is_plain(rows: pl.LazyFrame) -> bool:
     return {*_PLAIN} <= {meant(names).get(name, name) for name in names}
 
 
-def _titles(rows: pl.LazyFrame) -> dict[str, str]:
+def titles_of(rows: pl.LazyFrame) -> dict[str, str]:
     """The names that columns have in a plain table, by those of MyriadLAMA rows."""
     if not is_plain(rows):
         return {}
-    titles = {name: plain for plain, name in {**_PLAIN, **_PLAIN_MORE}.items()}
+    titles = {name: plain for plain, name in {**_PLAIN, **PLAIN_MORE}.items()}
     has_ids = "object_id" in rows.collect_schema()
     return titles if has_ids else {**titles, "obj_uris": "object"}
 
@@ -139,12 +139,13 @@ def _innermost(dtype: pl.DataType) -> pl.DataType:
 
 
 def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Texts where a column of names has whole numbers, days, truth values or categories."""
+    """Texts in place of categories, and of whole numbers, days and truth values among names."""
     casts = []
     for name, dtype in rows.collect_schema().items():
         inner = _innermost(dtype)
-        is_exact = inner.is_integer() or inner in (pl.Date, pl.Boolean, pl.Categorical, pl.Enum)
-        if is_exact and name in (*_SINGLE_TEXTS, *_NAME_COLUMNS):
+        is_exact = inner.is_integer() or inner in (pl.Date, pl.Boolean)
+        is_category = inner in (pl.Categorical, pl.Enum)
+        if is_category or (is_exact and name in (*_SINGLE_TEXTS, *_NAME_COLUMNS)):
             casts.append(pl.col(name).cast(_with_texts(dtype)))
     return rows.with_columns(casts)
 
@@ -160,13 +161,27 @@ def is_list_text(text: str | None) -> bool:
 
 
 def meant(columns: Collection[str]) -> dict[str, str]:
-    """Which columns of a plain table of four have another name; none where it is no such table.
+    """Which columns of a plain table have another name; none where it is no such table.
+
+    Each of its columns may have capitals, and blanks around its name. A table of four columns may
+    have other names for them.
 
     >>> meant(["Rel", "template", "head", "tail"]), meant(["rel", "template", "head", "x"])
     ({'Rel': 'relation', 'head': 'subject', 'tail': 'object'}, {})
+    >>> meant(["relation", "template", " subject", "Object", "Type", "note"])
+    {' subject': 'subject', 'Object': 'object', 'Type': 'type'}
     """
+    respelled = {
+        column: name
+        for name in (*_PLAIN, *PLAIN_MORE, "is_manual")
+        if name not in columns
+        for column in columns
+        if column.strip().casefold() == name
+    }
+    if {*_PLAIN} <= {*columns, *respelled.values()}:
+        return respelled
     names = {each: name for name, others in MEANT.items() for each in (name, *others)}
-    found = {column: names.get(column.casefold()) for column in columns}
+    found = {column: names.get(column.strip().casefold()) for column in columns}
     if len(found) != len(MEANT) or {*found.values()} != {*MEANT}:
         return {}
     return {column: name for column, name in found.items() if name and name != column}
@@ -200,8 +215,9 @@ def _plain_named(rows: pl.LazyFrame) -> pl.LazyFrame:
                 "templates, and a benchmark with them."
             )
         return rows
-    more = {old: new for old, new in _PLAIN_MORE.items() if old in schema}
-    rows = rows.rename({**_PLAIN, **more})
+    more = {old: new for old, new in PLAIN_MORE.items() if old in schema}
+    texts = [name for name in (*_PLAIN, *more) if schema[name] == pl.String]
+    rows = rows.with_columns(pl.col(texts).str.strip_chars()).rename({**_PLAIN, **more})
     made = [] if "obj_uris" in more.values() else [pl.col("obj_ents").alias("obj_uris")]
     manual = [] if "is_manual" in schema else [pl.lit(value=True).alias("is_manual")]
     return rows.with_columns(*made, *manual)

@@ -6,11 +6,14 @@ one before it, and `uuid` names the subject where there is no `sub_uri` and it r
 layouts of the same columns: `operators.datasets.layouts`.
 """
 
+import re
+from collections.abc import Mapping
+
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
-from factsweep.operators.datasets.layouts import as_rows, decoded, is_plain
+from factsweep.operators.datasets.layouts import as_rows, decoded, is_plain, titles_of
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
@@ -49,9 +52,9 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Relations = None) -> Fa
     Raises:
         InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
     """
-    rows = _rows(rows)
+    titles, rows = titles_of(rows), _rows(rows)
     subject = _subject_column(rows)
-    _check_values(rows, subject, relation_labels)
+    _check_values(rows, subject, relation_labels, titles)
     templates = _templates(rows)
     relations = named(templates["relation_id"].unique(maintain_order=True), relation_labels)
     pairs, details = _pairs(rows, subject)
@@ -91,7 +94,10 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _check_values(rows: pl.LazyFrame, subject: str, known: Relations) -> None:
+def _check_values(
+    rows: pl.LazyFrame, subject: str, known: Relations, titles: Mapping[str, str]
+) -> None:
+    """Refuse rows without what they need; `titles` are the names that columns have in the file."""
     problems = {f"{name} is empty": _blank(pl.col(name)) for name in (*_TEXT, subject)}
     problems["rel_uri names no relation"] = _blank(pl.col("relation_id"))
     problems["is_manual is empty"] = pl.col("is_manual").is_null()
@@ -110,6 +116,10 @@ def _check_values(rows: pl.LazyFrame, subject: str, known: Relations) -> None:
         unknown = ~pl.col("relation_id").is_in(list(known))
         problems["the catalog entry does not name its relation"] = unknown
     row = "row {row} (counted from 0): %s; correct or drop the row."
+    problems = {
+        re.sub(r"\w+", lambda word: titles.get(word[0], word[0]), problem): is_unfit
+        for problem, is_unfit in problems.items()
+    }
     refuse(rows, {row % problem: wrong for problem, wrong in problems.items()}, ["row"])
 
 

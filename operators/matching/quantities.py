@@ -82,7 +82,8 @@ class QuantityReader:
             value = _number(match, self._decimal) if match.start() >= end else None
             if value is None:
                 continue
-            power, end = self._multiplier(text, match.end())
+            _, currency = self._currency(text, match.start(), "")
+            power, end = self._multiplier(text, match.end(), is_money=currency != "")
             is_second = bool(numbers) and not text[numbers[-1].end : match.start()].strip()
             unit, end = self._unit(text, end, is_second=is_second)
             is_word = re.match(LETTER, text[end:]) and text[end - 1].isdigit()  # such as 15th
@@ -121,7 +122,8 @@ class QuantityReader:
         for name, unit in [*units.items()]:
             for spelling in (name.lower(), name.rstrip("."), name.replace("^", "")):
                 units.setdefault(spelling, unit)
-        return {name: unit for name, unit in units.items() if name}
+        # A full stop ends a sentence where the name is a unit without it: in French, m. is a month.
+        return {name: units.get(name.rstrip("."), unit) for name, unit in units.items() if name}
 
     @property
     def _names_of_units(self) -> Mapping[str, str]:
@@ -146,12 +148,16 @@ class QuantityReader:
                     units.setdefault(folded(name), f"{_CURRENCY}{code}")
         return units
 
-    def _multiplier(self, text: str, start: int) -> tuple[int, int]:
-        """The power of ten of the word behind a number, and where that ends."""
+    def _multiplier(self, text: str, start: int, *, is_money: bool) -> tuple[int, int]:
+        """The power of ten of the word behind a number, and where that ends; $5m is money."""
         word = _WORDS.match(text, start)
+        is_joined_to_money = is_money and word is not None and not word[1]
         for end in range(word.end(), word.start(2), -1) if word else ():
             name = text[word.start(2) : end] if word else ""
-            power = self._multipliers.get(name if len(name) == 1 else name.lower())
+            if len(name) == 1:
+                power = self._multipliers.get(name.upper() if is_joined_to_money else name)
+            else:
+                power = self._multipliers.get(name.lower())
             is_cut = re.match(LETTER, name[-1:]) and re.match(LETTER, text[end:])
             if power is None or is_cut or (word and word[1] and re.fullmatch("[A-Z]", name)):
                 continue

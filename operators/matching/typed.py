@@ -21,6 +21,13 @@ TYPES = ("name", "date", "number", "quantity")
 Value = Date | Quantity
 
 
+class WrittenValue(NamedTuple):
+    """A value, and how it is written, in lower case."""
+
+    value: Value
+    text: str
+
+
 class Reader(NamedTuple):
     """What reads the values of a language."""
 
@@ -33,7 +40,7 @@ class Reader(NamedTuple):
         Numbers in dates are none; where a text has no value of the kind, its dates or numbers are
         given, so that it is no name.
         """
-        line = folded(text).strip().partition("\n")[0]
+        line = first_line(text)
         if not re.search(r"\d", line):
             return []
         if kind == "date":
@@ -64,6 +71,11 @@ def reader(language: str) -> Reader:
     return Reader(DateReader(language), QuantityReader(language))
 
 
+def first_line(text: str) -> str:
+    """The line of a text in which values are read."""
+    return folded(text).strip().partition("\n")[0]
+
+
 @dataclass(frozen=True)
 class TypedObjects:
     r"""Objects that are compared as values: `kinds` has the kind of each pair's, by pair_id.
@@ -72,7 +84,8 @@ class TypedObjects:
 
     >>> typed = TypedObjects({"a": "date"}, "en", 0.01)
     >>> rows = pl.DataFrame({"pair_id": "a", "text": ["It was May 2, 1900.", "?"], "key": "?"})
-    >>> typed.keyed(rows, pl.DataFrame({"pair_id": "a", "text": ["1900"]}))["key"].to_list()
+    >>> labels = pl.DataFrame({"pair_id": "a", "text": ["1900"], "key": "1900"})
+    >>> typed.keyed(rows, labels)["key"].to_list()
     ['\x1f1900\x1f', '?']
     """
 
@@ -89,61 +102,85 @@ class TypedObjects:
     def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         """Rows (pair_id, text, key) with the values of a text as its key, where it has any.
 
-        `labels` has pair_id and text, a row per right answer. A value that agrees with one is
+        `labels` has pair_id, text and key, a row per right answer. A value that agrees with one is
         written as that one is. A text that can be read in several ways has all of them as values.
+        A text that names a label which is no value, such as "the Ides of March 44", has none.
         """
-        texts = rows.select("pair_id", "text").drop_nulls().unique()
+        texts = rows.select("pair_id", "text", "key").drop_nulls("text").unique()
         texts = texts.join(self._pairs, on="pair_id", how="semi")
-        values = self._values(labels.join(texts, on="pair_id", how="semi"))
-        keys = [self._key(pair_id, text, values.get(pair_id)) for pair_id, text in texts.rows()]
-        texts = texts.with_columns(pl.Series("values", keys, pl.String))
+        labels = labels.join(texts, on="pair_id", how="semi")
+        values, names = self._values(labels), self._names(labels)
+        keys = [
+            None
+            if any(name in (key or "") for name in names.get(pair_id, ()))
+            else self._key(pair_id, text, values.get(pair_id))
+            for pair_id, text, key in texts.rows()
+        ]
+        texts = texts.drop("key").with_columns(pl.Series("values", keys, pl.String))
         keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
         return keyed.with_columns(key=pl.coalesce("values", "key")).drop("values")
 
     def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:
         """The values of labels (pair_id, text) as keys: a row per way to read one."""
         values = self._values(labels.join(self._pairs, on="pair_id", how="semi"))
-        rows = [(pair_id, _key([value])) for pair_id in values for value in values[pair_id]]
+        rows = [(pair_id, _key([value])) for pair_id in values for value, _ in values[pair_id]]
         return pl.DataFrame(rows, {"pair_id": pl.String, "key": pl.String}, orient="row")
 
-    def _values(self, labels: pl.DataFrame) -> dict[str, list[Value]]:
+    def _values(self, labels: pl.DataFrame) -> dict[str, list[WrittenValue]]:
         """The values of labels by pair, of those that are values."""
-        values: dict[str, list[Value]] = {}
+        values: dict[str, list[WrittenValue]] = {}
         for pair_id, text in labels.select("pair_id", "text").unique(maintain_order=True).rows():
-            for reading in reader(self.language).whole(self.kinds[pair_id], text):
-                values.setdefault(pair_id, []).append(reading)
+            if reader(self.language).whole(self.kinds[pair_id], text):
+                readings = _find(self.language, self.kinds[pair_id], text)
+                values.setdefault(pair_id, []).extend(readings)
         return values
 
-    def _key(self, pair_id: str, text: str, labels: Sequence[Value] | None) -> str | None:
+    def _names(self, labels: pl.DataFrame) -> dict[str, list[str]]:
+        """The keys of labels by pair, of those that are no values."""
+        names: dict[str, list[str]] = {}
+        for pair_id, text, key in labels.select("pair_id", "text", "key").drop_nulls().rows():
+            if not reader(self.language).whole(self.kinds[pair_id], text):
+                names.setdefault(pair_id, []).append(key)
+        return names
+
+    def _key(self, pair_id: str, text: str, labels: Sequence[WrittenValue] | None) -> str | None:
         """The values of an answer; null: it has none, or no right answer is one."""
         if not labels:
             return None
         values = _find(self.language, self.kinds[pair_id], text)
         return _key(self._written(value, labels) for value in values) if values else None
 
-    def _written(self, value: Value, labels: Sequence[Value]) -> Value | str:
+    def _written(self, answer: WrittenValue, labels: Sequence[WrittenValue]) -> Value | str:
         """A value as the label that it agrees with, or else in the way of the first label."""
-        agreeing = (label for label in labels if self._agree(value, label))
-        if (label := next(agreeing, None)) is not None:
-            return label
-        first = labels[0]
+        value, text = answer
+        agreeing = [label.value for label in labels if self._agree(value, label.value)]
+        agreeing += [label.value for label in labels if label.text == text]  # "512 mb" for 512 MB
+        if agreeing:
+            return agreeing[0]
+        first = labels[0].value
         if isinstance(value, Date):
             return value.at_precision_of(first) if isinstance(first, Date) else value
         return value.shown_in(first.unit) if isinstance(first, Quantity) else value
 
     def _agree(self, value: Value, label: Value) -> bool:
         if isinstance(label, Quantity):
-            return isinstance(value, Quantity) and value.equals(label, self.tolerance)
+            if isinstance(value, Date):  # the label is a year: those of a relation may be numbers
+                return not label.unit and bool(value.month) and value.year == label.value
+            return value.equals(label, self.tolerance)
         if isinstance(value, Date):
             return value.at_precision_of(label) == label
         return not (label.month or value.unit) and value.value == label.year  # 1,500 may be a year
 
 
 @lru_cache(maxsize=100_000)
-def _find(language: str, kind: Kind, text: str) -> tuple[Value, ...]:
+def _find(language: str, kind: Kind, text: str) -> tuple[WrittenValue, ...]:
     """All readings of the values of a text; the same answer is given to many prompts."""
-    values = reader(language).find(kind, text)
-    return tuple(reading for value in values for reading in value.readings)
+    line = first_line(text).lower()
+    return tuple(
+        WrittenValue(reading, line[start:end])
+        for start, end, readings in reader(language).find(kind, text)
+        for reading in readings
+    )
 
 
 _TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"

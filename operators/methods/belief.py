@@ -54,6 +54,7 @@ class Options:
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
     labels = label_keys(facts, normaliser)
+    texts = label_texts(facts) if facts.typed is None else normaliser.keyed(label_texts(facts))
 
     def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
         """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
@@ -63,7 +64,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         pairs = pairs.select("prompt_id", "pair_id")
         rows = rows.drop("pair_id", strict=False)
         rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
-        return facts.typed.keyed(rows, label_texts(facts))
+        return facts.typed.keyed(rows, texts)
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         matched, samples = correct(keyed(answers, answers), labels), further["samples"]

@@ -152,9 +152,10 @@ def _delimited(path: Path, table: str) -> pl.DataFrame:
         separator = _separator(table.lstrip("\r\n").partition("\n")[0], kind(path))
     quote = '"' if _has_quoting(table, separator) else None
     try:
-        return pl.read_csv(
+        rows = pl.read_csv(
             io.BytesIO(table.encode()), infer_schema=False, separator=separator, quote_char=quote
         )
+        return rows.filter(~pl.all_horizontal(pl.all().is_null()))  # a blank line, or ",,,"
     except pl.exceptions.NoDataError as error:
         raise DamagedFileError(f"{path} is empty; {FIX}.") from error
     except pl.exceptions.PolarsError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.layouts import is_structured, meant
+from factsweep.operators.datasets.layouts import MEANT, PLAIN_MORE, is_structured, meant
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.text_files import unpacked
@@ -31,8 +31,11 @@ def checksum(path: Path) -> str:
     if not _is_plain_csv(content, rows):
         content = cells.write_csv().encode()
     contents = {f"{suffixes.title(path)}.csv": content}
-    if _has_lists(cells):  # which versions before read as texts, under the checksum of the bytes
+    # Versions before read these otherwise, under the checksum of the bytes.
+    if _has_lists(cells):
         contents["lists"] = b""
+    if _has_names_to_clean(cells):
+        contents["names"] = b""
     return digests.of_contents(contents)
 
 
@@ -54,6 +57,17 @@ def _is_plain_csv(content: bytes, rows: pl.DataFrame) -> bool:
         return pl.read_csv(io.BytesIO(content), infer_schema=False).equals(rows)
     except pl.exceptions.PolarsError:
         return False
+
+
+def _has_names_to_clean(cells: pl.DataFrame) -> bool:
+    """Whether blanks stand around a value, or a column beside the four has capitals or blanks."""
+    renamed = meant(cells.columns)
+    cells = cells.rename(renamed)
+    if not {*MEANT} <= {*cells.columns}:
+        return False
+    texts = cells.select(name for name in (*MEANT, *PLAIN_MORE) if name in cells.columns)
+    has_blanks = not texts.equals(texts.select(pl.all().str.strip_chars()))
+    return has_blanks or not {*PLAIN_MORE}.isdisjoint(renamed.values())
 
 
 def _has_lists(cells: pl.DataFrame) -> bool:

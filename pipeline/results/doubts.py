@@ -30,6 +30,8 @@ _LENGTH = 60
 _TREATED = {
     given.PROMPT_REMOVED: "began with the prompt, which was removed",
     given.CUT_AT_STOP: "went on behind a stop (decoding.stop), and were cut there",
+    given.NOTHING_LEFT: "begin with a stop (decoding.stop), so that nothing is left of them and "
+    "they are wrong; where a line end in front is no part of the answer, remove it from the file",
     given.THOUGHT_KEPT: "have a thought, which is measured as the answer; if the system thinks "
     "before it answers, give model.thinking=on",
 }

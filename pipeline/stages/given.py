@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets.layouts import alike
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
@@ -36,14 +37,15 @@ VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its o
 _TEXTS_VERSION = 3  # 3: texts lose their prompt, and end at a stop
 # In counts: what was done to texts, or should have been.
 PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT = "prompt_removed", "cut_at_stop", "thought_kept"
-TREATED = (PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT)
+NOTHING_LEFT = "nothing_left"  # in front of the first stop
+TREATED = (PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT, NOTHING_LEFT)
 _READING = {
     "text": pl.String,
     "thought": pl.String,
     "reason": pl.String,  # why the text is no answer
     **dict.fromkeys(TREATED, pl.Boolean),
 }
-_NO_TEXT = (None, None, _NOT_GIVEN, False, False, False)
+_NO_TEXT = (None, None, _NOT_GIVEN, False, False, False, False)
 _THOUGHT = {
     name: pl.when(pl.col("thought").is_not_null()).then(pl.concat_list(value))
     for name, value in (
@@ -142,7 +144,7 @@ class GivenAnswers:
             thought, answer = parts or (None, "")
             if not answer.strip():
                 reason = "thought_not_ended" if parts is None else "no_text"
-                return None, thought, reason, is_prompt_removed, False, False
+                return None, thought, reason, is_prompt_removed, False, False, False
         before_stop = cut_at_stops(answer, self.stops)
         is_cut = answer[len(before_stop) :].strip() != ""
         return (
@@ -152,12 +154,15 @@ class GivenAnswers:
             is_prompt_removed,
             is_cut,
             has_thought and not self.thinks,
+            is_cut and not before_stop.strip(),
         )
 
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         texts = ("prompt_id", "asked", "text", "candidate_id", "entity_id", "setting", "label")
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
+        names = rows.collect_schema().names()
+        rows = rows.rename(alike(names, (*texts, *_LOGPROBS, *_COUNTS)))
         scored = self.ability == SCORE
         # Columns are read when they are asked for: what is damaged further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):
@@ -171,12 +176,14 @@ class GivenAnswers:
         named = "candidate_id and setting" if scored else "prompt_id"
         known = pl.concat([each.select("prompt_id") for each in self.prompts.each("prompts")])
         column = self.ability.column
+        empty_text = ' (`""` in CSV if it is empty)' if column == "text" else ""
+        fix = f"give one{empty_text} or leave the row out"
         problems = {
-            f"its {column} is null; give one or leave the row out": pl.col(column).is_null(),
+            f"its {column} is null; {fix}": pl.col(column).is_null(),
             f"its {named} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
             "it is no prompt of this benchmark, setting and seed; check prompt= and seed=": ~pl.col(
                 "prompt_id"
-            ).is_in(known["prompt_id"].implode()),
+            ).is_in(known["prompt_id"].implode(), nulls_equal=True),
         }
         answers = answers.with_row_index("row")
         for problem, wrong in problems.items():
@@ -320,11 +327,14 @@ def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> 
     schema = rows.collect_schema()
     for column, kind in kinds.items():
         found = schema.get(column)
-        is_fit = found in (pl.String, pl.Null)
+        is_fit = found in (pl.String, pl.Categorical, pl.Enum, pl.Null)
         if kind == "numbers":
             is_fit = found is not None and (found.is_numeric() or found == pl.Null)
-        if not is_fit:
-            wrong_kind, fix = (
-                (found, f"write its values as {kind}") if found else ("nothing", "add it")
+        if found is None:
+            raise InputError(
+                f"{path}: column {column} must be {kind}, found nothing; add it, or rename one of "
+                f"{', '.join(schema)}."
             )
-            raise InputError(f"{path}: column {column} must be {kind}, found {wrong_kind}; {fix}.")
+        if not is_fit:
+            fix = f"write its values as {kind}"
+            raise InputError(f"{path}: column {column} must be {kind}, found {found}; {fix}.")

@@ -194,6 +194,22 @@ def test_score_other_answers_replace_nothing(answers: pl.DataFrame, scored: Scor
     assert_frame_equal(scored(answers), first)
 
 
+def test_score_columns_may_have_capitals_blanks_and_categories(
+    answers: pl.DataFrame, scored: Scored
+) -> None:
+    categories = answers.with_columns(pl.col("prompt_id", "text").cast(pl.Categorical))
+    respelled = categories.rename(lambda name: f" {name.upper()}")
+    assert_frame_equal(scored(respelled), scored(answers))
+
+
+def test_score_texts_of_which_nothing_is_left_are_counted(
+    answers: pl.DataFrame, scored: Scored, caplog: pytest.LogCaptureFixture
+) -> None:
+    scored(answers.with_columns(text="\n" + pl.col("text")))
+    n = answers["text"].str.contains(r"\S").sum()
+    assert f"{n} of {answers.height} given texts begin with a stop" in caplog.text
+
+
 def test_score_further_columns_are_let_be(answers: pl.DataFrame, scored: Scored) -> None:
     more = answers.with_row_index("row").with_columns(same_as=pl.lit("x"), index=1)
     assert_frame_equal(scored(more), scored(answers))
@@ -202,6 +218,7 @@ def test_score_further_columns_are_let_be(answers: pl.DataFrame, scored: Scored)
 PROBLEMS = {
     "its text is null": pl.when(pl.col("prompt_id") != "P30.Q3.000.0").then("text").alias("text"),
     "it is no prompt of this benchmark": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q3"),
+    "it is no prompt of": pl.col("prompt_id").replace("P30.Q3.000.0", None),
     "its prompt_id stands twice": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q0.000.0"),
 }
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -150,6 +151,28 @@ def test_plain_table_is_known_by_other_names_of_its_columns() -> None:
         assert_frame_equal(found.pairs, plain.pairs)
     with pytest.raises(InputError, match=naming("template", "factsweep build facts")):
         facts_from_rows(pl.LazyFrame(row, columns, orient="row").drop("template"))
+
+
+def test_plain_table_is_the_same_with_capitals_and_blanks() -> None:
+    row = {"relation": "born", "template": "[X] [Y]", "subject": "Al", "object": "1900"}
+    row |= {"Type": "name", "object_aliases": '["MCM"]', "note": "x"}
+    plain = facts_from_rows(pl.LazyFrame([row]))
+    other_names = ["Relation", " template", "SUBJECT", "object ", "Type", "Object_Aliases", "Note"]
+    other = dict(zip(other_names, (f" {cell}\u00a0" for cell in row.values()), strict=True))
+    facts = facts_from_rows(pl.LazyFrame([other]))
+    assert_frame_equal(facts.pairs, plain.pairs)
+    assert_frame_equal(facts.templates, plain.templates)
+    assert facts.further["object_types"]["type"].to_list() == ["name"]
+    categories = pl.LazyFrame([row]).with_columns(pl.col("template").cast(pl.Categorical))
+    assert_frame_equal(facts_from_rows(categories).templates, plain.templates)
+
+
+def test_plain_table_is_refused_by_the_names_of_its_columns(subtests: pytest.Subtests) -> None:
+    row = {"relation": "born", "template": "[X] [Y]", "subject": "Al", "object": "1900"}
+    for name in row:
+        with subtests.test(name), pytest.raises(InputError, match=naming("row 0", name)) as refusal:
+            facts_from_rows(pl.LazyFrame([{**row, name: None}, row]))
+        assert not re.search("rel_|sub_|obj_", str(refusal.value))
 
 
 def test_plain_table_may_have_ids_and_other_names() -> None:

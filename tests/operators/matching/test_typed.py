@@ -10,10 +10,13 @@ from babel.numbers import format_compact_decimal, format_decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.dates import Date
 from factsweep.operators.matching.lemmas import correct, matches
 from factsweep.operators.matching.quantities import Quantity
 from factsweep.operators.matching.typed import Kind, TypedObjects, n_ambiguous, reader
+from factsweep.operators.methods import METHODS
+from factsweep.operators.schemas import empty
 
 LANGUAGES = [
     "ar",
@@ -88,6 +91,10 @@ CASES: list[tuple[Kind, str, str, list[str], list[str]]] = [
     ("quantity", "en", "6 ft 2 in", ["188 cm", "1.88 m tall", "74 inches"], ["6 ft", "2 in"]),
     ("quantity", "en", "1 g/cm³", ["1000 kg/m³", "1 g/cm^3"], ["1 kg/m³"]),
     ("quantity", "en", "$3 million", ["3,000,000 US dollars", "USD 3 million"], ["€3 million"]),
+    ("quantity", "en", "$5 million", ["$5m", "US$5m.", "$5M"], ["5m", "$5", "$5 mm"]),
+    ("quantity", "fr", "8 849 m", ["8 849 m.", "Elle a 8 849 m."], ["8 849 mois"]),
+    ("quantity", "en", "512 MB", ["512 mb", "It has 512 mb."], ["521 mb", "512 m"]),
+    ("number", "en", "1066", ["October 1066", "14 October 1066"], ["14 October 1067", "10/66"]),
     ("quantity", "en", "50 %", ["50 percent", "50%"], ["5%", "0.5"]),
 ]  # fmt: skip
 
@@ -95,7 +102,7 @@ CASES: list[tuple[Kind, str, str, list[str], list[str]]] = [
 def typed(kind: Kind, language: str, label: str, answers: list[str]) -> pl.DataFrame:
     """The answers with their keys, and whether each is right; lemmas match nothing here."""
     objects = TypedObjects({"pair": kind}, language, 0.01)
-    labels = pl.DataFrame({"pair_id": ["pair"], "text": [label]})
+    labels = pl.DataFrame({"pair_id": ["pair"], "text": [label], "key": "\x1flabel\x1f"})
     rows = pl.DataFrame({"pair_id": "pair", "text": answers, "key": "\x1f?\x1f"})
     return correct(objects.keyed(rows, labels), objects.label_keys(labels))
 
@@ -106,6 +113,21 @@ def test_answers_in_many_forms_are_right_by_their_value(subtests: pytest.Subtest
         for text, is_right in rows.select("text", "correct").iter_rows():
             with subtests.test(f"{label} ({language}): {text}"):
                 assert is_right == (text in right)
+
+
+def test_answer_that_is_a_label_is_right_though_the_label_is_no_value() -> None:
+    labels = ["1066-10-14", "Hastings Day 1066", "autumn 1066", "the 1060s"]
+    objects = [{"object_id": "a", "labels": labels}]
+    rows = {"pair_id": "p", "relation_id": "r", "subject_id": "s", "subjects": [["s"]]}
+    pairs = pl.DataFrame({**rows, "objects": [objects]})
+    typed_objects = TypedObjects({"p": "date"}, "en", 0.01)
+    facts = Facts(empty("relations"), empty("templates"), pairs, typed=typed_objects)
+    texts = [*labels, "It was in autumn 1066.", "autumn 1067", "1066-10-15"]
+    answers = pl.DataFrame({"prompt_id": texts, "pair_id": "p", "relation_id": "r", "text": texts})
+    matcher = METHODS["belief"].measure.matcher(facts, "blank", object)
+    tables = matcher(answers, {"samples": answers.select("prompt_id", "text")})
+    assert tables["answers"]["correct"].to_list() == [True] * 5 + [False] * 2
+    assert tables["calibration"]["confidence"].to_list() == [1.0] * 7
 
 
 @given(

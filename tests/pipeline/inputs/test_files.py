@@ -181,3 +181,18 @@ def test_scan_json_of_several_lines_names_its_row(tmp_path: Path) -> None:
     path.write_text(json.dumps([_ROW, [1]], indent=1))
     with pytest.raises(InputError, match=naming(path, "row 1", "object")):
         scan([path])
+
+
+def test_scan_blank_lines_and_lines_of_separators_are_no_rows(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("subject,object\n\nPeru,Lima\n,\n,Oslo\n\n\n")
+    assert scan([table]).collect().rows() == [("Peru", "Lima"), (None, "Oslo")]
+
+
+@pytest.mark.parametrize("content", ['{"object": {"0": "Lima"}}', '{"columns": ["a"], "data": []}'])
+def test_scan_json_that_holds_all_rows_in_one_object_names_the_way(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "facts.json").write_text(content)
+    with pytest.raises(InputError, match=r"facts\.json is one object .*orient='records'"):
+        scan([tmp_path / "facts.json"])

@@ -53,6 +53,16 @@ def test_checksum_of_lists_is_none_that_they_had_as_texts(tmp_path: Path) -> Non
     assert own_table.checksum(lists) == own_table.checksum(path)
 
 
+def test_checksum_of_what_is_cleaned_is_none_that_it_had_before(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    padded = _ROWS.with_columns(pl.lit(" Cher").alias("subject"))
+    for rows in (padded, _ROWS.rename({"subject_aliases": "Subject_Aliases"})):
+        path.write_bytes(FORMATS["plain.csv"](rows))
+        assert own_table.checksum(path) != catalog.checksum([path])
+    path.write_bytes(FORMATS["plain.csv"](padded.with_columns(note=pl.lit(" x"), subject="object")))
+    assert own_table.checksum(path) == catalog.checksum([path])
+
+
 def test_prompts_of_a_table_are_the_same_whatever_its_format(tmp_path: Path) -> None:
     fact = {"relation": "capital", "template": "[X] has [Y].", "subject": "Peru", "object": "Lima"}
     fingerprints = set()
