@@ -4,7 +4,7 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.matching.fold import compose, fold_case, strip_list_marks, strip_markup
+from factsweep.operators.matching.fold import compose, fold_case, strip_bullets, strip_markup
 
 Matching = Literal["strict", "paper"]
 
@@ -12,6 +12,8 @@ SEPARATOR = ";"
 END = "%"
 # All but letters, marks, numbers and white space; NFKC writes ½ with "⁄", and `compose` ⁶ with "^".
 _SPECIAL = r"[^\p{L}\p{M}\p{N}\s⁄^]"
+# The number of a list's first item: answers are compared as a whole, so it is no part of one.
+_FIRST_ITEM = r"\A[\s\p{P}]*?1[.)\]][*_]*\s+(\S*[\p{L}\p{N}])"
 # Marks around an answer that are no part of it.
 _AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; \t"
 
@@ -59,7 +61,8 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
     [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
-    line = strip_list_marks(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
+    line = strip_bullets(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
+    line = line.str.replace(_FIRST_ITEM, "${1}")
     # Split first: composing turns the Greek question mark into the separator.
     composed = fold_case(compose(pl.element()))
     full = composed.str.strip_chars()
