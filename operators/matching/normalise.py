@@ -50,6 +50,7 @@ _PARTICLE = re.compile(
     rf"(.*?[^{_VOWEL_SYLLABLES}\W\d_a-z])"
     rf"(은|이|을|과|으로|이에요|이었다|이었습니다|이라고|이라는|로(?<=[{_RIEUL}]로))"
 )
+_LETTERS_NOT_VERBS = ("d", "m")  # the table takes them for "had" and "am"
 _LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(pl.String)))
 
 
@@ -150,7 +151,12 @@ class Normaliser:
         if nlp.has_pipe("lemmatizer"):
             table = nlp.get_pipe("lemmatizer").lookups.get_table("lemma_lookup")
         if self.pipeline == BLANK:
-            return lambda token: table.get(word := _without_stop(token.text), word)
+
+            def english_lemma(token: "Token") -> str:
+                word = _without_stop(token.text)
+                return word if word in _LETTERS_NOT_VERBS else table.get(word, word)
+
+            return english_lemma
 
         def lemma(token: "Token") -> str:
             word = _bare(token.text)

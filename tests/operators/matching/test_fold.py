@@ -102,6 +102,7 @@ def test_fold_twice_changes_nothing_and_composition_does_not_matter(text: str) -
         ("en", "Paris", ("1. Paris", "**1.** Paris", "1) Oslo\n2) Paris"), ()),
         ("en", "Serie A", ("Serie A.", "**Serie A.**", "Serie A. It is", "Serie A;Serie B"), ()),
         ("en", "Booker T.", ("Booker T., a pianist", "*Booker T.*", "Booker T!", "Booker T"), ()),
+        ("en", "Ann D. Gordon", ("Ann D Gordon", "Ann D. Gordon."), ("Ann has Gordon",)),
         ("en", "St. Louis", ("St Louis", "St. Louis."), ("Louis",)),
         ("en", "1889", ("~1889", "==1889==", "in=1889", "→1889"), ("11889",)),
         ("en", "Last.fm", ("Last.fm", "Last.FM"), ()),
