@@ -12,8 +12,11 @@ SEPARATOR = ";"
 END = "%"
 # All but letters, marks, numbers and white space; NFKC writes ½ with "⁄", and `compose` ⁶ with "^".
 _SPECIAL = r"[^\p{L}\p{M}\p{N}\s⁄^]"
-# The number of a list's first item: answers are compared as a whole, so it is no part of one.
-_FIRST_ITEM = r"\A[\s\p{P}]*?1[.)\]][*_]*\s+(\S*[\p{L}\p{N}])"
+# Numbers of a list that begins with 1: answers are compared as a whole, so they are no part of one.
+_FIRST_ITEM, _ITEM = (
+    rf"({start})[\s\p{{P}}--;]*?{number}[.)\]][*_]*\s+([^\s;]*[\p{{L}}\p{{N}}])"
+    for start, number in ((r"\A", "1"), (r"\A|;", r"\d{1,2}"))
+)
 # Marks around an answer that are no part of it.
 _AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; \t"
 
@@ -62,7 +65,8 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
     line = strip_bullets(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
-    line = line.str.replace(_FIRST_ITEM, "${1}")
+    is_list = line.str.contains(_FIRST_ITEM)
+    line = pl.when(is_list).then(line.str.replace_all(_ITEM, "${1}${2}")).otherwise(line)
     # Split first: composing turns the Greek question mark into the separator.
     composed = fold_case(compose(pl.element()))
     full = composed.str.strip_chars()
