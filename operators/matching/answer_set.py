@@ -4,7 +4,7 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.matching.fold import compose, fold_case, strip_list_marks, strip_markup
+from factsweep.operators.matching.fold import compose, fold_case, strip_bullets, strip_markup
 
 Matching = Literal["strict", "paper"]
 
@@ -12,6 +12,11 @@ SEPARATOR = ";"
 END = "%"
 # All but letters, marks, numbers and white space; NFKC writes ½ with "⁄", and `compose` ⁶ with "^".
 _SPECIAL = r"[^\p{L}\p{M}\p{N}\s⁄^]"
+# Numbers of a list that begins with 1: answers are compared as a whole, so they are no part of one.
+_FIRST_ITEM, _ITEM = (
+    rf"({start})[\s\p{{P}}--;]*?{number}[.)\]][*_]*\s+([^\s;]*[\p{{L}}\p{{N}}])"
+    for start, number in ((r"\A", "1"), (r"\A|;", r"\d{1,2}"))
+)
 # Marks around an answer that are no part of it.
 _AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; \t"
 
@@ -59,7 +64,9 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
     [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
-    line = strip_list_marks(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
+    line = strip_bullets(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
+    is_list = line.str.contains(_FIRST_ITEM)
+    line = pl.when(is_list).then(line.str.replace_all(_ITEM, "${1}${2}")).otherwise(line)
     # Split first: composing turns the Greek question mark into the separator.
     composed = fold_case(compose(pl.element()))
     full = composed.str.strip_chars()

@@ -12,8 +12,6 @@ INVISIBLE = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\s\x1c-\x1f]
 # Scripts that have no blanks between words.
 BLANKLESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u{30fc}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _PLAIN = r"\A[A-Za-z0-9 ,]*(?:[A-Za-z0-9]{2}\.)?\z"  # such texts only need their case folded
-# Languages that write ordinals with a full stop: "1. Mai".
-_DOTTED_ORDINALS = "az bs cs da de et fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr"
 
 _MARKER_NAMES = (  # of special tokens, in all families of tokenizers
     "s|bos|eos|pad|unk|mask|sep|cls|eod|eop|eot|eom|end|start|user|assistant|system|human|bot|"
@@ -55,7 +53,7 @@ _MARKUP: tuple[tuple[str, str], ...] = (
         "]",
     ),
 )
-# Marks of items stand behind other marks, and before a letter or digit: "1. " alone is a number.
+# Bullets stand behind other marks, and before a letter or digit.
 _BEFORE_MARK, _AFTER_MARK = r"[\s\p{P}~|`]*?", r"[*_]*\s+"
 _BULLETS = rf"(?:{_BEFORE_MARK}(?:[-*+>•·‣◦▪▫■□●○►▶➤→⇒✓✔✅☑]|#{{1,6}}){_AFTER_MARK})*"
 _LINE, _ITEM = r"(\A|\n)", r"(\S*[\p{L}\p{N}])"
@@ -82,14 +80,15 @@ _UNSPACED: tuple[tuple[str, str], ...] = (
 )
 _SEPARATORS: tuple[tuple[str, str], ...] = (
     (r"([\p{L}\p{M}])`(\p{L})", "${1}'${2}"),  # Hawai`i
-    (r"[\"()\[\]{}`\\▁�]|\*{2,}|_{2,}|~{2,}|-{2,}|'{2,}", " "),
+    (r"[\"()\[\]{}`\\;▁�]|\*{2,}|_{2,}|~{2,}|-{2,}|'{2,}", " "),
     (r"([^\s|])\|+", "${1} "),
     (r"\|+([^\s|])", " ${1}"),
+    (r"([\p{L}\p{M}\p{N}])([~=→]+)", "${1} ${2}"),
+    (r"([~=→])([\p{L}\p{M}\p{N}])", "${1} ${2}"),
 )
 _AT_EDGES = (
     (r"(\A|[^\p{L}\p{M}\p{N}])-+(\p{L})", "${1} ${2}"),
     (r"([\p{L}\p{M}\p{N}])-+([^\p{L}\p{N}]|\z)", "${1} ${2}"),
-    (r"(\A\s*|[^.\s]\s+)(\p{L})\.(\s*(?:\n|\z))", "${1}${2}${3}"),  # Malcolm X.
 )
 # Vowel signs of Arabic and Hebrew, and the stretching of letters.
 _VOWEL_SIGNS = (
@@ -102,6 +101,7 @@ _DIGITS = {chr(ord(zero) + n): str(n) for zero in _ZEROS for n in range(10)}
 _LETTERS: Mapping[str, Mapping[str, str]] = {
     "ar": _DIGITS | dict.fromkeys("أإآٱ", "ا"),
     "fa": _DIGITS | {"ي": "ی", "ك": "ک"},
+    "ro": _DIGITS | {"ş": "ș", "ţ": "ț", "Ş": "Ș", "Ţ": "Ț"},  # cedillas of old fonts
 }
 _DOTLESS = ("az", "tr")  # i and İ are one letter, ı and I another
 
@@ -151,20 +151,14 @@ def strip_markup(text: pl.Expr) -> pl.Expr:
     return _replaced(text, _MARKUP)
 
 
-def strip_list_marks(text: pl.Expr, language: str = "en") -> pl.Expr:
-    """Remove bullets, and the numbers of lines where one begins with "1.".
+def strip_bullets(text: pl.Expr) -> pl.Expr:
+    """Remove bullets. The number of an item stays a word, for "1. Division" is not "2. Division".
 
-    So "2. Bundesliga" alone keeps its number. Where ordinals have a full stop ("1. Mai"), numbers
-    of items have a bracket.
+    >>> texts = pl.DataFrame({"text": ["- Paris", "1. Paris"]})
+    >>> texts.select(strip_bullets(pl.col("text")))["text"].to_list()
+    ['Paris', '1. Paris']
     """
-    stop = r"[)\]]" if language in _DOTTED_ORDINALS.split() else r"[.)\]]"
-    first, any_number = (f"{_BEFORE_MARK}{n}{stop}{_AFTER_MARK}" for n in ("1", r"\d{1,2}"))
-    numbered = f"{_LINE}{_BULLETS}(?:{any_number})?(?:{first})*{_BULLETS}{_ITEM}"
-    return (
-        pl.when(text.str.contains(f"{_LINE}{_BULLETS}{first}{_ITEM}"))
-        .then(text.str.replace_all(numbered, "${1}${2}"))
-        .otherwise(text.str.replace_all(f"{_LINE}{_BULLETS}{_ITEM}", "${1}${2}"))
-    )
+    return text.str.replace_all(rf"{_LINE}{_BULLETS}{_ITEM}", "${1}${2}")
 
 
 def _separated(texts: pl.Series, language: str) -> pl.Series:
@@ -172,9 +166,9 @@ def _separated(texts: pl.Series, language: str) -> pl.Series:
     text, rows = pl.col("text"), texts.to_frame("text")
     # Each step reads the text several times: it must be a column, not an expression.
     rows = rows.select(strip_markup(_replaced(compose(text, language), _TO_ASCII)))
-    rows = rows.select(strip_list_marks(text, language))
+    rows = rows.select(strip_bullets(text))
     rows = rows.select(_replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES)))
-    rows = rows.select(strip_list_marks(text, language))  # of lines that other marks began
+    rows = rows.select(strip_bullets(text))  # of lines that other marks began
     if language != "en":  # spaCy's English rules do so, and know exceptions
         text = _replaced(text, ((r"([\p{L}\p{M}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
     if language in _DOTLESS:  # a suffix stands behind it: İzmir'de

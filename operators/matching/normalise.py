@@ -44,11 +44,13 @@ _UNIT = (
 _RIEUL = "".join(map(chr, range(0xAC08, 0xD7A4, 28)))  # ends in ㄹ, and takes 로, too
 _VOWEL_SYLLABLES = "".join(map(chr, range(0xAC00, 0xD7A4, 28)))
 _PARTICLE = re.compile(
-    rf"(.*?[가-힣])(의|에|에서|에게|께|한테|도|만|부터|까지|보다|처럼|입니다|입니까|이다)|"
+    rf"(.*?[가-힣])(의|에|에서|에게|께|한테|도|만|부터|까지|보다|처럼|"
+    r"입니다|입니까|이다|이고|이며|인데)|"
     rf"(.*?[{_VOWEL_SYLLABLES}])(는|가|를|와|로|예요|였다|였습니다|라고|라는)|"
     rf"(.*?[^{_VOWEL_SYLLABLES}\W\d_a-z])"
     rf"(은|이|을|과|으로|이에요|이었다|이었습니다|이라고|이라는|로(?<=[{_RIEUL}]로))"
 )
+_LETTERS_NOT_VERBS = ("d", "m")  # the table takes them for "had" and "am"
 _LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(pl.String)))
 
 
@@ -143,13 +145,18 @@ class Normaliser:
     def _lemma(self) -> "Callable[[Token], str]":
         """What gives a word's lemma; nouns of other languages may stand in tables in capitals."""
         if language_of(self.pipeline) is None:
-            return lambda token: token.lemma_
+            return lambda token: _without_stop(token.lemma_)
         nlp = self._nlp
         table: Mapping[str, Any] = {}
         if nlp.has_pipe("lemmatizer"):
             table = nlp.get_pipe("lemmatizer").lookups.get_table("lemma_lookup")
         if self.pipeline == BLANK:
-            return lambda token: table.get(word := token.text, word)
+
+            def english_lemma(token: "Token") -> str:
+                word = _without_stop(token.text)
+                return word if word in _LETTERS_NOT_VERBS else table.get(word, word)
+
+            return english_lemma
 
         def lemma(token: "Token") -> str:
             word = _bare(token.text)
@@ -208,6 +215,11 @@ def _lookup_tables(language: str) -> list[Path]:
     folders = (spec and spec.submodule_search_locations) or []
     name = f"{language}_lemma_lookup.*"
     return [path for each in folders for path in Path(each, "data").glob(name)]
+
+
+def _without_stop(word: str) -> str:
+    """A word without the full stop of an abbreviation or a sentence: "t." of "Booker T." is "t"."""
+    return word.rstrip(".") or word
 
 
 def _bare(word: str) -> str:

@@ -24,7 +24,9 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import own_table
 from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.execution.step import Step
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.facts import label_warnings
 from factsweep.pipeline.stages.given import asked_name
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -91,7 +93,7 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
     """The prompts of a run's setting, a shard after the other.
 
     Raises:
-        InputError: several settings, or an encoder's.
+        InputError: several settings, an encoder's, or a fact that no answer can match.
     """
     if run.method.ask.ability == FILL:
         raise InputError(
@@ -101,6 +103,8 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
         raise InputError("prompts writes one setting; name it with prompt=….")
     (setting,) = run.settings
     steps = asking(run, setting)
+    for sentence in label_warnings(run.benchmark, run.matching.pipeline, steps[0].artifact):
+        LOG.warning("%s", sentence)
     prompts = _made(run, steps)
     for shard in prompts.shards("prompts"):
         rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())

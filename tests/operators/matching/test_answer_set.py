@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.kamel import answers_told_apart
-from factsweep.operators.matching.answer_set import answer_set
+from factsweep.operators.matching.answer_set import answer_forms, answer_set
 from factsweep.operators.schemas import schema
 
 NONE_APART = schema("relation_id text, bare text, full text").to_frame()
@@ -60,3 +60,18 @@ def test_answer_set_strips_the_text_and_no_answer(
 ) -> None:
     found = texts(text).select(answer_set(pl.col("text"))).item()
     assert (None if found is None else list(found)) == answers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1. Paris", ["paris"]),
+        ("1) Paris; 2) **Lima**", ["paris", "lima"]),
+        ("**1.** Paris; 10", ["paris", "10"]),
+        ("2. Division; 1. Division", ["2 division", "1 division"]),
+        ("1.5; 1", ["15", "1"]),
+    ],
+)
+def test_answer_forms_of_a_numbered_list_have_no_numbers(text: str, expected: list[str]) -> None:
+    forms = pl.DataFrame({"text": [text]}).select(answer_forms(pl.col("text")))["text"]
+    assert [form["bare"] for form in forms[0].to_list()] == expected

@@ -61,7 +61,7 @@ def test_answer_in_markup_gets_the_verdict_of_the_bare_answer(language: str) -> 
         answers = [markup.format(name) for markup in MARKUP]
         expected = keys(language, [name])[0].count("\x1f")
         assert verdicts(language, name, answers) == [True] * len(MARKUP), name
-        alone = [answers[n] for n, text in enumerate(MARKUP) if not any(map(str.isalpha, text))]
+        alone = [answers[n] for n, text in enumerate(MARKUP) if not any(map(str.isalnum, text))]
         assert {words.count("\x1f") for words in keys(language, alone)} == {expected}, name
 
 
@@ -97,9 +97,14 @@ def test_fold_twice_changes_nothing_and_composition_does_not_matter(text: str) -
         ("en", "H2O", ("H₂O", "H<sub>2</sub>O"), ()),
         ("en", "106", (), ("10⁶", "10<sup>6</sup>")),
         ("en", "2. Bundesliga", ("2. Bundesliga.",), ("1. Bundesliga",)),
-        ("en", "1", ("1.", "1. ", "1) 1"), ("1. Oslo", "Cities:\n1. Oslo", "-1")),
-        ("en", "2", ("2. ",), ("1. Oslo\n2. Rome",)),
-        ("en", "Serie A", ("Serie A.", "**Serie A.**"), ()),
+        ("en", "1", ("1.", "1. ", "1) 1"), ("11", "1.5", "-1")),
+        ("en", "1. Division", ("1. Division", "**1. Division**."), ("2. Division", "Division")),
+        ("en", "Paris", ("1. Paris", "**1.** Paris", "1) Oslo\n2) Paris"), ()),
+        ("en", "Serie A", ("Serie A.", "**Serie A.**", "Serie A. It is", "Serie A;Serie B"), ()),
+        ("en", "Booker T.", ("Booker T., a pianist", "*Booker T.*", "Booker T!", "Booker T"), ()),
+        ("en", "Ann D. Gordon", ("Ann D Gordon", "Ann D. Gordon."), ("Ann has Gordon",)),
+        ("en", "St. Louis", ("St Louis", "St. Louis."), ("Louis",)),
+        ("en", "1889", ("~1889", "==1889==", "in=1889", "→1889"), ("11889",)),
         ("en", "Last.fm", ("Last.fm", "Last.FM"), ()),
         ("de", "1. Mai 1886", ("am 1. Mai 1886",), ("14. Mai 1886",)),
         ("de", "Straßen", ("Strasse", "Strassen", "STRASSE"), ()),
@@ -111,8 +116,10 @@ def test_fold_twice_changes_nothing_and_composition_does_not_matter(text: str) -
         ("ar", "إيران", ("ايران", "إيران."), ()),
         ("ar", "1984", ("١٩٨٤",), ()),
         ("ko", "서울", ("서울입니다", "서울은", "서울에서는", "서울로", "서울이다."), ("서울대",)),
+        ("ko", "부산", ("부산이고", "부산이며", "부산인데"), ()),
         ("ko", "대만", ("대만", "대만은", "대만입니다"), ("대",)),
         ("ko", "BTS", ("BTS는",), ()),
+        ("ro", "București", ("Bucureşti", "BUCUREŞTI"), ("Bucuresti",)),
         ("ja", "US", ("USです", "答えはUS。"), ("Russia", "BUS")),
         ("zh", "5", ("5年", "第5"), ("15", "1.5", "5,000")),
         ("th", "US", ("ประเทศ US",), ("Russia",)),
@@ -132,9 +139,9 @@ def test_fold_of_clean_labels_only_lowers_their_case() -> None:
     names = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
     labels = pairs.select(names.explode()).to_series().drop_nulls().unique()
     lemmas = Normaliser().normalise(labels).to_list()
-    nlp = Normaliser()._nlp
+    nlp, lemma = Normaliser()._nlp, Normaliser()._lemma
     docs = map(nlp, labels.str.to_lowercase())
-    assert lemmas == [[t.lemma_ for t in doc if not (t.is_punct or t.is_space)] for doc in docs]
+    assert lemmas == [[lemma(t) for t in doc if not (t.is_punct or t.is_space)] for doc in docs]
 
 
 @given(

@@ -367,3 +367,12 @@ def test_batch_that_cannot_be_written_is_refused(
     assert main(["prompts", *places, "--batch", "--out", str(tmp_path / out)]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / out).exists()
+
+
+def test_prompts_of_a_label_that_no_answer_can_match_are_not_written(tmp_path: Path) -> None:
+    table, out = tmp_path / "bands.csv", tmp_path / "prompts.jsonl"
+    table.write_text("relation,template,subject,object\nband,[X] sings in [Y].,Nic Offer,!!!\n")
+    run = load([f"benchmark={table}", f"artifacts={tmp_path / 'artifacts'}"])
+    with pytest.raises(InputError, match=naming("Nic Offer", "!!!", "object_aliases")):
+        write(run, out)
+    assert not out.exists()
