@@ -79,14 +79,15 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     renewed = Counter[str]()
     while True:
         try:
-            known = _completed(plan, use, partial(settle, plan, pins, renewed), make)
+            is_new = _complete(plan, use, partial(settle, plan, pins, renewed), make)
             if settings.answers is None:
                 rates.publish(plan)
             say_contradictions(plan)
             say_served(plan)
-            metrics = report.write(plan, {"total": round(time.monotonic() - started, 1)}, known)
+            seconds = {"total": round(time.monotonic() - started, 1)}
+            metrics = report.write(plan, seconds, is_new=is_new)
             _note_end(plan, use)
-            if known is not None:
+            if is_new:
                 LOG.info("done; results in %s", report.folder(settings).where())
             return metrics
         except DamagedFileError as damage:
@@ -120,20 +121,19 @@ def say_contradictions(plan: Plan) -> None:
         LOG.warning("%s: %s", plan.run.benchmark.name, line)
 
 
-def _completed(
+def _complete(
     plan: Plan, use: Use, is_settled: Callable[[], bool], make: Callable[[Plan], None]
-) -> pl.DataFrame | None:
-    """Make what is missing; returns the rates that were known before, null if nothing was."""
+) -> bool:
+    """Make the missing artifacts; returns whether there were any."""
     if is_settled():
-        return None
+        return False
     uses.note(plan.store, use)
     journal.begin(plan)
-    known = None if plan.run.answers else rates.known(plan)
     say_warnings(plan)
     make(plan)
     while not is_settled():  # what was made of something that came out otherwise this time
         make(plan)
-    return known
+    return True
 
 
 def compute(plan: Plan, others: Iterable[Plan] = ()) -> None:

@@ -39,7 +39,7 @@ ESTIMATED = {name: f"{name}.parquet" for name in ("estimates", "variance")}
 ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
 ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
-TAKEN = ("started", "cost", "predicted", "spent")
+TAKEN = ("started", "cost", "spent")
 _OF_ONE_WRITING = ("hardware", "seconds")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.cost import PREDICTED, SPENT, predict
+from factsweep.operators.cost import SPENT
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
@@ -29,7 +29,7 @@ from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
 from factsweep.operators.tables.shared.published import beside, of_other_facts
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.rates import place, spent
+from factsweep.pipeline.costs.rates import spent
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
@@ -49,13 +49,13 @@ from factsweep.pipeline.storage.tables import report_files
 PAGE = "index.html"
 
 
-def write(plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Write the run's results, unless they are there as they would be written; returns its metrics.
+def write(plan: Plan, seconds: dict[str, float], *, is_new: bool = False) -> pl.DataFrame:
+    """Write the run's results, unless the same are there; returns its metrics.
 
-    `known` are the rates that were known when the run began; null if there was nothing to compute.
+    `is_new`: something was computed, so the run's times are those of this time.
     """
     store = folder(plan.run)
-    content = record.record(plan, seconds, _taken(store, plan, seconds, known))
+    content = record.record(plan, seconds, _taken(store, plan, seconds, is_new=is_new))
     earlier = record.earlier(store)
     if (standing := _standing(store, earlier, content)) is not None:
         return standing
@@ -132,22 +132,16 @@ def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
         yield past.setting(plan.run.name, content, branch.title, branch.artifacts())
 
 
-def _taken(
-    store: Store, plan: Plan, seconds: dict[str, float], known: pl.DataFrame | None
-) -> dict[str, Any]:
-    """When the run began, what it took, what was predicted; as recorded, if it computed nothing."""
-    earlier = record.recorded(store, plan) if known is None else {}
+def _taken(store: Store, plan: Plan, seconds: dict[str, float], *, is_new: bool) -> dict[str, Any]:
+    """When the run began and what it took; as recorded, if it computed nothing."""
+    earlier = {} if is_new else record.recorded(store, plan)
     if earlier.keys() >= set(record.TAKEN):
         return {name: earlier[name] for name in record.TAKEN}
     took = spent(plan)
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
-    work = took.drop_nulls("answers").group_by("stage", "setting", maintain_order=True)
-    asked = work.agg(pl.col("model").first(), pl.col("answers").sum())
-    known = pl.DataFrame(schema=SPENT) if known is None else known
     return {
         "started": started.isoformat(timespec="seconds"),
         "cost": record.cost(plan),
-        "predicted": predict(asked, known, place(plan.run)).to_dicts(),
         "spent": took.to_dicts(),
     }
 
@@ -162,9 +156,7 @@ def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame
     parts, written = [shown(branches[0], result)], branches[0].record
     if "spent" in written:  # not of a run that ended before this was noted
         took = pl.DataFrame(written["spent"], schema=SPENT)
-        table = cost_table(took, pl.DataFrame(written["predicted"], schema=PREDICTED))
-        title = "What each stage took, and what was predicted"
-        parts.append(Report({"cost": table}, titles={"cost": title}))
+        parts.append(Report({"cost": cost_table(took)}, titles={"cost": "The cost of each stage"}))
     if not leaking.is_empty():
         parts.append(Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
     return joined(*parts)

@@ -100,7 +100,6 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     assert found["generations"]["answers"] == "200"
     assert found["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
     assert found["matched"]["core-hours"] is None
-    assert found["matched"]["predicted"] is None
 
 
 def test_predict_stages_without_an_engine_go_by_work_of_a_like_size() -> None:

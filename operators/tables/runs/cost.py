@@ -1,8 +1,7 @@
-"""The cost of a run by stage, predicted and actual."""
+"""The cost of a run by stage."""
 
 import polars as pl
 
-from factsweep.operators.cost import PREDICTED
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 
 _PERCENT = percent(1)
@@ -10,10 +9,10 @@ _COUNTS = ("prompts", "answers", "prompt_tokens", "output_tokens")
 _SECONDS = ("seconds", "gpu_seconds", "core_seconds", "idle_seconds")
 
 
-def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl.DataFrame:
-    """One row per stage and setting: prompts, tokens, hours and bytes, with what was predicted.
+def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
+    """One row per stage and setting: prompts, tokens, hours and bytes.
 
-    Columns in: `operators.cost.SPENT` and `PREDICTED`. Hours are those of GPUs where there are any,
+    Columns in: `operators.cost.SPENT`. Hours are those of GPUs where there are any,
     else of cores; engine-hours count an engine once, however many of them it holds, and `idle` is
     the share of them in which an engine had nothing to answer. What a server charged is `spent`.
     """
@@ -23,10 +22,8 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
     # A sum of unknown parts is unknown.
     summed = (pl.when(pl.col(name).null_count() == 0).then(pl.sum(name)) for name in sums)
     table = rows.group_by("stage", "setting", maintain_order=True).agg(summed)
-    table = table.join(_hours(predicted), on=["stage", "setting"], how="left", nulls_equal=True)
     engine = pl.col("prompt_tokens").is_not_null()
     hours = pl.when(pl.col("gpu_seconds") > 0).then("gpu_seconds").otherwise("core_seconds") / 3600
-    difference = _finite(hours / pl.col("predicted_hours") - 1)
     return table.sort("setting", nulls_last=False, maintain_order=True).select(
         "setting",
         "stage",
@@ -37,19 +34,8 @@ def cost_table(spent: pl.DataFrame, predicted: pl.DataFrame | None = None) -> pl
         _PERCENT.column(_finite(pl.col("idle_seconds") / pl.col("seconds"))).alias("idle"),
         HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
         HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),
-        HOURS.column(pl.col("predicted_hours")).alias("predicted"),
-        _PERCENT.column(difference, signed=True).alias("difference"),
         MEGABYTES.column(pl.col("bytes")).alias("MB"),
-        MEGABYTES.column(pl.col("predicted_bytes")).alias("predicted MB"),
     )
-
-
-def _hours(predicted: pl.DataFrame | None) -> pl.DataFrame:
-    """stage, setting, predicted_hours, predicted_bytes."""
-    gpu = pl.col("gpu_hours") > 0
-    known = pl.DataFrame(schema=PREDICTED) if predicted is None else predicted
-    hours = pl.when(gpu).then("gpu_hours").otherwise("core_hours")
-    return known.select("stage", "setting", predicted_hours=hours, predicted_bytes="bytes")
 
 
 def _finite(share: pl.Expr) -> pl.Expr:

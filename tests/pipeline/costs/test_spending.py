@@ -1,4 +1,4 @@
-"""What a run took, what was predicted of it, and the rates that the next one is planned from."""
+"""The cost of a run, and the rates from which the next one is planned."""
 
 import json
 import os
@@ -112,25 +112,14 @@ def test_rates_are_published_once_and_known_to_the_next_run(
     assert tiny["fingerprint"].is_unique().all()
 
 
-def test_run_predicted_beside_actual_and_kept_by_later_runs(finished: Plan) -> None:
-    report.write(finished, {"total": 5.0}, spent(finished))
+def test_run_that_computes_nothing_keeps_the_cost_of_the_first(finished: Plan) -> None:
+    report.write(finished, {"total": 5.0}, is_new=True)
     first, table = record(finished), cost(finished)
-    assert table["generations"]["difference"] == "+0.0%"
     assert 0 < float(str(table["generations"]["idle"]).rstrip("%")) < 100
-    assert table["generations"]["predicted"] == table["generations"]["core-hours"]
-    assert table["generations"]["predicted MB"] == table["generations"]["MB"]
-    assert table["matched"]["predicted"] is None
-    assert {row["stage"] for row in first["predicted"]} == set(table)
-    run(finished.run)  # computes nothing
-    again = record(finished)
-    assert (again["started"], again["predicted"]) == (first["started"], first["predicted"])
-    assert cost(finished) == table
-
-
-def test_run_nothing_known_predicts_nothing(finished: Plan) -> None:
     run(finished.run)
-    assert {row["seconds"] for row in record(finished)["predicted"]} == {None}
-    assert cost(finished)["generations"]["predicted"] is None
+    again = record(finished)
+    assert (again["started"], again["spent"]) == (first["started"], first["spent"])
+    assert cost(finished) == table
 
 
 def test_report_code_from_the_hub_is_shown(
