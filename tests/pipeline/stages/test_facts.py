@@ -50,7 +50,7 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report, "write", lambda *_: None)
+    monkeypatch.setattr(report, "write", lambda *_, **__: None)
     last = pl.int_range(pl.len()) == small_rows.height - 1
     rows = small_rows.with_columns(sub_ent=pl.when(last).then(pl.lit("Rome")).otherwise("sub_ent"))
     rows.write_parquet(tmp_path / "rows.parquet")
