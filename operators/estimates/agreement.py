@@ -1,7 +1,5 @@
 """Consist from a sample: the share of pairs of a fact's prompts whose answers match."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
@@ -56,20 +54,19 @@ def shares_of(sample: Crossed, matches: FloatArray) -> FloatArray:
     return shares
 
 
-def moments_of(sample: Crossed, sums: FloatArray, squares: FloatArray | None = None) -> FloatArray:
+def moments_of(sample: Crossed, matches: FloatArray) -> FloatArray:
     """C, A and B of each fact (rows; facts are columns): means over its pairs, and pairs of these.
 
-    A pair scores something, whose square is what C is of. `sums` and `squares` have the sums over
-    the other prompts of the fact; null: a pair scores 0 or 1, whose square it is.
+    `matches` has how many of the fact's other sampled answers each answer matches. A pair scores
+    0 or 1, so that its square is the score itself.
     """
-    squares = sums if squares is None else squares
-    total, square, shared = (
-        summed(sample.fact, each, sample.n_facts) / 2 for each in (sums, squares, sums**2 - squares)
+    total, shared = (
+        summed(sample.fact, sums, sample.n_facts) / 2 for sums in (matches, matches**2 - matches)
     )
     n = sample.n_asked.astype(np.float64)
     pairs = n * (n - 1) / 2
     every = np.stack([pairs, pairs * (n - 2), pairs * (n - 2) * (n - 3) / 4])
-    found = np.stack([square, shared, (total**2 - square) / 2 - shared])
+    found = np.stack([total, shared, (total**2 - total) / 2 - shared])
     return np.divide(found, every, out=np.full_like(found, np.nan), where=every > 0)
 
 
@@ -90,24 +87,21 @@ def variance_of_share(
     return known
 
 
-def n_matching(answers: pl.DataFrame, *, keys: Sequence[str] = ("key",)) -> pl.Series:
+def n_matching(answers: pl.DataFrame) -> pl.Series:
     r"""How many other answers of the pair each answer matches, as `consist` has it: f64.
-
-    Of several `keys` (of several runs' answers to a prompt) all have to match.
 
     >>> n_matching(pl.DataFrame({
     ...     "pair_id": ["t"] * 4, "key": ["\x1fa\x1f", "\x1fa\x1f", "\x1fa\x1fb\x1f", None]
     ... })).to_list()
     [2.0, 2.0, 2.0, 0.0]
     """
-    rows = answers.select("pair_id", pl.col(keys).cast(pl.String))
-    distinct = rows.drop_nulls(keys).group_by("pair_id", *keys).agg(n=pl.len().cast(pl.Int64))
-    same = distinct.select("pair_id", *keys, found=pl.col("n") - 1)
-    others = distinct.join(distinct, on="pair_id", suffix="_other")
-    both = [(pl.col(key), pl.col(f"{key}_other")) for key in keys]
-    others = others.filter(pl.any_horizontal(a != b for a, b in both))
-    match = ((a == b) | contains(a, b) | contains(b, a) for a, b in both)
-    hits = others.filter(pl.all_horizontal(match)).select("pair_id", *keys, found="n_other")
-    sums = pl.concat([same, hits]).group_by("pair_id", *keys).agg(pl.sum("found"))
-    joined = rows.join(sums, on=["pair_id", *keys], how="left", maintain_order="left")
-    return joined["found"].fill_null(0).cast(pl.Float64)
+    rows = answers.select("pair_id", pl.col("key").cast(pl.String))
+    sizes = rows.drop_nulls("key").group_by("pair_id", "key").agg(n=pl.len().cast(pl.Int64))
+    same = sizes.select("pair_id", "key", n_matching=pl.col("n") - 1)
+    key, other = pl.col("key"), pl.col("key_other")
+    differing = sizes.join(sizes, on="pair_id", suffix="_other").filter(key != other)
+    matching = differing.filter(contains(key, other) | contains(other, key))
+    counts = pl.concat([same, matching.select("pair_id", "key", n_matching="n_other")])
+    sums = counts.group_by("pair_id", "key").agg(pl.sum("n_matching"))
+    joined = rows.join(sums, on=["pair_id", "key"], how="left", maintain_order="left")
+    return joined["n_matching"].fill_null(0).cast(pl.Float64)

@@ -55,11 +55,11 @@ def within_bounds(value: float, half: float) -> Estimated:
     return Estimated(value, max(0.0, value - half), min(1.0, value + half))
 
 
-def half_width(variance: float, degrees: float, error: float = 0.05) -> float:
-    """Half of an interval, by default of 95 %; Student's, of the variance's degrees of freedom."""
+def half_width(variance: float, degrees: float) -> float:
+    """Half of an interval of 95 %; Student's, of the variance's degrees of freedom."""
     from scipy.stats import t
 
-    return float(t.isf(error / 2, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
+    return float(t.isf(0.025, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
 
 
 def unseen(n: float, left: float) -> float:

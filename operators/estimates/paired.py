@@ -21,14 +21,11 @@ from factsweep.operators.schemas import schema
 PAIRED = schema("metric text, difference float, ci_low float, ci_high float")
 
 
-def paired(
-    pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame, error: float = 0.05
-) -> pl.DataFrame:
+def paired(pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     """What the second full run's means are more than the first's: the table PAIRED.
 
     `pairs` and the two tables of answers are those of `table.scored_twice`: prompts that only one
-    has answered are left out. A mean that has no interval has no row. An interval misses with a
-    chance of `error`.
+    has answered are left out. A mean that has no interval has no row.
     """
     both = scored_twice(pairs, first, second)
     if both is None:
@@ -37,17 +34,17 @@ def paired(
     rows = [
         (name, *found)
         for name, (values, weights) in one.items()
-        if (found := mean_difference(both[0].sample, other[name][0] - values, weights, error))
+        if (found := mean_difference(both[0].sample, other[name][0] - values, weights))
     ]
     return pl.DataFrame(rows, schema=PAIRED, orient="row")
 
 
 def mean_difference(
-    sample: Crossed, values: FloatArray, weights: FloatArray, error: float = 0.05
+    sample: Crossed, values: FloatArray, weights: FloatArray
 ) -> tuple[float, float, float] | None:
     """The mean of differences over the full run, with its interval; null: it has none."""
     found = measured(sample, values, weights)
     if found.variance is None:
         return None
-    half = half_width(found.variance + of_unseen(sample), found.degrees, error)
+    half = half_width(found.variance + of_unseen(sample), found.degrees)
     return found.value, found.value - half, found.value + half

@@ -128,7 +128,7 @@ def less_foreseen(
     less = {}
     for name in names:
         y, x = (each[name].cast(pl.Float64).to_numpy() for each in (scores.filter(there), known))
-        more, _ = foreseen(y, x, asked, stratum, fold)
+        more = foreseen(y, x, asked, stratum, fold)
         foretold = np.zeros(scores.height)
         foretold[there.to_numpy()] = centred(stratum, more)[asked]
         less[name] = pl.col(name) - pl.Series(foretold)

@@ -191,11 +191,11 @@ def scored(pairs: pl.DataFrame, answers: pl.DataFrame) -> Scored:
 
 
 def scored_twice(
-    pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame, least: int = 1
+    pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame
 ) -> tuple[Scored, Scored] | None:
-    """What two tables of answers score at the prompts of both; null: they share fewer than so many.
+    """What two tables of answers score at the prompts of both; null: they share none.
 
     The tables are those of `scored`, with prompt_id, by which their rows are sorted.
     """
     one, other = (each.sort("prompt_id") for each in in_both(first, second, "prompt"))
-    return None if one.height < least else (scored(pairs, one), scored(pairs, other))
+    return None if one.is_empty() else (scored(pairs, one), scored(pairs, other))

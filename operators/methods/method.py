@@ -21,7 +21,7 @@ from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.canvas import Figure
 
 Tables = Mapping[str, pl.DataFrame]
-Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame, float], pl.DataFrame]
+Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 
 class Asked(Protocol):
@@ -182,7 +182,7 @@ class Sampling:
     without model and benchmark; where it gives no setting, that of the run is put there.
     `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
     gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
-    second's, how often an interval may miss): metric, difference, ci_low and ci_high.
+    second's): metric, difference, ci_low and ci_high.
     """
 
     estimate: Callable[[Part], Tables]

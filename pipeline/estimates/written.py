@@ -10,7 +10,7 @@ Nothing here has a run.json, so that no verb takes an estimate for a full run.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -27,7 +27,7 @@ from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.asking import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results import record
 from factsweep.pipeline.results.past import PastBranch, Record, setting
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
@@ -95,18 +95,6 @@ def _of_plan(plan: Plan, found: Estimates) -> PastEstimate:
 def is_estimate(results: str, name: str) -> bool:
     """Whether a run of that name has estimates, and no full results."""
     return Store(below(results, name)).exists(record.ESTIMATE)
-
-
-def settings(results: str, name: str) -> Mapping[str, PastBranch]:
-    """The settings of a run by title, whether it asked all of its prompts or a part.
-
-    Raises:
-        InputError: there is no such run.
-        DamagedFileError: it is not what was written.
-    """
-    if is_estimate(results, name):
-        return read(results, name).branches
-    return past.by_title(results, name)
 
 
 def read(results: str, name: str) -> PastEstimate:

@@ -76,7 +76,7 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
         return found
     first, second = (written.answers(each.branch) for each in (one, other))
     crossed = one.branch.artifacts["chosen"].read("crossed", "all")
-    rows = pairing(crossed, first, second, 0.05)
+    rows = pairing(crossed, first, second)
     # A number that has no estimate has no difference.
     known = rows.join(found.drop_nulls("difference"), on="metric", how="semi")
     return found.update(known, on="metric")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.answer_text import cut_at_stops
 from factsweep.operators.engines.endpoint.replies import (
     NoAnswerError,
     Reading,
@@ -70,7 +69,7 @@ def is_output(line: str) -> bool:
     return isinstance(found, dict) and {"custom_id", "response"} <= found.keys()
 
 
-def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = False) -> Answers:
+def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
     """The answers in a batch's output, read as those to a request; `thinks`: the model may.
 
     Raises:
@@ -95,7 +94,7 @@ def answers(lines: Iterable[str], stops: Sequence[str] = (), *, thinks: bool = F
         except NoAnswerError as error:
             failed[prompt_id], details[prompt_id] = error.reason, str(error)
             continue
-        rows.append((prompt_id, asked, cut_at_stops(answer.text, stops)))
+        rows.append((prompt_id, asked, answer.text))
         if answer.thought:
             thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
     schema = empty("thoughts").schema

@@ -172,7 +172,7 @@ def _of_facts(sample: Crossed, by_fact: FloatArray, control: Control, fold: IntA
     if sample.is_asked.all():
         return np.zeros(sample.n_facts)
     asked = np.flatnonzero(sample.is_asked)
-    return foreseen(by_fact[asked], control.means, asked, sample.strata, fold)[0]
+    return foreseen(by_fact[asked], control.means, asked, sample.strata, fold)
 
 
 def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:
@@ -191,18 +191,15 @@ def foreseen(
     asked: IntArray,
     stratum: IntArray,
     fold: IntArray,
-    *beside: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Foretell units (facts, or queries) from what a control knows of all of them.
+) -> FloatArray:
+    """How much more each unit (a fact, or a query) is expected to score than its stratum.
 
-    `scores` are those of the `asked` units, by number; `beside` are further columns that tell their
-    scores, and that say nothing of others. Gives how much more each unit is expected to score than
-    others of its stratum, and the slopes: units × (each of `beside`, what is known).
+    `scores` are those of the `asked` units, by number; `known` is what a control scored of all.
     """
-    columns = (*(each[asked] for each in beside), centred(stratum[asked], known[asked]))
+    x = centred(stratum[asked], known[asked])[:, None]
     y = centred(stratum[asked], scores)
-    slopes = cross_fitted(np.stack(columns, axis=1), y, fold[asked])[fold]
-    return centred(stratum, known) * slopes[:, -1], slopes
+    slopes = cross_fitted(x, y, fold[asked])[fold]
+    return centred(stratum, known) * slopes[:, 0]
 
 
 def cross_fitted(
