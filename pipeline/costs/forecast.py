@@ -71,9 +71,9 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     run = plan.run
     if run.answers is None and not all(each.answers.is_complete() for each in plan.branches):
         check_weights(run, run.model)
-    entry = catalog.of_benchmark(run.benchmark)
-    facts = facts_stage.read(run.benchmark, entry)
+    facts = facts_stage.read(run.benchmark)
     if run.method.ask.knowledge_base:
+        entry = catalog.of_benchmark(run.benchmark)
         facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     found = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]

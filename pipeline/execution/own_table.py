@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from factsweep.operators.datasets import cells, object_types
-from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.wording import listed
@@ -35,7 +33,7 @@ def demonstrated_in(benchmark: Benchmark) -> str | None:
     """The language in which demonstrations are written alike; null: they are as they stand."""
     if benchmark.types == "names":
         return None
-    _, examples = object_types.written_alike(_facts(benchmark), benchmark.language)
+    _, examples = object_types.written_alike(facts_stage.read(benchmark), benchmark.language)
     return benchmark.language if examples else None
 
 
@@ -44,7 +42,7 @@ def sentences(run: Run) -> Iterator[str]:
     benchmark = run.benchmark
     if benchmark.types == "names":
         return
-    facts = _facts(benchmark)
+    facts = facts_stage.read(benchmark)
     try:
         yield from object_types.sentences(facts, benchmark.language)
     except InputError as error:
@@ -77,16 +75,5 @@ def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
 
 
 def _longest_answer(benchmark: Benchmark) -> tuple[str, str]:
-    facts = _facts(benchmark)
+    facts = facts_stage.read(benchmark)
     return object_types.longest_answer(facts, benchmark.language, benchmark.types)
-
-
-def _facts(benchmark: Benchmark) -> Facts:
-    entry = catalog.of_benchmark(benchmark)
-    return _read(benchmark, catalog.checksum(catalog.files(entry, benchmark.path)))
-
-
-@lru_cache(maxsize=4)
-def _read(benchmark: Benchmark, _checksum: str) -> Facts:
-    """The facts of a benchmark, read once while its files stay the same."""
-    return facts_stage.read(benchmark, catalog.of_benchmark(benchmark))

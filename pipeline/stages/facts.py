@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import polars as pl
 
@@ -68,8 +68,19 @@ def part(benchmark: Benchmark) -> Slice:
     return Slice(benchmark.relations, benchmark.pairs_per_relation, benchmark.names_per_subject)
 
 
-def read(benchmark: Benchmark, entry: Entry) -> Facts:
-    """The part of the data set that the benchmark takes, from its files."""
+def read(benchmark: Benchmark) -> Facts:
+    """The part of the data set that the benchmark takes, from its files.
+
+    It is read once while the entry and the files stay the same.
+    """
+    entry = catalog.of_benchmark(benchmark)
+    checksum = catalog.checksum(catalog.files(entry, benchmark.path))
+    return _read(benchmark, repr(entry), checksum)
+
+
+@lru_cache(maxsize=4)
+def _read(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
+    entry = catalog.of_benchmark(benchmark)
     return METHODS[benchmark.method].ask.sliced(_everything(benchmark, entry), part(benchmark))
 
 
@@ -84,8 +95,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     Raises:
         InputError: a fact of one's own table has no right answer that can be matched.
     """
-    entry = catalog.entry(benchmark.data, benchmark.language)
-    facts = load(artifact) if artifact.is_complete() else read(benchmark, entry)
+    facts = load(artifact) if artifact.is_complete() else read(benchmark)
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
     rows = facts.pairs.select("pair_id", text=labels).explode("text").drop_nulls("text")
     can_match = METHODS[benchmark.method].measure.can_match(rows["text"], pipeline)

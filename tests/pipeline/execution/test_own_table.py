@@ -73,6 +73,17 @@ def test_plan_names_types_cells_and_the_form_of_demonstrations(table_run: Settin
     assert "row 5: object 'Pretoria; Cape Town'" in lines
 
 
+def test_each_part_of_a_split_cell_is_checked_before_the_first_run(
+    table_run: Settings, tmp_path: Path
+) -> None:
+    table = pl.read_csv(tmp_path / "facts.csv")
+    cells = pl.col("object").replace("Pretoria; Cape Town", "Pretoria; ?")
+    table.with_columns(cells).write_csv(tmp_path / "facts.csv")
+    lines = "\n".join(warnings(planned(table_run("benchmark.separator=;"))))
+    assert "no answer can match 1 of the right answers" in lines
+    assert "no answer can match" not in "\n".join(warnings(planned(table_run())))
+
+
 def test_room_is_made_for_the_longest_answer_and_a_smaller_limit_is_named(
     table_run: Settings,
 ) -> None:
