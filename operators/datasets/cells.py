@@ -5,7 +5,8 @@ import re
 
 import polars as pl
 
-from factsweep.operators.datasets.layouts import is_list_text, listed, meant
+from factsweep.operators.datasets.layouts import is_list_text, listed
+from factsweep.operators.datasets.plain_columns import meant
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count
 

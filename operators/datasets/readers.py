@@ -11,8 +11,8 @@ from factsweep.operators.datasets import (
     contradictions,
     distractors,
     kamel,
-    layouts,
     myriadlama,
+    plain_columns,
     probelm,
     sentences,
     triples,
@@ -80,7 +80,7 @@ READERS: Mapping[str, Reader] = {
             **myriadlama.contradictions(rows),
         },
         version=2,
-        meant=layouts.meant,
+        meant=plain_columns.meant,
         contradictions=lambda rows, facts: (
             myriadlama.contradictions(rows) | contradictions.in_facts(facts)
         ),

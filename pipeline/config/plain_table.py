@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.layouts import alike
+from factsweep.operators.datasets.plain_columns import alike
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.text_files import decoded
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.layouts import MEANT, PLAIN_MORE, is_structured, meant
+from factsweep.operators.datasets.layouts import is_structured
+from factsweep.operators.datasets.plain_columns import MEANT, PLAIN_MORE, meant
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.text_files import unpacked

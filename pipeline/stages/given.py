@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.layouts import alike
+from factsweep.operators.datasets.plain_columns import alike
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing

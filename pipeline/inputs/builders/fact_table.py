@@ -10,8 +10,9 @@ import polars as pl
 from factsweep.operators import wording
 from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
 from factsweep.operators.datasets import cells
-from factsweep.operators.datasets.layouts import MEANT, alike, is_structured, listed
+from factsweep.operators.datasets.layouts import is_structured, listed
 from factsweep.operators.datasets.object_types import type_name, unread_types
+from factsweep.operators.datasets.plain_columns import MEANT, alike
 from factsweep.operators.datasets.suffixes import kind
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
