@@ -109,7 +109,7 @@ class TypedObjects:
         texts = rows.select("pair_id", "text", "key").drop_nulls("text").unique()
         texts = texts.join(self._pairs, on="pair_id", how="semi")
         labels = labels.join(texts, on="pair_id", how="semi")
-        values, names = self._values(labels), self._names(labels)
+        values, names = self._read(labels)
         keys = [
             None
             if any(name in (key or "") for name in names.get(pair_id, ()))
@@ -121,27 +121,26 @@ class TypedObjects:
         return keyed.with_columns(key=pl.coalesce("values", "key")).drop("values")
 
     def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:
-        """The values of labels (pair_id, text) as keys: a row per way to read one."""
-        values = self._values(labels.join(self._pairs, on="pair_id", how="semi"))
+        """The values of labels (pair_id, text, key) as keys: a row per way to read one."""
+        values, _ = self._read(labels.join(self._pairs, on="pair_id", how="semi"))
         rows = [(pair_id, _key([value])) for pair_id in values for value, _ in values[pair_id]]
         return pl.DataFrame(rows, {"pair_id": pl.String, "key": pl.String}, orient="row")
 
-    def _values(self, labels: pl.DataFrame) -> dict[str, list[WrittenValue]]:
-        """The values of labels by pair, of those that are values."""
+    def _read(
+        self, labels: pl.DataFrame
+    ) -> tuple[dict[str, list[WrittenValue]], dict[str, list[str]]]:
+        """By pair, the values of labels that are values, and the keys of the other labels."""
         values: dict[str, list[WrittenValue]] = {}
-        for pair_id, text in labels.select("pair_id", "text").unique(maintain_order=True).rows():
-            if reader(self.language).whole(self.kinds[pair_id], text):
-                readings = _find(self.language, self.kinds[pair_id], text)
-                values.setdefault(pair_id, []).extend(readings)
-        return values
-
-    def _names(self, labels: pl.DataFrame) -> dict[str, list[str]]:
-        """The keys of labels by pair, of those that are no values."""
         names: dict[str, list[str]] = {}
-        for pair_id, text, key in labels.select("pair_id", "text", "key").drop_nulls().rows():
-            if not reader(self.language).whole(self.kinds[pair_id], text):
+        distinct = labels.select("pair_id", "text", "key").unique(maintain_order=True)
+        for pair_id, text, key in distinct.rows():
+            kind = self.kinds[pair_id]
+            if reader(self.language).whole(kind, text):
+                readings = _find(self.language, kind, text)
+                values.setdefault(pair_id, []).extend(readings)
+            elif key is not None:
                 names.setdefault(pair_id, []).append(key)
-        return names
+        return values, names
 
     def _key(self, pair_id: str, text: str, labels: Sequence[WrittenValue] | None) -> str | None:
         """The values of an answer; null: it has none, or no right answer is one."""

@@ -53,8 +53,10 @@ class Options:
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
-    labels = label_keys(facts, normaliser)
-    texts = label_texts(facts) if facts.typed is None else normaliser.keyed(label_texts(facts))
+    labels = normaliser.keyed(label_texts(facts))
+    right_keys = labels.select("pair_id", "key")
+    if facts.typed is not None:
+        right_keys = pl.concat([right_keys, facts.typed.label_keys(labels)])
 
     def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
         """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
@@ -64,16 +66,16 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         pairs = pairs.select("prompt_id", "pair_id")
         rows = rows.drop("pair_id", strict=False)
         rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
-        return facts.typed.keyed(rows, texts)
+        return facts.typed.keyed(rows, labels)
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(keyed(answers, answers), labels), further["samples"]
+        matched, samples = correct(keyed(answers, answers), right_keys), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = keyed(samples, sampled).select("prompt_id", "key")
         found = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(found, on="prompt_id", maintain_order="left")
         known = sampled.select("prompt_id", "relation_id", "pair_id")
-        counts = sampled_correctness(keys.join(known, on="prompt_id"), labels)
+        counts = sampled_correctness(keys.join(known, on="prompt_id"), right_keys)
         return {"answers": matched, "calibration": rows, "sampled": counts}
 
     return match
@@ -83,13 +85,6 @@ def label_texts(facts: Facts) -> pl.DataFrame:
     """One row per label of a right answer: pair_id, text."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
     return facts.pairs.select("pair_id", text=labels).explode("text")
-
-
-def label_keys(facts: Facts, normaliser: Normaliser) -> pl.DataFrame:
-    """One row per label of a right answer: pair_id, key; and one per value of typed ones."""
-    texts = label_texts(facts)
-    keys = normaliser.keyed(texts).select("pair_id", "key")
-    return keys if facts.typed is None else pl.concat([keys, facts.typed.label_keys(texts)])
 
 
 def condense(
