@@ -206,6 +206,7 @@ class EndpointEngine:
         if (troubles := TROUBLES.get(None)) is None:
             TROUBLES.set(troubles := Troubles())
         give_up_s = self._endpoint.give_up_s
+        _ = self._client  # importing `openai` takes seconds on a busy machine, none of the server's
         try:
             async with asyncio.timeout(give_up_s):
                 return await self._asked(request)
