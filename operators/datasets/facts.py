@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.matching.typed import TypedObjects
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.wording import names
 
 # The labels of the relations that are taken, by id; null: all are, and their labels are their ids.
 Relations = Mapping[str, str] | None
@@ -82,7 +82,7 @@ def checked(facts: Facts) -> Facts:
     """The facts, if every template and pair can be used.
 
     Raises:
-        InputError: no pairs; a name that is not fit (`operators.names`); a template without [X] or
+        InputError: no pairs; a name that is not fit (`wording.names`); a template without [X] or
             [Y], of an unknown relation, or with the number of another; a pair without a subject or
             an object; a relation without templates or pairs.
     """

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
 from factsweep.operators.estimates.controls.control import (
     Control,
@@ -20,6 +19,7 @@ from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.metrics.belief.fluctuation import fluctuation
 from factsweep.operators.metrics.comparing.pairing import in_both
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
 from factsweep.operators.schemas import SETTING, columns
 

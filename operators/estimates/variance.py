@@ -11,11 +11,11 @@ facts (Searle, Casella and McCulloch 1992, section 3.6).
 import numpy as np
 import polars as pl
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.components import Components, components, errors
 from factsweep.operators.estimates.groups import group_means, spread
 from factsweep.operators.estimates.means import between_facts
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.schemas import SETTING, columns
 
 SOURCES = ("relation", "fact", "template", "fact × template", "name", "rest")

@@ -41,8 +41,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
-    from factsweep.operators import names
     from factsweep.operators.errors import InputError
+    from factsweep.operators.wording import names
     from factsweep.pipeline.reports import compare_estimates
     from factsweep.pipeline.reports.compare import compared, settings
     from factsweep.pipeline.storage.stores.store import below

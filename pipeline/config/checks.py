@@ -2,14 +2,13 @@
 
 from urllib.parse import urlsplit
 
-from factsweep.operators import names
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.engines.thoughts import parsers
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER, SCORE
-from factsweep.operators.redact import is_secret, redactor, texts
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import names, suggestion
+from factsweep.operators.wording.redact import is_secret, redactor, texts
 from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model

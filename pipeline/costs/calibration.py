@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import polars as pl
 
-from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import rates
+from factsweep.pipeline.costs.spent import SPENT
 from factsweep.pipeline.execution import cluster
 from factsweep.pipeline.execution import engine as engines
 from factsweep.pipeline.execution.hardware import hardware
@@ -132,7 +132,7 @@ def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) ->
 
 
 def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
-    """A row of what was spent (`operators.cost.SPENT`) on answers of a job, by what they count."""
+    """A row of what was spent (`spent.SPENT`) on answers of a job, by what they count."""
     held = hardware(plan.run)
     return {
         "fingerprint": uuid4().hex[:16],

@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.cost import SPENT, Place, predict
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.costs.spent import SPENT, Place, predict
 from factsweep.pipeline.execution.asked import check
 from factsweep.pipeline.execution.hardware import gpus_per_engine, hardware
 from factsweep.pipeline.execution.plan import Branch, Plan, planned
@@ -79,7 +79,7 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
 
 
 def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
-    """What work takes, by what was measured, or by the rate that was given (`operators.cost`)."""
+    """What work takes, by what was measured, or by the rate that was given."""
     costs = predict(work, known(plan), place(plan.run))
     return _as_given(costs, plan.run) if plan.run.cluster.answers_per_s else costs
 
@@ -156,7 +156,7 @@ def _hours_per_prompt(plan: Plan, unit: str) -> float:
 
 
 def spent(plan: Plan) -> pl.DataFrame:
-    """What each complete artifact of the plan took; columns: `operators.cost.SPENT`."""
+    """What each complete artifact of the plan took; columns: `pipeline.costs.spent.SPENT`."""
     rows: dict[str, dict[str, Any]] = {}
     for branch in plan.branches:
         for artifact in branch.artifacts():

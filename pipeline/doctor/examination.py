@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
-from factsweep.operators.redact import redactor
+from factsweep.operators.wording.redact import redactor
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import address, gpus, load, machine, model, stores

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.cost import SPENT
 from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs import calibration, rates
+from factsweep.pipeline.costs.spent import SPENT
 from factsweep.pipeline.doctor import gpus
 from factsweep.pipeline.doctor.finding import Finding
 from factsweep.pipeline.execution import cluster

@@ -5,10 +5,10 @@ from functools import partial
 
 import polars as pl
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Part
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.estimates.answers import Estimates, matched_by, unanswered
 from factsweep.pipeline.execution.asked import names

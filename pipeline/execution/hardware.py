@@ -5,12 +5,12 @@ from math import ceil
 from urllib.parse import urlsplit
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.prices import Prices
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.asking.prices import Prices
 from factsweep.pipeline.stages.asking.work import Hardware
 
 

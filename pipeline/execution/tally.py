@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.faults.lives import Lives
+from factsweep.pipeline.stages.asking.prices import Purse
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.cluster import Cluster

@@ -14,9 +14,9 @@ from factsweep.operators.datasets.facts import Facts, labelled
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.names import check
 from factsweep.operators.tables.shared.published import PUBLISHED
 from factsweep.operators.wording import suggestion
+from factsweep.operators.wording.names import check
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home

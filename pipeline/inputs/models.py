@@ -11,7 +11,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.prompts.estimate import Estimate
-from factsweep.operators.redact import texts
+from factsweep.operators.wording.redact import texts
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_tokenizer
 from factsweep.pipeline.config.recipe import in_recipe

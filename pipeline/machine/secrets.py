@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.redact import is_secret, redactor
+from factsweep.operators.wording.redact import is_secret, redactor
 
 # Further variables that are secrets: who knows a webhook's URL may post there.
 _OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Report, Tables
 from factsweep.operators.metrics.belief.knowledge_state import (
@@ -24,6 +23,7 @@ from factsweep.operators.metrics.comparing.verdict import (
     verdict,
     verdicts,
 )
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.prompts.expansion import names
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.pipeline.config import folders

@@ -9,10 +9,10 @@ from functools import partial
 
 import polars as pl
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.estimates import differences, judged
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.reports.compare import Compared, Comparison, flip_rate

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from factsweep.operators.blas import single_threaded_blas
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.data_set import Encode, Parse
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.pages.page import Entry, index
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.wording import few

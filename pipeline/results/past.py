@@ -10,8 +10,8 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
-from factsweep.operators.names import check_apart, check_run, folded
 from factsweep.operators.wording import listed, suggestion
+from factsweep.operators.wording.names import check_apart, check_run, folded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.machine.logs import LOG

@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.redact import redacted
 from factsweep.operators.wording import few
+from factsweep.operators.wording.redact import redacted
 from factsweep.pipeline.config import folders, quantised
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import digests

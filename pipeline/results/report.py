@@ -18,18 +18,17 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.cost import SPENT
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.runs.cost import cost_table
 from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
 from factsweep.operators.tables.shared.published import beside, of_other_facts
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import spent
+from factsweep.pipeline.costs.spent import SPENT, cost_table
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from factsweep.operators import names
 from factsweep.operators.errors import InputError
 from factsweep.operators.tables.runs.study import PLACE
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import names, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import Expanded, expanded
 from factsweep.pipeline.config.literal import quoted

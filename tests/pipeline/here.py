@@ -8,7 +8,6 @@ import polars as pl
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
-from factsweep.operators.prices import Purse
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.execution.step import check_inputs
 from factsweep.pipeline.execution.work import begin, finish, work
@@ -17,6 +16,7 @@ from factsweep.pipeline.stages.asking import remaining
 from factsweep.pipeline.stages.asking.decode import answer, publish
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.open_shard import OpenShard, Report
+from factsweep.pipeline.stages.asking.prices import Purse
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside

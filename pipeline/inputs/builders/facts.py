@@ -15,8 +15,8 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import sentences
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
-from factsweep.operators.names import check
 from factsweep.operators.wording import listed
+from factsweep.operators.wording.names import check
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.builders import fact_table, folder

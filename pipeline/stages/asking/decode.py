@@ -19,11 +19,11 @@ from factsweep.operators.errors import (
     InputError,
     StoppedError,
 )
-from factsweep.operators.prices import Purse
 from factsweep.pipeline.stages.asking import trial
 from factsweep.pipeline.stages.asking.feed import Feed
 from factsweep.pipeline.stages.asking.idle import Clocked
 from factsweep.pipeline.stages.asking.open_shard import OpenShard
+from factsweep.pipeline.stages.asking.prices import Purse
 from factsweep.pipeline.stages.asking.question import Answered
 from factsweep.pipeline.stages.asking.remaining import refused
 from factsweep.pipeline.stages.asking.work import Work

@@ -5,8 +5,8 @@ from itertools import takewhile
 from typing import Any
 
 from factsweep.operators.engines.protocol import ScoreRequest
-from factsweep.operators.prices import Prices, Purse
 from factsweep.pipeline.stages.asking.idle import Clocked
+from factsweep.pipeline.stages.asking.prices import Prices, Purse
 from factsweep.pipeline.stages.asking.work import Work
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from factsweep.operators.prices import Prices
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.asking.prices import Prices
 from factsweep.pipeline.stages.asking.question import Question
 from factsweep.pipeline.storage.artifact import Artifact
 

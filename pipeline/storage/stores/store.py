@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from factsweep.operators.errors import InputError, UnavailableError
-from factsweep.operators.redact import redactor
+from factsweep.operators.wording.redact import redactor
 from factsweep.pipeline.storage.stores.local import Folder
 from factsweep.pipeline.storage.stores.remote import ATTEMPTS, File, Remote
 

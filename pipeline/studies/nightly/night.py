@@ -16,8 +16,8 @@ from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
-from factsweep.operators.names import check_run, folded
 from factsweep.operators.wording import suggestion
+from factsweep.operators.wording.names import check_run, folded
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run

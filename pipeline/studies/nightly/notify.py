@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.operators.redact import redacted
+from factsweep.operators.wording.redact import redacted
 from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.studies.nightly.night import Night

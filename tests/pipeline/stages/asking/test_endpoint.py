@@ -13,7 +13,6 @@ import pytest
 
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
-from factsweep.operators.prices import Purse
 from factsweep.pipeline.config.decoding import Samples
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -27,6 +26,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.results.doubts import served
 from factsweep.pipeline.run import check_failed, say_served
 from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.stages.asking.prices import Purse
 from factsweep.pipeline.stages.asking.work import Work
 from factsweep.pipeline.stages.expand import with_text
 from tests.chat_server import ChatServer, Said, serving

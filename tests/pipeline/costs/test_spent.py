@@ -5,8 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.cost import SPENT, Place, predict
-from factsweep.operators.tables.runs.cost import cost_table
+from factsweep.pipeline.costs.spent import SPENT, Place, cost_table, predict
 
 ENGINE: dict[str, Any] = {
     "stage": "generations",

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.redact import redacted, redactor
+from factsweep.operators.wording.redact import redacted, redactor
 from factsweep.pipeline.inputs import catalog
 
 # Put together here, so that nobody who looks for secrets finds one in this file.
@@ -130,7 +130,7 @@ def test_redacted_what_holds_no_secret_is_equal() -> None:
 def test_redactor_detectors_load_requests_when_they_ask() -> None:
     code = """
 import sys
-from factsweep.operators.redact import redactor
+from factsweep.operators.wording.redact import redactor
 redactor()
 from detect_secrets.plugins import stripe
 print("requests" in sys.modules, stripe.requests.get is sys.modules["requests"].get)

@@ -5,10 +5,10 @@ import itertools
 import polars as pl
 import pytest
 
-from factsweep.operators import names
 from factsweep.operators.datasets.facts import Facts, checked
 from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import names
 from tests.messages import naming
 
 UNFIT = [
