@@ -17,9 +17,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import kinds
-from factsweep.operators.knowledge_base.retrieval import retrieved, vectors
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase
+from factsweep.operators.prompts.retrieval import kinds, retrieved, vectors
 from factsweep.operators.schemas import empty
 
 TRIPLES_PER_ENTITY = 8

@@ -46,8 +46,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.pipeline.config.settings import load

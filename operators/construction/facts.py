@@ -1,14 +1,211 @@
-"""Facts and their templates → rows for the reader of MyriadLAMA. No paper: the rules are ours."""
+"""A table of facts: what is wrong with its rows, what is doubtful, and templates for them.
 
-from collections.abc import Mapping, Sequence
+No paper: the rules are ours. A fact that cannot be asked is left out, with its row and the reason;
+one that can be asked and is doubtful is kept, and listed, too.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.construction.fact_flaws import FINDINGS, NEEDED
-from factsweep.operators.construction.labels import foreign, names, plain
 from factsweep.operators.construction.paraphrase import has_slots
+from factsweep.operators.datasets.facts import seen
+from factsweep.operators.datasets.plain_tables import listed
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.schemas import schema
+
+# How the letters of a language are named in Unicode; of a language without an entry any will do.
+_SCRIPTS: dict[str, tuple[str, ...]] = {
+    "ar": ("ARABIC",),
+    "ja": ("HIRAGANA", "KATAKANA", "CJK", "HALFWIDTH KATAKANA"),
+    "ko": ("HANGUL",),
+    "zh": ("CJK",),
+    **dict.fromkeys(("bg", "ru", "uk"), ("CYRILLIC",)),
+    **dict.fromkeys(("de", "en", "es", "fr", "it", "nl", "pl", "pt", "tr"), ("LATIN",)),
+}
+_WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
+
+
+def plain(text: str | None) -> str:
+    """A text as it is compared with others."""
+    return " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
+
+
+def names(text: str, label: str) -> bool:
+    """Whether a label stands in a text: as whole words, where its script has blanks between them.
+
+    >>> names("george bush", "us"), names("tom mexico city", "mexico"), names("東京都", "東京")
+    (False, True, True)
+    """
+    if any(unicodedata.name(each, "").startswith(_WITHOUT_BLANKS) for each in label):
+        return label in text
+    return bool(label) and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", text) is not None
+
+
+def foreign(text: str, language: str) -> bool:
+    """Whether a text has letters, and none of the script of its language.
+
+    >>> foreign("Paris", "ja"), foreign("DNA鑑定", "ja"), foreign("1984", "ja")
+    (True, False, False)
+    """
+    scripts = _SCRIPTS.get(language)
+    letters = [unicodedata.name(each, "") for each in text if each.isalpha()]
+    return scripts is not None and bool(letters) and not any(n.startswith(scripts) for n in letters)
+
+
+NEEDED = ("relation", "subject", "object")
+ALIASES = ("subject_aliases", "object_aliases")
+FINDINGS = schema("row int, language text, relation text, text text, finding text, left_out bool")
+_CLEANED = "a line break, or what nobody sees, was taken out"
+_UNDATED = "its date is not written as 2024-12-31, and so counts as none"
+
+
+class _Fact(NamedTuple):
+    """A row as it is compared with others; `given` is how it was written."""
+
+    asked: tuple[str, str, str]  # language, relation, subject
+    subject_id: str
+    object: str
+    further: tuple[list[str], list[str]]  # other names of subject and object
+    given: Mapping[str, Any]
+    has_words: bool  # an answer can match some name of its object
+
+
+class _Earlier:
+    """What the rows before said."""
+
+    def __init__(self) -> None:
+        self._whole: set[tuple[object, ...]] = set()
+        self._objects: dict[tuple[object, ...], set[str]] = {}
+        self._ids: dict[tuple[str, ...], set[str]] = {}
+        self._called: dict[tuple[str, ...], str] = {}
+
+    def flaw(self, fact: _Fact) -> str | None:
+        """Why a fact cannot be asked."""
+        whole = (*fact.asked, fact.subject_id, fact.object)
+        if whole in self._whole:
+            return "a double of an earlier row"
+        self._whole.add(whole)
+        if names(fact.asked[2], fact.object):
+            return "the subject names the object"
+        return None if fact.has_words else "no answer can match its object, which has no word"
+
+    def doubts(self, fact: _Fact) -> Iterator[str]:
+        """What is doubtful of a fact that can be asked."""
+        language, relation, subject = fact.asked
+        objects = self._objects.setdefault((*fact.asked, fact.subject_id), set())
+        if objects:
+            yield "the subject has another object, too; each is right"
+        objects.add(fact.object)
+        ids = self._ids.setdefault(fact.asked, set())
+        if ids - {fact.subject_id}:
+            yield "the subject's name belongs to another id, too"
+        ids.add(fact.subject_id)
+        of_id = (language, relation, fact.subject_id)
+        if fact.subject_id and self._called.setdefault(of_id, subject) != subject:
+            yield "its subject id has another name in an earlier row, and is asked by that one"
+        others, labels = fact.further
+        if any(names(s, o) for s in (subject, *others) for o in (fact.object, *labels)):
+            yield "a name of the subject names the object"
+        if any(foreign(fact.given[name], language) for name in ("subject", "object")):
+            yield f"a name without a letter of the script of {language}"
+
+
+def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The facts with one blank for other white space and nothing unseen, and where either was."""
+    texts = [n for n in (*NEEDED, *ALIASES) if facts.schema.get(n) == pl.String]
+    lists = [n for n in ALIASES if facts.schema.get(n) == pl.List(pl.String)]
+    clean = facts.with_columns(
+        *(_clean(pl.col(name)) for name in texts),
+        *(pl.col(name).list.eval(_clean(pl.element())) for name in lists),
+    )
+    other = [clean[name].ne_missing(facts[name]) for name in (*texts, *lists)]
+    changed = pl.select(pl.any_horizontal(other)).to_series()
+    return clean, _findings(clean.filter(changed), _CLEANED)
+
+
+def undated(facts: pl.DataFrame) -> pl.DataFrame:
+    """The facts (FINDINGS) whose date cannot be read."""
+    if "date" not in facts.columns:
+        return FINDINGS.to_frame()
+    given = pl.col("date").replace("", None).is_not_null()
+    return _findings(facts.filter(given & as_day(pl.col("date")).is_null()), _UNDATED)
+
+
+def as_day(date: pl.Expr) -> pl.Expr:
+    """Texts as dates; null where one is none."""
+    return date.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+
+
+def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The facts that can be asked, and what was found (FINDINGS), rows counted from 0.
+
+    `facts` has row, language, relation, subject, object, and may have subject_id and other names.
+    Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
+    objects that the subject names, and objects that no answer can match. Kept are several objects
+    of one subject, which are all right, names that several ids have, ids that have several names,
+    other names that tell the object, and names in another script.
+    """
+    found: list[tuple[int, str, bool]] = []
+    earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
+    for given in facts.iter_rows(named=True):
+        fact = _fact(given)
+        place = int(given["place"])
+        empty = [name for name in NEEDED if not plain(given[name])]
+        flaw = f"{', '.join(empty)} is empty" if empty else earlier.flaw(fact)
+        if flaw:
+            found.append((place, flaw, True))
+        else:
+            found += [(place, doubt, False) for doubt in earlier.doubts(fact)]
+    table = pl.DataFrame(found, schema("place int, finding text, left_out bool"), orient="row")
+    table = table.cast({"place": pl.UInt32})
+    left = table.filter("left_out")["place"].implode()
+    shown = _shown(facts).with_columns(facts["place"])
+    said = shown.join(table, "place", maintain_order="right").drop("place")
+    return facts.filter(~pl.col("place").is_in(left)).drop("place"), said
+
+
+def _fact(given: Mapping[str, Any]) -> _Fact:
+    relation, subject, object_ = (plain(given[name]) for name in NEEDED)
+    others, labels = ([*map(plain, _aliases(given, name))] for name in ALIASES)
+    language = given["language"]
+    # Most objects begin with a letter or digit: only others are looked at more closely.
+    has_words = (
+        object_[:1].isalnum()
+        or _normaliser(language).has_words(pl.Series([object_, *labels], dtype=pl.String)).any()
+    )
+    subject_id = str(given.get("subject_id") or "")
+    asked = (language, relation, subject)
+    return _Fact(asked, subject_id, object_, (others, labels), given, has_words)
+
+
+def _normaliser(language: str) -> Normaliser:
+    return Normaliser("blank" if language == "en" else f"blank-{language}")
+
+
+def _aliases(given: Mapping[str, Any], name: str) -> list[str]:
+    value = given.get(name)
+    return (listed(value, name, given["row"]) if isinstance(value, str) else value) or []
+
+
+def _clean(text: pl.Expr) -> pl.Expr:
+    return seen(text.str.replace_all(r"[\s--\ ]+", " "))
+
+
+def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
+    return _shown(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
+
+
+def _shown(facts: pl.DataFrame) -> pl.DataFrame:
+    """How rows are told: row, language, relation, and their subject and object as `text`."""
+    text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
+    relation = pl.col("relation").fill_null("")
+    return facts.select(pl.col("row").cast(pl.Int64), "language", relation, text=text)
+
 
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")

@@ -28,8 +28,8 @@ import polars as pl
 
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.datasets.kamel import DATE, NUMBER
+from factsweep.operators.datasets.knowledge_base import TYPE_RELATIONS
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import TYPE_RELATIONS
 from factsweep.operators.schemas import empty
 
 Line = TypeVar("Line", bound=str | bytes)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import polars as pl
 
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, object_id, of_triples
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
 from factsweep.operators.matching.typed import TypedObjects
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse
@@ -229,3 +230,126 @@ def style(text: pl.Expr) -> pl.Expr:
     """
     asks = text.str.contains(_QUESTION)
     return pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
+
+
+def knowledge_base_of(facts: Facts) -> KnowledgeBase:
+    """The subjects and objects of the facts, and the facts as triples.
+
+    A name's entity is its id; an object without an id is known by its first label. The types of an
+    entity are the relations that it is an object of, and the objects of its own P31 and P279.
+    """
+    return of_triples(
+        facts.pairs.explode("objects").unnest("objects").with_columns(object_id=object_id())
+    )
+
+
+def slice_single_objects(facts: Facts, part: Slice) -> Facts:
+    """The chosen part as facts of one object, with `details` and a knowledge base.
+
+    Where the set brings no knowledge base, it is made of all its facts, whichever part is chosen.
+
+    Raises:
+        InputError: a relation that the set does not have, or a part without pairs or names.
+    """
+    base = facts.knowledge_base or knowledge_base_of(facts)
+    return single_objects(sliced(replace(facts, knowledge_base=base), part))
+
+
+def single_objects(facts: Facts) -> Facts:
+    """A pair of several objects as several pairs, each named after its object, too.
+
+    An object without an id is known by its first label. `details` has a row for each fact; what
+    the set does not give there is null, but for the popularity: that of the subject.
+
+    >>> objects = [{"object_id": "Q1", "labels": ["a"]}, {"object_id": None, "labels": ["b"]}]
+    >>> row = {"pair_id": "P1.Q9", "relation_id": "P1", "subject_id": "Q9", "subjects": ["s"]}
+    >>> pairs = pl.DataFrame([{**row, "objects": objects}], schema=empty("pairs").schema)
+    >>> found = single_objects(Facts(empty("relations"), empty("templates"), pairs))
+    >>> found.pairs["pair_id"].to_list(), found.further["details"]["object_id"].to_list()
+    (['P1.Q9.Q1', 'P1.Q9.b'], ['Q1', 'b'])
+    """
+    several = pl.col("objects").list.len() > 1
+    rows = facts.pairs.with_columns(whole="pair_id", several=several)
+    rows = rows.explode("objects").unnest("objects").with_columns(object_id=object_id())
+    one = pl.format("{}.{}", "pair_id", "object_id")
+    rows = rows.unique(["whole", "object_id"], keep="first", maintain_order=True).with_columns(
+        pair_id=pl.when("several").then(one).otherwise("pair_id"),
+        objects=pl.concat_list(pl.struct("object_id", "labels")),
+    )
+    further = {
+        name: _renamed(table, rows) for name, table in facts.further.items() if name != "details"
+    }
+    details = _details_of(rows, facts)
+    pairs = rows.select(facts.pairs.columns)
+    return replace(facts, pairs=pairs, further={**further, "details": details})
+
+
+def _renamed(table: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a further table under the names of the facts that its pairs became."""
+    names = rows.select("whole", named="pair_id")
+    found = table.join(names, left_on="pair_id", right_on="whole", maintain_order="left")
+    return found.with_columns(pair_id="named").select(table.columns)
+
+
+def _details_of(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    given = facts.further.get("details", empty("details")).drop("relation_id")
+    given = given.rename({"pair_id": "whole"})
+    found = rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
+    found = found.join(given, on=["whole", "object_id"], how="left", maintain_order="left")
+    if facts.knowledge_base is not None:
+        known = facts.knowledge_base.entities.select(subject_id="entity_id", known="popularity")
+        found = found.join(known, on="subject_id", how="left", maintain_order="left")
+        found = found.with_columns(popularity=pl.coalesce("popularity", "known"))
+    return found.select(empty("details").columns)
+
+
+_HIDDEN = (
+    "{where}: {text!a} holds a character that nobody sees; take it out, or let it be removed: "
+    "benchmark.unseen=remove."
+)
+Unseen = Literal["keep", "remove", "refuse"]
+_JOINERS = r"\u{200c}\u{200d}"
+_IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
+_CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
+
+
+def treated(facts: Facts, how: Unseen) -> Facts:
+    """The facts with these characters kept or removed.
+
+    They are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
+    of letters are none of them: Persian and Hindi are written with them.
+
+    Raises:
+        InputError: there are, and they are to be refused; or nothing is left of a text.
+    """
+    if how == "keep" or (texts := unseen(facts)).is_empty():
+        return facts
+    if how == "refuse":
+        refuse(texts, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
+    templates = facts.templates.with_columns(seen(pl.col("text")))
+    text, of_object = seen(pl.element()), pl.element().struct.field("labels")
+    filled = text.filter(text.str.strip_chars() != "")
+    names = pl.col("subjects").list.eval(filled)
+    labels = pl.element().struct.with_fields(labels=of_object.list.eval(filled))
+    objects = pl.col("objects").list.eval(labels)
+    objects = objects.list.eval(pl.element().filter(of_object.list.len() > 0))
+    pairs = facts.pairs.with_columns(subjects=names, objects=objects)
+    return checked(replace(facts, templates=templates, pairs=pairs))
+
+
+def seen(text: pl.Expr) -> pl.Expr:
+    """A text without these characters."""
+    return text.str.replace_all(_CHARACTER, "")
+
+
+def unseen(facts: Facts) -> pl.DataFrame:
+    """The texts that hold one, each with where it stands: where, text."""
+    of_template = pl.format("template {}", "template_id").alias("where")
+    of_pair = pl.format("pair {}", "pair_id").alias("where")
+    labels = pl.col("objects").struct.field("labels")
+    texts = (
+        facts.templates.select(of_template, "text"),
+        facts.pairs.select(of_pair, text="subjects").explode("text"),
+        facts.pairs.explode("objects").select(of_pair, text=labels).explode("text"),
+    )
+    return pl.concat(texts).filter(pl.col("text").str.contains(_CHARACTER))

@@ -25,7 +25,7 @@ import polars as pl
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, Relations, Slice, checked
-from factsweep.operators.datasets.json_texts import check, parsed
+from factsweep.operators.datasets.table_files import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import answer_forms, without_marks_around
 from factsweep.operators.schemas import empty

@@ -15,18 +15,12 @@ A list in a cell is several objects, or all names of a subject, even where other
 texts. In a plain table each row adds its objects to those of its pair.
 """
 
-import ast
-import io
-import json
-import re
-import tokenize
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.plain_columns import as_myriadlama, titles_of
+from factsweep.operators.datasets.plain_tables import LIST_TEXT, as_myriadlama, listed, titles_of
 from factsweep.operators.errors import InputError
 
 _LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
@@ -37,12 +31,6 @@ _SINGLE_TEXTS = ("rel_uri", "sub_uri", "fact_sample")
 _NAME_COLUMNS = tuple(name for name in _LISTS if name not in ("is_manual", "template"))
 _IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
 NAMED = tuple(_IDS)
-# A list as a text: how it begins, how it ends without a beginning, or numbers and truth values. A
-# template may begin with [X], and a name with [6].
-_LIST_TEXT = (
-    r"^\s*\[\s*['\"\[\]]|^[^\[]*['\"]\s*\]\s*$|"
-    r"^\s*\[(?:[\s,]|-?\d[\d.]*|[Tt]rue|[Ff]alse|null|None)*\]?\s*$"
-)
 _OBJECT_TEXT = r"^\s*\{\s*['\"}]"
 
 
@@ -62,7 +50,7 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
             _check_kind(rows, name, titles.get(name, name))
     if titles and schema["rel_uri"] == pl.String:  # where a slash is no part of a URL
         rows = rows.with_columns(pl.col("rel_uri").str.replace_all("/", " "))
-    are_lists = (pl.col(name).str.contains(_LIST_TEXT).any() for name in texts)
+    are_lists = (pl.col(name).str.contains(LIST_TEXT).any() for name in texts)
     holds_list = rows.select(are_lists).collect(engine="streaming")
     lists = [name for name in texts if name in NAMED or holds_list[name].item()]
     truths = [n for n in ("is_manual",) if n in texts and n not in lists]
@@ -75,7 +63,7 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 def is_structured(text: pl.Expr) -> pl.Expr:
     """Whether a text is a list or an object, as JSON or Python write it."""
-    return text.str.contains(f"{_OBJECT_TEXT}|{_LIST_TEXT}")
+    return text.str.contains(f"{_OBJECT_TEXT}|{LIST_TEXT}")
 
 
 def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
@@ -119,11 +107,6 @@ def _as_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _with_texts(dtype: pl.DataType) -> pl.DataType:
     """The type with texts in place of its innermost type."""
     return pl.List(_with_texts(dtype.inner)) if isinstance(dtype, pl.List) else pl.String()  # type: ignore[arg-type]
-
-
-def is_list_text(text: str | None) -> bool:
-    """Whether a text begins as a list that is written as one."""
-    return re.match(_LIST_TEXT, text or "") is not None
 
 
 def _empty_typed(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -238,7 +221,7 @@ def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 def _lists(column: pl.Series, name: str) -> pl.Series:
     """The lists of a column of texts; a text that is no list is one of a single text."""
-    is_list = column.str.contains(_LIST_TEXT).to_list()
+    is_list = column.str.contains(LIST_TEXT).to_list()
     takes_texts = column.name not in ("is_manual", *NAMED)
     lists = [
         [text] if takes_texts and text is not None and not is_list[row] else listed(text, name, row)
@@ -273,36 +256,6 @@ def _check_names(lists: Iterable[list[Any] | None], name: str) -> None:
             f"row {row} (counted from 0): {name} has {kind}, and {first} in an earlier row; write "
             "one of them in all rows."
         )
-
-
-def listed(text: str | None, name: str, row: int) -> list[Any] | None:
-    """A list that is written as a text; null where there is nothing.
-
-    Raises:
-        InputError: it is no list.
-    """
-    if text is None or not text.strip():
-        return None
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            found = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        if isinstance(found, list) and not _joins_texts(text, parse):
-            return found
-    raise InputError(
-        f"row {row} (counted from 0): {name} is {text[:80]!r}, no list as JSON or Python write it; "
-        "correct it."
-    )
-
-
-def _joins_texts(text: str, parse: object) -> bool:
-    """Whether Python joined neighbours that no comma parts: `['a' 'b']`, as NumPy prints a list."""
-    if parse is json.loads or not re.search(r"['\"]\s+[\"']", text):
-        return False
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    kinds = [token.type for token in tokens if token.type != tokenize.NL]
-    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))
 
 
 def _truths(column: pl.Series) -> pl.Series:

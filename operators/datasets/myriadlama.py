@@ -14,7 +14,7 @@ import polars as pl
 from factsweep.operators.datasets.columns import Column, check_columns
 from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
 from factsweep.operators.datasets.layouts import as_rows, decoded
-from factsweep.operators.datasets.plain_columns import is_plain, titles_of
+from factsweep.operators.datasets.plain_tables import is_plain, titles_of
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas import empty
 from factsweep.operators.schemas.checks import refuse

@@ -28,8 +28,8 @@ import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
 from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
-from factsweep.operators.datasets.json_texts import check, parsed
 from factsweep.operators.datasets.kamel import lines
+from factsweep.operators.datasets.table_files import check, parsed
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import columns, schema
 from factsweep.operators.schemas.checks import refuse

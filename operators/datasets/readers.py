@@ -1,29 +1,78 @@
-"""READERS: how the files of each layout become facts, and the figures that a catalog expects."""
+"""READERS: how the files of each layout become facts, and where rows contradict each other."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import polars as pl
 
 from factsweep.operators.datasets import (
-    contradictions,
     distractors,
     kamel,
     myriadlama,
-    plain_columns,
+    plain_tables,
     probelm,
-    sentences,
     triples,
-    xfactr,
 )
 from factsweep.operators.datasets import facts as facts_of
 from factsweep.operators.datasets.facts import Facts, Relations
+from factsweep.operators.datasets.kamel import is_literal
+
+# What is done where rows contradict each other.
+DONE: Mapping[str, str] = {
+    "contradicting_pairs": "rows of one pair name other subjects or objects; its first row counts",
+    "subjects_of_two_labels": "one subject id has several labels; each pair keeps its own",
+    "objects_of_two_labels": "one object id has several labels; each pair keeps its own",
+    "questions_of_two_answers": "pairs of one relation have a subject of the same name, and other "
+    "right objects; each pair is asked, and keeps its own",
+    "merged_subjects": "triples of one subject name several objects; each of them is right",
+    "relations_left_out": "they have a file, but no template or no facts; nothing is asked of them",
+}
+
+
+def contradictions_in(facts: Facts, *, ids: bool = True) -> dict[str, int]:
+    """How many objects have several labels, and how many questions several answers.
+
+    Without `ids` objects have none of their own.
+
+    >>> pairs = pl.DataFrame({
+    ...     "relation_id": ["P36", "P36"], "split": [None, None], "subjects": [["Peru"], ["Peru"]],
+    ...     "objects": [[{"object_id": "Q2868", "labels": [name]}] for name in ("Lima", "Cusco")],
+    ... })
+    >>> contradictions_in(Facts(pl.DataFrame(), pl.DataFrame(), pairs))
+    {'objects_of_two_labels': 1, 'questions_of_two_answers': 1}
+    """
+    label = pl.element().struct.field("labels").list.first()
+    answers = pl.col("objects").list.eval(label).list.sort().hash()
+    subject = pl.col("subjects").list.first()
+    questions = facts.pairs.group_by("relation_id", "split", subject).agg(answers.n_unique() > 1)
+    objects = facts.pairs.select(pl.col("objects").explode()).unnest("objects")
+    objects = objects.filter(pl.col("object_id").is_not_null() & ~is_literal(pl.col("object_id")))
+    first = pl.col("labels").list.first()
+    labels = objects.group_by("object_id").agg(first.n_unique() > 1)
+    found = {"objects_of_two_labels": int(labels["labels"].sum())} if ids else {}
+    return found | {"questions_of_two_answers": int(questions["objects"].sum())}
+
+
+def merged_subjects(facts: Facts) -> dict[str, int]:
+    """How many subjects have several objects, in a set whose triples name one each."""
+    return {"merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum())}
+
+
+def contradiction_sentences(counts: Mapping[str, object]) -> Iterator[str]:
+    """What was counted and what is done about it, one line each; nothing of what is nought."""
+    for name, done in DONE.items():
+        if found := counts.get(name):
+            words = name.replace("_", " ")
+            what = re.sub(r"s\b", "", words, count=1) if found == 1 else words
+            yield f"{found:,} {what}: {done}"
+
 
 # Counts that are 0 in a sound set, and what the reader does where they are not.
 FAULTS: Mapping[str, str] = {
-    name: contradictions.DONE[name] for name in ("contradicting_pairs", "subjects_of_two_labels")
+    name: DONE[name] for name in ("contradicting_pairs", "subjects_of_two_labels")
 }
 # Optional columns; where they are missing, these counts are smaller.
 NEEDS: Mapping[str, Sequence[str]] = {
@@ -53,8 +102,8 @@ class Reader:
     version: int = 1
     stands_in: str | None = None
     by_language: bool = False
-    contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: (
-        contradictions.in_facts(facts)
+    contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: contradictions_in(
+        facts
     )
     meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
@@ -80,9 +129,9 @@ READERS: Mapping[str, Reader] = {
             **myriadlama.contradictions(rows),
         },
         version=2,
-        meant=plain_columns.meant,
+        meant=plain_tables.meant,
         contradictions=lambda rows, facts: (
-            myriadlama.contradictions(rows) | contradictions.in_facts(facts)
+            myriadlama.contradictions(rows) | contradictions_in(facts)
         ),
     ),
     "kamel": Reader(
@@ -99,13 +148,11 @@ READERS: Mapping[str, Reader] = {
         content="texts",
         facts=triples.pararel,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
-        contradictions=lambda texts, facts: (
-            contradictions.merged_subjects(facts) | triples.left_out(texts, facts)
-        ),
+        contradictions=lambda texts, facts: merged_subjects(facts) | triples.left_out(texts, facts),
     ),
     "xfactr": Reader(
         content="texts",
-        facts=xfactr.facts_from_files,
+        facts=triples.xfactr,
         by_language=True,
         columns=lambda _: ("sub_uri", "sub_label", "obj_uri", "obj_label"),  # others are refused
     ),
@@ -115,7 +162,7 @@ READERS: Mapping[str, Reader] = {
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
         contradictions=lambda texts, facts: (
-            contradictions.in_facts(facts) | triples.left_out(texts, facts)
+            contradictions_in(facts) | triples.left_out(texts, facts)
         ),
     ),
     "probelm": Reader(
@@ -125,7 +172,7 @@ READERS: Mapping[str, Reader] = {
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
         names_ids=False,
         version=2,  # 2: candidates are a table of their own
-        contradictions=lambda _, facts: contradictions.in_facts(facts, ids=False),
+        contradictions=lambda _, facts: contradictions_in(facts, ids=False),
     ),
     "distractors": Reader(
         content="tables",
@@ -136,14 +183,16 @@ READERS: Mapping[str, Reader] = {
     ),
     "probing": Reader(
         content="tables",
-        facts=sentences.probed,
+        facts=distractors.probed,
         columns=_columns_of("probing"),
-        figures=lambda _, facts: sentences.counts(facts),
+        figures=lambda _, facts: distractors.n_sentences(facts),
     ),
     "verbalisations": Reader(
         content="tables",
-        facts=sentences.verbalised,
+        facts=distractors.verbalised,
         columns=_columns_of("verbalisations"),
-        figures=lambda tables, facts: sentences.counts(facts) | sentences.n_verbalised(tables),
+        figures=lambda tables, facts: (
+            distractors.n_sentences(facts) | distractors.n_verbalised(tables)
+        ),
     ),
 }

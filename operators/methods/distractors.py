@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
-from factsweep.operators.datasets.entities import sliced
+from factsweep.operators.datasets.distractors import VERBALISED
 from factsweep.operators.datasets.facts import Facts, with_right_labels
-from factsweep.operators.datasets.sentences import VERBALISED
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.engines.endpoint.judge import Judge
 from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
 from factsweep.operators.engines.measuring.bert_score import BertScore

@@ -10,9 +10,16 @@ import polars as pl
 from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts import demonstrations
-from factsweep.operators.prompts.demonstrations import Draw, Pool
-from factsweep.operators.prompts.setting import Setting, eligible, filled, query, with_forms
+from factsweep.operators.prompts import setting as settings
+from factsweep.operators.prompts.setting import (
+    Draw,
+    Pool,
+    Setting,
+    eligible,
+    filled,
+    query,
+    with_forms,
+)
 from factsweep.operators.schemas import empty
 
 # The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
@@ -144,7 +151,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
     Raises:
         InputError: a relation has no usable template, or too few pairs to demonstrate with.
     """
-    pool = demonstrations.pool(facts, setting)
+    pool = settings.pool(facts, setting)
     ranks = calibration_ranks(facts, setting, seed)
     repeated = Repeated()
     for relation_id in facts.relations["relation_id"]:
@@ -226,7 +233,7 @@ def _with_contexts(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if setting.context == "zero-shot":
         none = np.empty((1, 0), dtype=np.int64)
-        bare = demonstrations.contexts(pool, setting, ["zero-shot"], Draw(none, none))
+        bare = settings.contexts(pool, setting, ["zero-shot"], Draw(none, none))
         return rows.with_columns(context_id=pl.lit("zero-shot")), bare
     if setting.scope == "prompt":
         return _fresh_contexts(rows, pool, setting, relation_id, seed)
@@ -242,12 +249,12 @@ def _fresh_contexts(
     template_keys = seeds.keys(seed, setting.name, pool.templates["template_id"])
     names = rows["subject_index"].to_numpy().astype(np.uint64)
     random = seeds.mix(seeds.mix(pair_keys[targets] ^ seeds.mix(template_keys[own])) + names)
-    draw = demonstrations.fresh_draw(pool, setting, relation_id, targets, own, random)
-    contexts = demonstrations.contexts(pool, setting, rows["prompt_id"], draw)
+    draw = settings.fresh_draw(pool, setting, relation_id, targets, own, random)
+    contexts = settings.contexts(pool, setting, rows["prompt_id"], draw)
     return rows.with_columns(context_id="prompt_id"), contexts
 
 
-def _row_in(column: pl.Series, values: pl.Series) -> demonstrations.Indices:
+def _row_in(column: pl.Series, values: pl.Series) -> settings.Indices:
     table = pl.DataFrame({"value": column}).with_row_index()
     found = values.to_frame("value").join(table, on="value", how="left", maintain_order="left")
     return found["index"].to_numpy().astype(np.int64)
@@ -277,11 +284,11 @@ def _family_contexts(
     families: list[str], pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> pl.DataFrame:
     """The contexts of all families: each has `family`, then `family~0`, `family~1` and so on."""
-    draw = demonstrations.shared_draw(pool, setting, families, relation_id, seed)
+    draw = settings.shared_draw(pool, setting, families, relation_id, seed)
     suffixes = ["", *(f"~{place}" for place in range(setting.shots))]
     ids = [family + suffix for family in families for suffix in suffixes]
     owners = pl.Series("family", [family for family in families for _ in suffixes])
-    return demonstrations.contexts(pool, setting, ids, draw).with_columns(owners)
+    return settings.contexts(pool, setting, ids, draw).with_columns(owners)
 
 
 def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:

@@ -17,10 +17,9 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import END, SEPARATOR
-from factsweep.operators.prompts.demonstrations import Indices
+from factsweep.operators.prompts.chat import As, System, check, turn, variant_of
 from factsweep.operators.prompts.expansion import Expansion, places, same_as
-from factsweep.operators.prompts.setting import MOST_SHOTS
-from factsweep.operators.prompts.turns import As, System, check, turn, variant_of
+from factsweep.operators.prompts.setting import MOST_SHOTS, Indices
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, number
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts import reading
+from factsweep.operators.prompts.chat import variant_of
 from factsweep.operators.prompts.expansion import (
     Expansion,
     bare,
@@ -20,7 +20,7 @@ from factsweep.operators.prompts.expansion import (
     sentences,
 )
 from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, filled
-from factsweep.operators.prompts.turns import variant_of
+from factsweep.operators.prompts.tokens import check_reading
 from factsweep.operators.schemas.checks import refuse
 
 CONTENT_FREE = ("N/A", "", "?")
@@ -94,7 +94,7 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
 
     Raises:
         InputError: the tokenizer has no mask token, a query not exactly one, or the first query's
-            tokens do not read as its text (`reading.check`).
+            tokens do not read as its text (`check_reading`).
     """
     if tokenizer.mask_token is None:
         raise InputError(
@@ -111,7 +111,7 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
                 f"prompt {query!r} has {n_masks} masks instead of one; "
                 f"correct its template, or the name that holds {MASK}."
             )
-    reading.check(tokenizer, texts[0], found[0], opening=tokenizer.cls_token_id, may_close=True)
+    check_reading(tokenizer, texts[0], found[0], opening=tokenizer.cls_token_id, may_close=True)
     return found
 
 

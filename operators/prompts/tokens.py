@@ -1,13 +1,21 @@
-"""Token ids of prompts: whole texts, with exactly one BOS where the tokenizer wants one."""
+"""Token ids of prompts: whole texts, with exactly one BOS, whose tokens read as the text again.
 
-from collections.abc import Callable, Mapping, Sequence
+A tokenizer may lose blanks, write the end of the text behind it, or have no token for a letter: the
+model then reads another prompt. Normalisers may change case, accents, compatibility forms,
+quotation marks, dashes and runs of blanks, and decoders may add blanks around marks.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
 
-from factsweep.operators.prompts import chat, reading
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import chat
 from factsweep.operators.prompts.estimate import Estimate
 
 # The methods by which transformers read texts with `tokenizers`, and where they are defined.
@@ -31,11 +39,11 @@ def encode(
 
     With `chat_template` a text is the user's turn, and the reply has just begun; the template then
     writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
-    (`operators.prompts.turns`). `template_kwargs` are what the template is told besides, and with a
+    (`operators.prompts.chat`). `template_kwargs` are what the template is told besides, and with a
     `prefill` the reply has begun with that text.
 
     Raises:
-        InputError: the first prompt's tokens do not read as its text (`reading.check`), or the
+        InputError: the first prompt's tokens do not read as its text (`check_reading`), or the
             template does not render the chat (`chat.rendered`).
     """
     if not texts:
@@ -52,7 +60,7 @@ def encode(
     if not isinstance(tokenizer, Estimate):
         opening = tokenizer.bos_token_id
         needs_opening = not chat_template and wants_bos(tokenizer)
-        reading.check(tokenizer, texts[0], ids[0], opening=opening, needs_opening=needs_opening)
+        check_reading(tokenizer, texts[0], ids[0], opening=opening, needs_opening=needs_opening)
     return ids
 
 
@@ -70,7 +78,7 @@ def warnings(
     if chat_template:
         turns = chat.messages(text, as_turns=as_turns)
         return chat.warnings(tokenizer, turns, template_kwargs or {})
-    if not reading.loses_line_ends(tokenizer, text, tokenizer(text).input_ids):
+    if not loses_line_ends(tokenizer, text, tokenizer(text).input_ids):
         return []
     return [
         f"the tokenizer of {tokenizer.name_or_path} ({type(tokenizer).__name__}) reads line ends "
@@ -149,3 +157,172 @@ def n_shared(ids: Sequence[Sequence[int]]) -> int:
         table[row, : len(each)] = each
     equal = (table[1:] == table[:-1]) & (table[1:] >= 0)
     return int(np.logical_and.accumulate(equal, axis=1).sum())
+
+
+_QUOTES = frozenset("\"'`´ʼʹ")
+# Accents, vowel signs, invisible characters, quotation marks, and codes without a character.
+_IGNORED = ("Mn", "Mc", "Me", "Cf", "Cc", "Pi", "Pf", "Cn", "Co", "Cs")
+_BROKEN = "\ufffd"  # of a character for which a vocabulary of bytes lacks some
+_SPECIAL = " \ue000 "  # stands for a special token, which may take the blanks beside it
+_BEFORE, _BEHIND = 20, 40  # characters that are shown around a difference
+_OTHER_CLASS = (
+    'set "tokenizer_class" in the tokenizer_config.json of a copy of the model to the class that '
+    "its tokenizer.json was saved with (PreTrainedTokenizerFast reads any), or give the tokenizer "
+    "that the model was trained with"
+)
+
+
+def check_reading(
+    tokenizer: Any,
+    text: str,
+    ids: Sequence[int],
+    *,
+    opening: int | None,
+    needs_opening: bool = False,
+    may_close: bool = False,
+) -> None:
+    """Refuse tokens that do not read as the text that they were made of.
+
+    `opening` is the token that begins a text, at most once, and exactly once with `needs_opening`.
+    With `may_close` special tokens may follow the text, as encoders want them.
+
+    Raises:
+        InputError: it names the tokenizer with its class, what it did, and the fix.
+    """
+    if not text.strip():
+        return
+    name = f"the tokenizer of {tokenizer.name_or_path} ({type(tokenizer).__name__})"
+    n_openings = len(list(takewhile(lambda token: token == opening, ids)))
+    if opening is not None and (n_openings > 1 or (needs_opening and n_openings == 0)):
+        raise InputError(
+            f"{name} starts the prompt with {n_openings} BOS tokens instead of one; repair "
+            "add_bos_token in its tokenizer_config.json, or the chat template "
+            "(model.chat_template=FILE)."
+        )
+    body, closing = _without_ends(tokenizer, text, ids)
+    if closing and not may_close:
+        raise InputError(
+            f"{name} writes {''.join(closing)} behind each text, so that no answer can follow; set "
+            "add_eos_token to false in its tokenizer_config.json, or leave it out of the "
+            "post_processor of its tokenizer.json."
+        )
+    readings = list(_readings(tokenizer, body))
+    if fault := _misread(tokenizer, text, body, readings):
+        written, read = _around_difference(text.lstrip(), readings[0].lstrip())
+        raise InputError(f"{name} {fault}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
+
+
+def _around_difference(text: str, reading: str) -> tuple[str, str]:
+    """The part of a text in which a reading of it differs first, and of the reading."""
+    pairs = zip(text.lower(), reading.lower(), strict=False)
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    window = slice(max(0, start - _BEFORE), start + _BEHIND)
+    return text[window], reading[window]
+
+
+def loses_line_ends(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
+    """Whether the tokens have blanks in place of the line ends of a text."""
+    body, _ = _without_ends(tokenizer, text, ids)
+    return "\n" in text.strip() and not any(
+        "\n" in reading for reading in _readings(tokenizer, body)
+    )
+
+
+def _without_ends(
+    tokenizer: Any, text: str, ids: Sequence[int]
+) -> tuple[Sequence[int], Sequence[str]]:
+    """The tokens of the text itself, and the special ones that the tokenizer put behind it."""
+    special, begin, end = _special_tokens(tokenizer), 0, len(ids)
+    while begin < end and not text.lstrip().startswith(special.get(ids[begin], "")):
+        begin += 1
+    while end > begin and not text.rstrip().endswith(special.get(ids[end - 1], "")):
+        end -= 1
+    return ids[begin:end], [special[token] for token in ids[end:]]
+
+
+@lru_cache(maxsize=4)
+def _special_tokens(tokenizer: Any) -> dict[int, str]:
+    """The special tokens by id, without the unknown one, and others that take blanks with them."""
+    special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    for token, added in tokenizer.added_tokens_decoder.items():
+        if added.special or added.lstrip or added.rstrip:
+            special[token] = added.content
+    names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "pad_token_id")
+    if tokenizer.unk_token_id not in [getattr(tokenizer, name) for name in names]:
+        special.pop(tokenizer.unk_token_id, None)
+    return {token: stripped for token, content in special.items() if (stripped := content.strip())}
+
+
+@lru_cache(maxsize=4)
+def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
+    contents = sorted(_special_tokens(tokenizer).values(), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, contents)) or r"(?!)")
+
+
+def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
+    """The decoded tokens, and other joins of them where decoding adds or removes blanks.
+
+    A tokenizer without a decoder puts blanks between all tokens.
+    """
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    model = type(getattr(backend, "model", None)).__name__
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    if backend is None or backend.decoder is not None or model == "WordLevel":
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        yield str(tokenizer.decode(list(ids), **options))
+    elif model != "WordPiece":
+        from tokenizers.decoders import ByteLevel
+
+        yield ByteLevel().decode(tokens)
+        yield "".join(tokens).replace("▁", " ")
+    if model == "WordPiece":  # whose decoder takes blanks away before some marks
+        yield " ".join(tokens).replace(f" {backend.model.continuing_subword_prefix}", "")
+
+
+def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[str]) -> str | None:
+    """How the tokenizer changes the text in all readings; null: one reading is the text.
+
+    Letters of other scripts may be unknown: encoders of English have no tokens for them.
+    """
+    unknown = tokenizer.unk_token
+    n_unknown = 0
+    if unknown is not None:
+        n_unknown = ids.count(tokenizer.unk_token_id) - text.count(unknown)
+    if n_unknown > sum(not letter.isascii() for letter in text):
+        return f"has no token for a part of the prompt and writes {unknown} in its place"
+    is_broken = not text.isascii() and any(_BROKEN in reading for reading in readings)
+    if n_unknown > 0 or is_broken or any(text.strip() == reading.strip() for reading in readings):
+        return None
+    pattern = _special_pattern(tokenizer)
+    written = _folded(text, pattern)
+    folded_readings = [_folded(reading, pattern) for reading in readings]
+    if not any(_letters(written) == _letters(reading) for reading in folded_readings):
+        return "changes the prompt"
+    if not any(_word_ends(written) <= _word_ends(reading) for reading in folded_readings):
+        return "loses blanks or line ends between words"
+    return None
+
+
+def _folded(text: str, special: re.Pattern[str]) -> str:
+    """A text without what normalisers change on purpose, a marker for each special token."""
+    return _SPECIAL.join(map(_folded_part, special.split(text)))
+
+
+def _folded_part(text: str) -> str:
+    unquoted = "".join(letter for letter in text if letter not in _QUOTES)
+    decomposed = unicodedata.normalize("NFKD", unquoted.casefold()).casefold()
+    kinds = ((letter, unicodedata.category(letter)) for letter in decomposed)
+    return "".join(
+        "-" if kind == "Pd" else letter
+        for letter, kind in kinds
+        if letter.isspace() or (kind not in _IGNORED and letter not in _QUOTES)
+    )
+
+
+def _letters(folded: str) -> str:
+    return "".join(folded.split())
+
+
+def _word_ends(folded: str) -> set[int]:
+    """How many letters stand before each run of blanks."""
+    return set(accumulate(map(len, folded.split())))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from factsweep.operators.datasets.contradictions import Unseen
+from factsweep.operators.datasets.facts import Unseen
 from factsweep.operators.datasets.object_types import Types
 from factsweep.operators.prompts.setting import Templates
 from factsweep.pipeline.config.model import Model

@@ -19,7 +19,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
-from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets import table_files
 from factsweep.operators.errors import FactsweepError, InputError, printable, reason
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
@@ -119,7 +119,7 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
         if not is_plain_table(place):
             return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
-    name = given.get("benchmark.name", quoted(suffixes.title(place)))
+    name = given.get("benchmark.name", quoted(table_files.title(place)))
     own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(place)), "benchmark.name": name}
     return [*others, *(f"{key}={value}" for key, value in own.items())]
 

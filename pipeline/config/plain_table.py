@@ -5,8 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
-from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.plain_columns import alike
+from factsweep.operators.datasets import table_files
+from factsweep.operators.datasets.plain_tables import alike
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.text_files import decoded
 
@@ -18,9 +18,9 @@ def is_plain_table(path: Path) -> bool:
 
     CSV and TSV are taken for one by their suffix. False for unreadable files.
     """
-    if suffixes.kind(path) not in suffixes.TABLES or not path.is_file():
+    if table_files.kind(path) not in table_files.TABLES or not path.is_file():
         return False
-    if suffixes.kind(path) in (".csv", ".tsv", ".txt"):
+    if table_files.kind(path) in (".csv", ".tsv", ".txt"):
         return True
     try:
         names = _column_names(path)
@@ -31,8 +31,8 @@ def is_plain_table(path: Path) -> bool:
 
 def _column_names(path: Path) -> list[str]:
     """The columns, or the fields of the first row in JSON."""
-    if suffixes.kind(path) in suffixes.JSON:
+    if table_files.kind(path) in table_files.JSON:
         row, _ = json.JSONDecoder().raw_decode(decoded(path).lstrip().removeprefix("[").lstrip())
         return list(row) if isinstance(row, dict) else []
-    scan = pl.scan_parquet if suffixes.kind(path) == ".parquet" else pl.scan_ipc
+    scan = pl.scan_parquet if table_files.kind(path) == ".parquet" else pl.scan_ipc
     return scan(path, glob=False).collect_schema().names()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from factsweep.operators.datasets import cells, object_types
+from factsweep.operators.datasets import object_types, plain_tables
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.wording import listed
@@ -54,7 +54,7 @@ def sentences(run: Run) -> Iterator[str]:
             yield f"demonstrations write dates and numbers in one way: {how}."
     rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
     yield from object_types.unread_types(rows)
-    yield from cells.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
+    yield from plain_tables.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
 
 
 def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:

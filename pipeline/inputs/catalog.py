@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.datasets import cells
+from factsweep.operators.datasets import plain_tables
 from factsweep.operators.datasets.facts import Facts, labelled
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
@@ -175,8 +175,10 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
     beside = _beside(entry, _common(paths))
     rows = content([path for path in paths if path not in beside], kind)
     if isinstance(rows, pl.LazyFrame):
-        rows = cells.split(rows.collect(), entry.separator).lazy() if entry.separator else rows
-        cells.check_aliases(rows, SEPARATOR_OPTION)
+        rows = (
+            plain_tables.split(rows.collect(), entry.separator).lazy() if entry.separator else rows
+        )
+        plain_tables.check_aliases(rows, SEPARATOR_OPTION)
     if not mapped:
         return rows
     if isinstance(rows, dict):

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import polars as pl
 
-from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.contradictions import sentences
+from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.readers import contradiction_sentences as sentences
 from factsweep.operators.engines.measuring.dependency_parser import DependencyParser
 from factsweep.operators.engines.measuring.sentence_encoder import SentenceEncoder
 from factsweep.operators.errors import InputError
@@ -110,7 +110,7 @@ def known(name: str) -> Entry:
     if name in catalog.names() or not path.exists():
         return catalog.entry(name)
     if path.is_file():
-        return _made(suffixes.title(path), path.parent, "myriadlama", path.name)
+        return _made(table_files.title(path), path.parent, "myriadlama", path.name)
     for mark, reader, pattern in _LAYOUTS:
         if next(path.glob(mark), None):
             return _made(path.absolute().name, path, reader, pattern)

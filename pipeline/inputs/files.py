@@ -11,14 +11,13 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.construction.kamel import LABELS
-from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.json_tables import json_lines
-from factsweep.operators.datasets.suffixes import kind
+from factsweep.operators.datasets import table_files
+from factsweep.operators.datasets.table_files import json_lines, kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 from factsweep.pipeline.machine.text_files import FIX, decoded, head_of, text, unreadable
 
 _TWICE = re.compile(r"(.+)_duplicated_\d+")
-_READABLE = ", ".join(suffixes.TABLES)
+_READABLE = ", ".join(table_files.TABLES)
 # What a file is by its first bytes, whatever its name.
 _COLUMNAR: Mapping[bytes, Callable[[Path], pl.LazyFrame]] = {
     b"PAR1": partial(pl.scan_parquet, glob=False),
@@ -98,7 +97,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 def has_rows(path: Path) -> bool:
     """Whether a file of a folder is a table, by its name; a .txt may as well be a note."""
-    return kind(path) in suffixes.TABLES and kind(path) != ".txt"
+    return kind(path) in table_files.TABLES and kind(path) != ".txt"
 
 
 def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
@@ -126,8 +125,8 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
         raise InputError(f"{path} is a web page (HTML), no table; download the file itself.")
     if "\n" not in table:
         table = table.replace("\r", "\n")  # the line ends of old spreadsheets
-    is_json = kind(path) in suffixes.JSON
-    if is_json or (kind(path) not in suffixes.TABLES and table.lstrip()[:1] in ("{", "[")):
+    is_json = kind(path) in table_files.JSON
+    if is_json or (kind(path) not in table_files.TABLES and table.lstrip()[:1] in ("{", "[")):
         try:
             lines = json_lines(table, str(path), texts, as_written=as_written)
         except InputError as error:

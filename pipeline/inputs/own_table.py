@@ -10,9 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
-from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.layouts import is_structured
-from factsweep.operators.datasets.plain_columns import MEANT, PLAIN_MORE, meant
+from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, meant
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.text_files import unpacked
@@ -28,10 +28,10 @@ def checksum(path: Path) -> str:
     """
     rows = scan([path], as_written=True).collect()
     cells = rows.select(_cells(column) for column in rows)
-    content = unpacked(path) if suffixes.kind(path) == ".csv" else b""
+    content = unpacked(path) if table_files.kind(path) == ".csv" else b""
     if not _is_plain_csv(content, rows):
         content = cells.write_csv().encode()
-    contents = {f"{suffixes.title(path)}.csv": content}
+    contents = {f"{table_files.title(path)}.csv": content}
     # Versions before read these otherwise, under the checksum of the bytes.
     if _has_lists(cells):
         contents["lists"] = b""

@@ -17,7 +17,7 @@ from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
 from factsweep.operators.pages.grid import Grid, grid, heat_map
 from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
 from factsweep.operators.pages.ran import ran, ran_rows
-from factsweep.operators.prompts import turns
+from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.relations import best_and_worst
 from factsweep.operators.tables.shared.wide import joined
@@ -223,7 +223,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     ordered = found.sort(pl.col("samples").is_null(), turn, maintain_order=True)
     shown = ordered.group_by("pair_id", maintain_order=True).head(fact_browser.MOST_EXAMPLES)
     if prompts.recipe.fields["setting"].get("as") == "turns":
-        shown = shown.with_columns(turns.shown(pl.col("context", "prompt")))
+        shown = shown.with_columns(chat.shown(pl.col("context", "prompt")))
     return shown.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
 
 

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
-from factsweep.operators.prompts.chat import messages
-from factsweep.operators.prompts.turns import listed
+from factsweep.operators.prompts.chat import listed, messages
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.execution import own_table
 from factsweep.pipeline.execution.plan import asking

@@ -6,9 +6,9 @@ from functools import cached_property, lru_cache
 
 import polars as pl
 
-from factsweep.operators.datasets.contradictions import sentences, treated, unseen
-from factsweep.operators.datasets.facts import Facts, Slice, counts
+from factsweep.operators.datasets.facts import Facts, Slice, counts, treated, unseen
 from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.readers import contradiction_sentences as sentences
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import count

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets import suffixes
-from factsweep.operators.datasets.plain_columns import alike
+from factsweep.operators.datasets import table_files
+from factsweep.operators.datasets.plain_tables import alike
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
@@ -199,7 +199,7 @@ class GivenAnswers:
         Raises:
             InputError: a line of it is none of ours.
         """
-        if suffixes.kind(self.path) not in (".jsonl", ".ndjson"):
+        if table_files.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
         lines = text_files.text(self.path).split("\n")
         if not openai_batch.is_output(lines[0]):

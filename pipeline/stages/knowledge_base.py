@@ -13,11 +13,10 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets import entities
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, knowledge_base_of
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
@@ -75,7 +74,7 @@ def read(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
     """
     if benchmark.knowledge_base is None:
         facts = catalog.read(entry, benchmark.path)
-        return facts.knowledge_base or entities.knowledge_base(facts)
+        return facts.knowledge_base or knowledge_base_of(facts)
     tables = (scan([path]).collect() for path in _files(benchmark.knowledge_base))
     try:
         return checked(KnowledgeBase(*tables))

@@ -16,7 +16,7 @@ import pytest
 
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.transformers import transformers_lm
-from factsweep.operators.prompts.chance import chances
+from factsweep.operators.prompts.clozes import chances
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inputs import models

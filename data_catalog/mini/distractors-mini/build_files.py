@@ -13,8 +13,7 @@ import polars as pl
 import yaml
 
 from factsweep.operators.datasets.distractors import FACTS, TEMPLATES
-from factsweep.operators.datasets.entities import from_names
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, from_names
 from factsweep.operators.schemas import empty
 
 HERE = Path(__file__).parent

@@ -1,7 +1,7 @@
 """KaRR: how many times likelier the right answer is behind its own clozes than by chance.
 
     P = mean over the fact's clozes c of the sum over the answer's labels of P(label | c)
-    S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.chance)
+    S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.clozes)
     KaRR = sqrt( P / S · P / R ) = P / sqrt( S · R )
 
 Source: Dong et al. 2023, "Statistical Knowledge Assessment for Large Language Models": the

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice, counts
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.datasets.kamel import split_sizes, told_apart
-from factsweep.operators.knowledge_base.omega import counted
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
+from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators import wording
-from factsweep.operators.construction.fact_flaws import ALIASES, NEEDED, as_day
-from factsweep.operators.datasets import cells
-from factsweep.operators.datasets.layouts import is_structured, listed
+from factsweep.operators.construction.facts import ALIASES, NEEDED, as_day
+from factsweep.operators.datasets import plain_tables
+from factsweep.operators.datasets.layouts import is_structured
 from factsweep.operators.datasets.object_types import type_name, unread_types
-from factsweep.operators.datasets.plain_columns import MEANT, alike
-from factsweep.operators.datasets.suffixes import kind
+from factsweep.operators.datasets.plain_tables import MEANT, alike, listed
+from factsweep.operators.datasets.table_files import kind
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas.checks import refuse
@@ -47,10 +47,13 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     facts = facts.drop("row", strict=False).with_row_index("row")
-    notes = [*unread_types(facts.lazy()), *cells.several(facts.lazy(), SEPARATOR_OPTION, separator)]
+    notes = [
+        *unread_types(facts.lazy()),
+        *plain_tables.several(facts.lazy(), SEPARATOR_OPTION, separator),
+    ]
     try:
-        facts = cells.split(facts, separator) if separator else facts
-        cells.check_aliases(facts.lazy(), SEPARATOR_OPTION)
+        facts = plain_tables.split(facts, separator) if separator else facts
+        plain_tables.check_aliases(facts.lazy(), SEPARATOR_OPTION)
     except InputError as error:
         raise InputError(f"{path}, {error}") from error
     for name in ALIASES:

@@ -7,10 +7,18 @@ from pathlib import Path
 import polars as pl
 import yaml
 
-from factsweep.operators.construction.fact_flaws import checked, cleaned, undated
-from factsweep.operators.construction.facts import Templates, generic, proposal, reviewed, rows
+from factsweep.operators.construction.facts import (
+    Templates,
+    checked,
+    cleaned,
+    generic,
+    proposal,
+    reviewed,
+    rows,
+    undated,
+)
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
-from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import sentences
 from factsweep.operators.datasets.readers import READERS
@@ -57,7 +65,7 @@ def build_facts(
         InputError: a column or all facts are missing, a template file holds something else, or the
             folder of a set holds something that this command did not make.
     """
-    name = name or suffixes.title(path)
+    name = name or table_files.title(path)
     check(name, "the name of the set")
     facts, said = fact_table.read(path, language, separator)
     yield from said
@@ -68,7 +76,7 @@ def build_facts(
     if usable.is_empty():
         first = f"; the first: {found['finding'][0]}" if found.height else ""
         raise InputError(f"{path}: no fact can be asked, of {facts.height} rows{first}.")
-    sheet = templates or path.with_name(f"{suffixes.title(path)}.templates.yaml")
+    sheet = templates or path.with_name(f"{table_files.title(path)}.templates.yaml")
     yield from _sheet_written(sheet, usable, model)
     try:
         used, wrong = reviewed(usable, _templates(sheet))

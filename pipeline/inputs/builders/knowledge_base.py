@@ -25,9 +25,14 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.construction import wikidata
-from factsweep.operators.datasets.entities import from_names, knowledge_base, of_triples
+from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
+from factsweep.operators.datasets.knowledge_base import (
+    KnowledgeBase,
+    checked,
+    from_names,
+    of_triples,
+)
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.builders.folder import check_new, publish
 from factsweep.pipeline.inputs.builders.sources import check_file, labels, opened, rows

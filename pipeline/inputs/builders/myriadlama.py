@@ -10,8 +10,7 @@ import polars as pl
 
 from factsweep.operators.construction import myriadlama
 from factsweep.operators.construction.myriadlama import FACTS, Built
-from factsweep.operators.construction.paraphrase import MANUAL, SLOTS
-from factsweep.operators.construction.review import review_sheet, reviewed
+from factsweep.operators.construction.paraphrase import MANUAL, SLOTS, review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.schemas.checks import refuse

@@ -13,7 +13,7 @@ import polars as pl
 from factsweep.operators.construction import wikidata
 from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.construction.wikidata import Chunk, Filter
-from factsweep.operators.datasets import suffixes
+from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
@@ -71,8 +71,8 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
     Raises:
         InputError: a line without a comma, or with nothing on a side of it.
     """
-    is_table = suffixes.kind(path) in suffixes.TABLES
-    if suffixes.kind(path) in (".csv", ".txt"):
+    is_table = table_files.kind(path) in table_files.TABLES
+    if table_files.kind(path) in (".csv", ".txt"):
         is_table = next(lines(path), ("", ""))[1].startswith("relation_id,")
     if is_table:
         return list(table(path, schema(f"relation_id text, {column} text")).iter_rows())
@@ -91,7 +91,7 @@ def labels(path: Path) -> pl.DataFrame:
     Raises:
         InputError: as `table`, or a line without a name.
     """
-    if suffixes.kind(path) != ".tsv":
+    if table_files.kind(path) != ".tsv":
         return table(path, LABELS)
     found = []
     for where, line in lines(path):

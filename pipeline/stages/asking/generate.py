@@ -19,8 +19,8 @@ from factsweep.operators.engines.protocol import (
     Thinking,
 )
 from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.tokens import encode, warnings
-from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions
 

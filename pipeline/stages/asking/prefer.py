@@ -16,8 +16,7 @@ from factsweep.operators.engines.preference import (
     Search,
 )
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.chance import chances
-from factsweep.operators.prompts.clozes import Ending, Retrieval, ending_tokens
+from factsweep.operators.prompts.clozes import Ending, Retrieval, chances, ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name, Trie
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import knowledge_base

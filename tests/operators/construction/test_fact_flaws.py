@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from factsweep.operators.construction.fact_flaws import checked, cleaned, undated
+from factsweep.operators.construction.facts import checked, cleaned, undated
 
 _OTHER_ID = "its subject id has another name in an earlier row, and is asked by that one"
 

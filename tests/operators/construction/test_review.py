@@ -5,8 +5,13 @@ import io
 import polars as pl
 import pytest
 
-from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
-from factsweep.operators.construction.review import SHEET, review_sheet, reviewed
+from factsweep.operators.construction.paraphrase import (
+    MANUAL,
+    PARAPHRASES,
+    SHEET,
+    review_sheet,
+    reviewed,
+)
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

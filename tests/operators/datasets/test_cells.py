@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.datasets.cells import check_aliases, several, split
+from factsweep.operators.datasets.plain_tables import check_aliases, several, split
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.contradictions import DONE, sentences
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import rows_from_facts
-from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.readers import DONE, READERS
+from factsweep.operators.datasets.readers import contradiction_sentences as sentences
 
 
 def counted(reader: str, content: object) -> Mapping[str, int]:

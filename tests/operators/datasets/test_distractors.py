@@ -6,8 +6,8 @@ import pytest
 from factsweep.operators.datasets.distractors import counts, facts_from_tables, figures
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.omega import counted
 from factsweep.operators.prompts.clozes import answers
+from factsweep.operators.prompts.retrieval import counted
 from tests.messages import naming
 
 FACTS = pl.DataFrame(

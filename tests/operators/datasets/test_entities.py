@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from factsweep.operators.datasets.entities import object_id
+from factsweep.operators.datasets.knowledge_base import object_id
 
 
 def test_object_without_an_id_has_that_of_its_first_label() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.json_texts import parsed
+from factsweep.operators.datasets.table_files import parsed
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.inputs.files import content
 from tests.messages import naming

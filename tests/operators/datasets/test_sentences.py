@@ -6,9 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.entities import sliced
+from factsweep.operators.datasets.distractors import n_sentences as counts
+from factsweep.operators.datasets.distractors import n_verbalised, probed, verbalised
 from factsweep.operators.datasets.facts import Slice
-from factsweep.operators.datasets.sentences import counts, n_verbalised, probed, verbalised
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import clozes
 from tests.messages import naming

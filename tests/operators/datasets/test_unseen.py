@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.contradictions import treated, unseen
+from factsweep.operators.datasets.facts import treated, unseen
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
 from tests.messages import naming

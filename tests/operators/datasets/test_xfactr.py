@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.datasets.facts import Slice, counts, sliced
-from factsweep.operators.datasets.xfactr import facts_from_files, plain
+from factsweep.operators.datasets.triples import plain
+from factsweep.operators.datasets.triples import xfactr as facts_from_files
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.expansion import expand

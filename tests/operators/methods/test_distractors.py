@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.distractors import VERBALISED
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.sentences import VERBALISED
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import distractors
 from factsweep.operators.methods.distractors import METHOD, Options

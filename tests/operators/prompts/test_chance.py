@@ -6,10 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.entities import sliced
+from factsweep.operators.datasets.distractors import probed
 from factsweep.operators.datasets.facts import Facts, Slice
-from factsweep.operators.datasets.sentences import probed
-from factsweep.operators.prompts.chance import Chance, chances
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
+from factsweep.operators.prompts.clozes import Chance, chances
 
 SUBJECTS = {"Q1": (["France"], [["Paris"]]), "Q2": (["Japan"], [["Tokyo"]])}
 CITIES = {**SUBJECTS, "Q3": (["Italy", "Italia"], [["Rome"]])}

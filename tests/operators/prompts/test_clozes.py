@@ -6,13 +6,13 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.entities import sliced
 from factsweep.operators.datasets.facts import Facts, Slice
+from factsweep.operators.datasets.facts import slice_single_objects as sliced
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import counted
 from factsweep.operators.prompts.clozes import Distractors, Retrieval, answers, clozes, expand
 from factsweep.operators.prompts.expansion import Expansion, with_text
+from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import SCHEMAS, conform
 from tests.messages import naming
 

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts import demonstrations
+from factsweep.operators.prompts import setting as settings
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 
@@ -125,9 +125,9 @@ def test_fresh_demonstrations_differ_between_prompts(mini: Facts, context: str) 
 
 
 @pytest.fixture(scope="module")
-def six_pairs(make_facts: Callable[..., Facts]) -> demonstrations.Pool:
+def six_pairs(make_facts: Callable[..., Facts]) -> settings.Pool:
     pairs = {f"Q{i}": (["A"], [["x"]]) for i in range(6)}
-    return demonstrations.pool(make_facts({"P1": (["[X] [Y]", "[Y] [X]"], pairs)}), TWO)
+    return settings.pool(make_facts({"P1": (["[X] [Y]", "[Y] [X]"], pairs)}), TWO)
 
 
 def p_value_of_evenness(rows: NDArray[np.int64], n_kinds: int) -> float:
@@ -136,29 +136,29 @@ def p_value_of_evenness(rows: NDArray[np.int64], n_kinds: int) -> float:
     return float(chisquare(counts).pvalue)
 
 
-def test_shared_draw_over_many_seeds_is_even(six_pairs: demonstrations.Pool) -> None:
-    draws = [demonstrations.shared_draw(six_pairs, TWO, ["P1"], "P1", seed) for seed in range(6000)]
+def test_shared_draw_over_many_seeds_is_even(six_pairs: settings.Pool) -> None:
+    draws = [settings.shared_draw(six_pairs, TWO, ["P1"], "P1", seed) for seed in range(6000)]
     assert p_value_of_evenness(np.array([d.pairs[0] for d in draws]), 6 * 5) > BY_CHANCE
     assert p_value_of_evenness(np.array([d.templates[0] for d in draws]), 2 * 2) > BY_CHANCE
 
 
-def test_shared_draw_of_many_families_is_that_of_each(six_pairs: demonstrations.Pool) -> None:
+def test_shared_draw_of_many_families_is_that_of_each(six_pairs: settings.Pool) -> None:
     families = ["P1.001", "P1.000"]
     for context in ("relation", "template"):
         asked = Setting(context, SHOTS)
-        alone = [demonstrations.shared_draw(six_pairs, asked, [f], "P1", 0) for f in families]
-        found = demonstrations.shared_draw(six_pairs, asked, families, "P1", 0)
-        for name in demonstrations.Draw._fields:
+        alone = [settings.shared_draw(six_pairs, asked, [f], "P1", 0) for f in families]
+        found = settings.shared_draw(six_pairs, asked, families, "P1", 0)
+        for name in settings.Draw._fields:
             expected = np.concatenate([getattr(each, name) for each in alone])
             np.testing.assert_array_equal(getattr(found, name), expected)
 
 
 def test_fresh_draw_over_many_prompts_is_even_without_the_target(
-    six_pairs: demonstrations.Pool,
+    six_pairs: settings.Pool,
 ) -> None:
     rows = seeds.keys(0, "prompt", map(str, range(20_000)))
     target, own = np.full(20_000, 3), np.zeros(20_000, dtype=np.int64)
-    draw = demonstrations.fresh_draw(six_pairs, TWO, "P1", target, own, rows)
+    draw = settings.fresh_draw(six_pairs, TWO, "P1", target, own, rows)
     assert not (draw.pairs == 3).any()
     assert p_value_of_evenness(draw.pairs, 5 * 4) > BY_CHANCE
     assert p_value_of_evenness(draw.templates, 2 * 2) > BY_CHANCE

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.prompts import demonstrations
-from factsweep.operators.prompts.demonstrations import Draw
+from factsweep.operators.prompts import setting as settings
 from factsweep.operators.prompts.expansion import expand
-from factsweep.operators.prompts.setting import Setting, query
+from factsweep.operators.prompts.setting import Draw, Setting, query
 
 ZERO_SHOT = """\
 Predict the [MASK] in each sentence in one word.
@@ -163,10 +162,10 @@ def test_prompt_of_the_papers_draw_is_the_papers_text(
     subject: str,
     expected: str,
 ) -> None:
-    pool = demonstrations.pool(facts_of(source), setting)
+    pool = settings.pool(facts_of(source), setting)
     pairs = rows_of(pool.pairs["pair_id"], [pair for pair, _ in shots])
     templates = rows_of(pool.templates["template_id"], [template for _, template in shots])
-    context = demonstrations.contexts(pool, setting, ["c"], Draw(pairs, templates))
+    context = settings.contexts(pool, setting, ["c"], Draw(pairs, templates))
     question = pl.select(query(Setting("zero-shot", 0), pl.lit(f"{asked} {subject}"))).item()
     assert context["text"].item() + question == expected
 

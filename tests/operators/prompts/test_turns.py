@@ -8,11 +8,11 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import few_shot
+from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.few_shot import FewShot
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.prompts.tokens import encode
-from factsweep.operators.prompts.turns import turns
 from tests.messages import naming
 from tests.operators.prompts.test_few_shot import facts
 from tests.operators.prompts.test_tokens import tiny

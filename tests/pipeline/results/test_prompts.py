@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 import factsweep
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.turns import turns
+from factsweep.operators.prompts.chat import turns
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.inputs.builders import knowledge_base as builder
 from tests.messages import naming

@@ -21,11 +21,11 @@ from factsweep.operators.engines.kind import Endpoint, Start
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored
 from factsweep.operators.engines.score_requests import score_requests
 from factsweep.operators.engines.vllm.engine import VllmEngine
+from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.plausibility import items
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.prompts.tokens import encode
-from factsweep.operators.prompts.turns import turns
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from tests.operators.engines.test_vllm_preferences import asked as candidates

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.entities import knowledge_base
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.operators.errors import InputError
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.operators.schemas import empty
 from tests.messages import naming
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns
+from factsweep.operators.schemas import columns, empty
 from factsweep.operators.schemas.checks import fitted, refuse
 
 # What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
@@ -64,3 +64,55 @@ def checked(base: KnowledgeBase) -> KnowledgeBase:
 
 def _lacks(column: str) -> pl.Expr:
     return pl.col(column).fill_null("") == ""
+
+
+def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
+    """The knowledge base of triples with names (the columns of TRIPLES), and of further names.
+
+    The rows may say when a triple is true, in `start` and `end`.
+    """
+    subjects = rows.select(entity_id="subject_id", labels="subjects")
+    objects = rows.select(entity_id="object_id", labels="labels")
+    triples = fitted(rows, columns("triples"), "triples", ("start", "end"))
+    named = pl.concat([subjects, objects, *names])
+    return from_names(named, triples.unique(maintain_order=True))
+
+
+def object_id() -> pl.Expr:
+    """The id of an object (columns object_id, labels): its first label where it has no id."""
+    return pl.coalesce("object_id", pl.col("labels").list.first())
+
+
+def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
+    """The entities that have names (entity_id, labels; one row or more each), with the triples.
+
+    An entity's popularity is the natural logarithm of 1 + the triples that it stands in.
+    """
+    entities = names.explode("labels").unique(maintain_order=True)
+    entities = entities.group_by("entity_id", maintain_order=True).agg("labels")
+    entities = (
+        entities.join(types(triples), on="entity_id", how="left", maintain_order="left")
+        .join(_popularity(triples), on="entity_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("types").fill_null([]),
+            pl.col("popularity").fill_null(0.0),
+            description=pl.lit(None, pl.String),
+        )
+        .select(empty("entities").columns)
+    )
+    return KnowledgeBase(entities, triples.select(empty("triples").columns))
+
+
+def types(triples: pl.DataFrame) -> pl.DataFrame:
+    """entity_id, types: declared ones, and the relations that the entity is an object of."""
+    declared = triples.filter(pl.col("relation_id").is_in(TYPE_RELATIONS))
+    own = declared.select(entity_id="subject_id", types="object_id")
+    others = triples.select(entity_id="object_id", types="relation_id")
+    found = pl.concat([own, others]).unique().sort("entity_id", "types")
+    return found.group_by("entity_id", maintain_order=True).agg("types")
+
+
+def _popularity(triples: pl.DataFrame) -> pl.DataFrame:
+    stands = pl.concat([triples["subject_id"], triples["object_id"].alias("subject_id")])
+    counted = stands.value_counts().rename({"subject_id": "entity_id"})
+    return counted.select("entity_id", popularity=(pl.col("count").cast(pl.Float64) + 1).log())

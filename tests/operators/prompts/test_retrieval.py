@@ -12,9 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 from factsweep.operators import seeds
-from factsweep.operators.knowledge_base.knowledge_base import KnowledgeBase
-from factsweep.operators.knowledge_base.omega import counted, kinds
-from factsweep.operators.knowledge_base.retrieval import Retrieved, retrieved, vectors
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase
+from factsweep.operators.prompts.retrieval import Retrieved, counted, kinds, retrieved, vectors
 from factsweep.operators.schemas import empty
 
 LABELS = [
