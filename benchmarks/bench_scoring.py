@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from _fresh_process import in_fresh_process
 
 from factsweep.operators.datasets.probelm import facts_from_files
-from factsweep.operators.engines.protocol import ScoreRequest
-from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.protocol import ScoreRequest, score_requests
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
 from factsweep.pipeline.config import settings
@@ -101,7 +100,7 @@ def through_vllm(job: Job) -> Rate:
 
 def through_likelihood(job: Job) -> Rate:
     """transformers, a group at a time."""
-    from factsweep.operators.engines.transformers.likelihood import Likelihood
+    from factsweep.operators.engines.transformers.batched_lm import Likelihood
 
     return _timed(Likelihood(_model(job)).scores, job)
 

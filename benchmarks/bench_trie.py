@@ -1,7 +1,6 @@
 """Comparing candidates behind clozes with smollm2-135m: candidates a second, way by way.
 
     trie             the engine transformers: a cloze and all its labels in one pass (TreeReader)
-    trie, by paths   the same where a model takes no such mask: labels in batches (PathReader)
     one by one       a plain pass over each whole text: what one would write first
     vLLM, by nodes   the engine vllm: each node of the trie a prompt, with the tokens asked for
     vLLM, default    prompt log-probabilities of each whole text, its end of text included
@@ -25,8 +24,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.engines.preference import PreferRequest, Search, log_sum
 from factsweep.operators.engines.protocol import ScoreRequest
-from factsweep.operators.engines.transformers import trie_readers
-from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
+from factsweep.operators.engines.transformers.tries import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.config import settings
@@ -71,7 +69,6 @@ def main() -> None:
         Job(given.clozes, given.candidates),
         {
             "trie": through_trie,
-            "trie, by paths": through_paths,
             "one by one": one_by_one,
             "vLLM, by nodes": through_vllm,
             "vLLM, default": through_prompts,
@@ -108,13 +105,6 @@ def _per_s(found: Sequence[Rate]) -> float:
 
 def through_trie(job: Job) -> Rate:
     """The engine transformers, as the pipeline asks it."""
-    tokenizer = _tokenizer()
-    return _compared(CandidatesLM(_model(), tokenizer), tokenizer, job)
-
-
-def through_paths(job: Job) -> Rate:
-    """The same, as for a model that reads no trees."""
-    trie_readers.TreeReader = None  # type: ignore[misc, assignment]
     tokenizer = _tokenizer()
     return _compared(CandidatesLM(_model(), tokenizer), tokenizer, job)
 

@@ -2,18 +2,11 @@
 
 from collections.abc import Mapping
 
-from factsweep.operators.engines import fake
+from factsweep.operators.engines import fake, transformers
 from factsweep.operators.engines.endpoint import endpoint
 from factsweep.operators.engines.kind import EngineKind
-from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.engines.vllm import engine as vllm
 
 ENGINES: Mapping[str, EngineKind] = {
-    kind.name: kind
-    for kind in (
-        vllm.KIND,
-        transformers_lm.KIND,
-        endpoint.KIND,
-        fake.KIND,
-    )
+    kind.name: kind for kind in (vllm.KIND, transformers.KIND, endpoint.KIND, fake.KIND)
 }

@@ -26,12 +26,13 @@ from factsweep.operators.engines.preference import (
 from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
+    MaskedRequest,
+    Prediction,
     Request,
     Scored,
     ScoreRequest,
     Thought,
 )
-from factsweep.operators.engines.transformers.masked_lm import MaskedRequest, Prediction
 
 T = TypeVar("T", Request, ScoreRequest, MaskedRequest, PreferRequest, BeamsRequest)
 

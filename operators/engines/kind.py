@@ -1,11 +1,9 @@
 """What the registry knows about an engine, and what an engine is started with."""
 
-import ast
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,14 +121,3 @@ def installed(*names: str) -> str:
         with suppress(metadata.PackageNotFoundError):
             return f"{name} {metadata.version(name)}"
     return NOT_INSTALLED
-
-
-def source(package: str, file: str) -> list[ast.stmt] | None:
-    """The statements of a file of a package; null where the package is not installed.
-
-    For what is to be known of a library that takes many seconds to import.
-    """
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return ast.parse(Path(spec.submodule_search_locations[0], file).read_text("utf-8")).body

@@ -16,8 +16,9 @@ Both then sum up all labels of what they found. The answer is in no search: it t
 import heapq
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 from factsweep.operators.prompts.label_trie import Trie
@@ -130,7 +131,14 @@ class Reader(Protocol):
         ...
 
 
+Asked = tuple[Sequence[int], Sequence[int]]
+"""A text, and the tokens whose log-probabilities behind it are asked for."""
+Said = Callable[[Sequence[Asked]], Sequence[Mapping[int, float]]]
+"""Gives log-probabilities of tokens behind texts."""
+CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
+_MOST = 128  # tokens that vLLM names the log-probabilities of at once
 Steps = Generator[Sequence[int], Sequence[Read], Preferred]
+_TextSteps = Generator[list[Asked], Sequence[Mapping[int, float]], Preferred]
 
 
 def preferred(request: PreferRequest, reader: Reader) -> Preferred:
@@ -143,6 +151,58 @@ def preferred(request: PreferRequest, reader: Reader) -> Preferred:
         except StopIteration as ended:
             found: Preferred = ended.value
             return replace(found, n_prompt_tokens=reader.n_tokens)
+
+
+def in_parts(asked: Sequence[Asked]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+    """What is asked, so that each part is answered at once: its number, the text, the tokens."""
+    for number, (text, tokens) in enumerate(asked):
+        for start in range(0, len(tokens), _MOST):
+            yield number, text, tokens[start : start + _MOST]
+
+
+def preferences(
+    requests: Iterable[PreferRequest], said: Said, *, n_at_once: int = CLOZES_AT_ONCE
+) -> Iterator[Preferred]:
+    """What each request asks for, by an engine that takes texts; `n_at_once` are searched together.
+
+    Each node of a trie is a text of its own.
+    """
+    waiting, live = iter(requests), list[tuple[_TextSteps, list[Asked]]]()
+    while True:
+        started = map(_search_by_texts, islice(waiting, n_at_once - len(live)))
+        if not (live := [*live, *((steps, next(steps)) for steps in started)]):
+            return
+        logprobs = iter(said([text for _, asked in live for text in asked]))
+        ongoing = []
+        for steps, asked in live:
+            try:
+                ongoing.append((steps, steps.send(list(islice(logprobs, len(asked))))))
+            except StopIteration as ended:
+                yield ended.value
+        live = ongoing
+
+
+def _search_by_texts(request: PreferRequest) -> _TextSteps:
+    """`search` that yields texts, and is sent the log-probabilities of the tokens behind them."""
+    steps, trie, n_tokens = search(request), request.trie, 0
+    nodes = next(steps)
+    while True:
+        below = [[trie.tokens[child] for child in trie.children[node]] for node in nodes]
+        above = ([trie.tokens[node] for node in trie.above(node)[-2::-1]] for node in nodes)
+        texts = [[*request.token_ids, *path] for path in above]
+        n_tokens += sum(map(len, texts))
+        said = yield [
+            (text, [*{*tokens, *request.ending}]) for text, tokens in zip(texts, below, strict=True)
+        ]
+        reads = [
+            Read([logprobs[n] for n in tokens], log_sum(logprobs[n] for n in request.ending))
+            for tokens, logprobs in zip(below, said, strict=True)
+        ]
+        try:
+            nodes = steps.send(reads)
+        except StopIteration as ended:
+            preferred: Preferred = ended.value
+            return replace(preferred, n_prompt_tokens=n_tokens)
 
 
 def search(request: PreferRequest) -> Steps:

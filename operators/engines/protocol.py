@@ -3,7 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import polars as pl
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.prompts.plausibility import entity_tokens
+from factsweep.operators.prompts.tokens import encode
 
 
 @dataclass(frozen=True)
@@ -172,9 +178,61 @@ class Scored:
         )
 
 
+@dataclass(frozen=True)
+class MaskedRequest:
+    """A prompt as token ids, exactly one of which is the mask, and the tokens asked after."""
+
+    request_id: str
+    token_ids: Sequence[int]
+    candidate_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable token at the mask, as it stands in the vocabulary, and its probability.
+
+    `candidate_probabilities` are those of the request's candidates, in their order. All are shares
+    of the whole vocabulary.
+    """
+
+    request_id: str
+    token_id: int
+    token: str
+    probability: float
+    candidate_probabilities: list[float]
+
+
 class Scorer(Protocol):
     """Scores texts as they come; those of a group come one after the other."""
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
         """One score for each request, in the order they are finished; or why there is none."""
         ...
+
+
+def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest]:
+    """A request for each item, in their order; the items have the columns of ITEMS.
+
+    Texts are tokenised whole. Those of a pair in one setting are a group.
+
+    Raises:
+        InputError: the tokenizer cannot say where its tokens stand, or writes BOS twice.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"the tokenizer of {tokenizer.name_or_path} does not say which characters a token "
+            "holds; take one that transformers calls fast (with a tokenizer.json)."
+        )
+    if items.is_empty():
+        return
+    rows = items.with_columns(
+        text=pl.col("context") + pl.col("continuation"),
+        group=pl.format("{}.{}", "pair_id", "setting"),
+    )
+    texts = rows["text"].to_list()
+    offsets = tokenizer(texts, return_offsets_mapping=True).offset_mapping
+    places = rows.select("item_id", "group", "entity_start", "entity_end").iter_rows()
+    for ids, of_text, (item_id, group, start, end) in zip(
+        encode(tokenizer, texts), offsets, places, strict=True
+    ):
+        yield ScoreRequest(item_id, ids, group, entity_tokens(of_text, start, end))

@@ -10,9 +10,8 @@ from pydantic import Field
 from factsweep.operators.datasets.distractors import VERBALISED
 from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
-from factsweep.operators.engines.endpoint.judge import Judge
-from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
-from factsweep.operators.engines.measuring.bert_score import BertScore
+from factsweep.operators.engines.endpoint.openai_client import Judge, OpenAIChat, key
+from factsweep.operators.engines.measuring import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import preferred
 from factsweep.operators.methods import method

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
-from factsweep.operators.engines.thoughts import parsers
+from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import PREFER, SCORE
 from factsweep.operators.wording import names, suggestion

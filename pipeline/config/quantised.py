@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.engines.vllm import schemes
+from factsweep.operators.engines.vllm import source
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
@@ -104,12 +104,12 @@ def check(model: Model, device: str, engine: str) -> None:
 
 def _lacking(said: Mapping[str, Any], device: str, dtype: str) -> str | None:
     """Why vLLM cannot compute with such weights on a device, and what to do; null: it can."""
-    method, known = said["quant_method"], schemes.known()
+    method, known = said["quant_method"], source.schemes()
     if known is not None and method not in known:
         return f"vLLM has no such scheme; {_ELSE}"
     if method == "gptq" and said.get("desc_act") and said.get("group_size") != -1:
         return f"vLLM has no kernels for desc_act with groups any more; {_ELSE}"
-    needs, found = schemes.scheme(method), processor.compute_capability()
+    needs, found = source.scheme(method), processor.compute_capability()
     if device == "cpu" and (why := _lacking_on_cpu(said)):
         return why
     if device == "cpu" and dtype == "float32" and _has_8_bit_sums(said) and _has_amx():
@@ -141,7 +141,7 @@ def _lacking_on_cpu(said: Mapping[str, Any]) -> str | None:
     is_float = "fp8" in _name(said) or "float-quantized" in _name(said)
     only_weights = is_float and any(of_inputs is None for _, of_inputs in scales)
     name = f"{_name(said)} {'wfp8a16' if only_weights else ''}"
-    unknown = [each for each in sorted(schemes.without_cpu()) if each in name]
+    unknown = [each for each in sorted(source.without_cpu()) if each in name]
     if unknown and said["quant_method"] != _EXPERTS:
         return f"vLLM has no kernels for {unknown[0].upper()} on CPUs; {else_}"
     if is_float and scales != {("channel", "token")} and not _has_amx():

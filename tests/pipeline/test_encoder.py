@@ -12,7 +12,8 @@ import torch
 from scipy.stats import entropy
 from transformers import FillMaskPipeline
 
-from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.engines.protocol import MaskedRequest, Prediction
+from factsweep.operators.engines.transformers.batched_lm import MaskedLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run

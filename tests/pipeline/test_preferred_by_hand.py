@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from factsweep.operators.engines import transformers
 from factsweep.operators.engines.kind import Start
-from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.prompts.clozes import chances
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.execution.plan import Branch, Plan
@@ -66,7 +66,7 @@ def computed(
     start = Start(
         models.location(smollm2), None, dtype="float32", max_model_len=256, ability="prefer"
     )
-    engine = transformers_lm.load(start)
+    engine = transformers.load(start)
     found = {}
     for retrieval in RETRIEVALS:
         asked = [*OVERRIDES, f"prompt={retrieval}", f"artifacts={folder}"]

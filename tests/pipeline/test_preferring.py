@@ -12,10 +12,10 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
+from factsweep.operators.engines import transformers
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.preference import Preferred, PreferRequest
-from factsweep.operators.engines.transformers import transformers_lm
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
@@ -360,7 +360,7 @@ def test_optimal_distractors_of_a_real_model_are_the_hardest(
     found = {}
     folder = models.location(smollm2)
     start = Start(folder, revision=None, dtype="float32", max_model_len=256, ability="prefer")
-    engine = transformers_lm.load(start)
+    engine = transformers.load(start)
     real = [f"model.id={folder}", "model.dtype=float32", "prompt.n=20", "prompt.n_clozes=1"]
     for retrieval in ("random", "temporal", "optimal"):
         name = f"smollm2-{retrieval}"

@@ -18,17 +18,27 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines import node_reader
 from factsweep.operators.engines.endpoint import given_tokens
 from factsweep.operators.engines.endpoint.blame import AnyRequest, Blame, probe
 from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
-from factsweep.operators.engines.endpoint.limit import Limit
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
 from factsweep.operators.engines.endpoint.reply import Reply, parse
-from factsweep.operators.engines.endpoint.watched_http import TROUBLES, Faults, Troubles, watched
+from factsweep.operators.engines.endpoint.watched_http import (
+    TROUBLES,
+    Faults,
+    Limit,
+    Troubles,
+    watched,
+)
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
-from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.engines.preference import (
+    Asked,
+    Preferred,
+    PreferRequest,
+    in_parts,
+    preferences,
+)
 from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
 from factsweep.operators.errors import InputError
 
@@ -88,11 +98,11 @@ class EndpointEngine:
             InputError: the server gives no log-probabilities of given tokens, which two tokens of a
                 text show before others are paid for; or it does not answer.
         """
-        yield from node_reader.preferences(requests, self._said_behind)
+        yield from preferences(requests, self._said_behind)
 
-    def _said_behind(self, asked: Sequence[node_reader.Asked]) -> list[dict[int, float]]:
+    def _said_behind(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
         """The log-probability of each token that is asked for behind a text."""
-        jobs = [NextRequest(str(n), text, part) for n, text, part in node_reader.in_parts(asked)]
+        jobs = [NextRequest(str(n), text, part) for n, text, part in in_parts(asked)]
         if jobs:
             self._check_scores(jobs[0], "given tokens")
         found: list[dict[int, float]] = [{} for _ in asked]

@@ -1,6 +1,5 @@
 """How vLLM is started, and what of its environment may change an answer."""
 
-import ast
 import json
 import os
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from factsweep.operators.engines.kind import Start, precision, source
+from factsweep.operators.engines.kind import Start, precision
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -68,17 +67,6 @@ def _rank(adapter: Path) -> int:
     said = json.loads((adapter / "adapter_config.json").read_bytes())
     ranks = [said["r"], *said.get("rank_pattern", {}).values()]
     return int(min(each for each in get_args(MaxLoRARanks) if each >= max(ranks)))
-
-
-def arguments() -> frozenset[str] | None:
-    """The arguments of vLLM's engine; null where vLLM is not installed."""
-    statements = source("vllm", "engine/arg_utils.py")
-    if statements is None:
-        return None
-    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
-    (body,) = (node.body for node in classes if node.name == "EngineArgs")
-    fields = (node.target for node in body if isinstance(node, ast.AnnAssign))
-    return frozenset(field.id for field in fields if isinstance(field, ast.Name))
 
 
 # Why some of vLLM's environment variables change no answer; any other may change one.

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest
+from factsweep.operators.engines.protocol import MaskedRequest
+from factsweep.operators.engines.transformers.batched_lm import MaskedLM
 from factsweep.operators.prompts.masked import candidates, encode, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage

@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.engines.protocol import Refused, Scorer, ScoreRequest
-from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.protocol import Refused, Scorer, ScoreRequest, score_requests
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.asking.generate import refused, served
 from factsweep.pipeline.stages.asking.question import Answered, Question, Questions, Whole

@@ -2,8 +2,7 @@
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.preference import BeamsRequest, PreferRequest
-from factsweep.operators.engines.protocol import Request, Sampling, ScoreRequest
-from factsweep.operators.engines.transformers.masked_lm import MaskedRequest
+from factsweep.operators.engines.protocol import MaskedRequest, Request, Sampling, ScoreRequest
 from factsweep.operators.prompts.label_trie import Name, Trie
 
 TRIE = Trie.of((Name(f"Q{i}", f"{i}"), (i, i % 3)) for i in range(9))

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators import seeds
-from factsweep.operators.engines.node_reader import Asked, preferences
-from factsweep.operators.engines.preference import PreferRequest, Read, Search, log_sum, preferred
+from factsweep.operators.engines.preference import (
+    Asked,
+    PreferRequest,
+    Read,
+    Search,
+    log_sum,
+    preferences,
+    preferred,
+)
 from factsweep.operators.prompts.label_trie import Name, Trie
 
 ENDING = (1, 2)

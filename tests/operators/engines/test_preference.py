@@ -21,10 +21,9 @@ from factsweep.operators.engines.preference import (
     log_sum,
     preferred,
 )
-from factsweep.operators.engines.transformers import trie_readers
-from factsweep.operators.engines.transformers.candidates_lm import CandidatesLM
-from factsweep.operators.engines.transformers.trie_readers import (
-    PathReader,
+from factsweep.operators.engines.transformers import tries
+from factsweep.operators.engines.transformers.tries import (
+    CandidatesLM,
     TreeReader,
     reads_trees,
 )
@@ -130,8 +129,8 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
 ) -> None:
     request = asked(cloze, Trie.of(labels), "given", 99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trie_readers, "_TOKENS_PER_PASS", limit)
-        patch.setattr(trie_readers, "_TOKENS_KEPT", limit)
+        patch.setattr(tries, "_TOKENS_PER_PASS", limit)
+        patch.setattr(tries, "_TOKENS_KEPT", limit)
         (found,) = CandidatesLM(model, None).preferences([request])
     within = WITHIN.get(model.config.model_type, 1e-9)
     check(found, plain(model, cloze, labels), within=within)
@@ -310,13 +309,6 @@ def test_search_exact_does_not_read_what_cannot_count(llama: Any) -> None:
     assert [e.entity_id for e in exact.distractors] == [
         e.entity_id for e in everything.distractors[:2]
     ]
-
-
-def test_path_reader_runs_no_path_twice_in_a_batch(llama: Any) -> None:
-    labels = [(Name("Q1", "a"), (1, 2)), (Name("Q2", "b"), (1,)), (Name("Q3", "c"), (1, 2, 3))]
-    reader = PathReader(llama, [7], Trie.of(labels), ENDING)
-    reader.read(range(4))
-    assert reader.n_tokens == 4
 
 
 @pytest.mark.parametrize("cloze", [[6, 7], [9, 1], [9, 7]])

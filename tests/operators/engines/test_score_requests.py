@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.protocol import score_requests
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.plausibility import ITEMS
 from tests.messages import naming

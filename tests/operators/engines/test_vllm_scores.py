@@ -9,9 +9,14 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import facts_from_files
-from factsweep.operators.engines.protocol import Request, Sampling, Scored, ScoreRequest
-from factsweep.operators.engines.score_requests import score_requests
-from factsweep.operators.engines.transformers.likelihood import Likelihood
+from factsweep.operators.engines.protocol import (
+    Request,
+    Sampling,
+    Scored,
+    ScoreRequest,
+    score_requests,
+)
+from factsweep.operators.engines.transformers.batched_lm import Likelihood
 from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines.endpoint.judge import Judge, judge_prompt, verdict
-from factsweep.operators.engines.endpoint.openai_client import OpenAIChat
+from factsweep.operators.engines.endpoint.openai_client import (
+    Judge,
+    OpenAIChat,
+    judge_prompt,
+    verdict,
+)
 from factsweep.operators.errors import InputError
 from tests.chat_server import HANG_UP, ChatServer, completion, serving
 from tests.messages import naming

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from factsweep.operators.engines.endpoint.limit import Limit
+from factsweep.operators.engines.endpoint.watched_http import Limit
 
 Serves = Callable[[int], float]  # how long a request takes with so many at once
 

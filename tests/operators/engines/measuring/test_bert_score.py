@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from factsweep.operators.engines.measuring.bert_score import BertScore
+from factsweep.operators.engines.measuring import BertScore
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 from tests.tiny_models import WORDS

@@ -7,7 +7,7 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from factsweep.operators.engines.measuring.dependency_parser import DependencyParser, heads
+from factsweep.operators.engines.measuring import DependencyParser, heads
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from factsweep.operators.engines.measuring.sentence_encoder import Recipe, SentenceEncoder
+from factsweep.operators.engines.measuring import Recipe, SentenceEncoder
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 from tests.tiny_models import WORDS

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.probelm import facts_from_files
-from factsweep.operators.engines.protocol import Scored, ScoreRequest
-from factsweep.operators.engines.score_requests import score_requests
-from factsweep.operators.engines.transformers import likelihood
-from factsweep.operators.engines.transformers.likelihood import Likelihood
+from factsweep.operators.engines.protocol import Scored, ScoreRequest, score_requests
+from factsweep.operators.engines.transformers import batched_lm
+from factsweep.operators.engines.transformers.batched_lm import Likelihood
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
 from factsweep.pipeline.inputs import models
@@ -74,7 +73,7 @@ def groups(draw: st.DrawFn) -> list[ScoreRequest]:
 @contextmanager
 def tokens_per_batch(limit: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(likelihood, "_TOKENS_PER_BATCH", limit)
+        patch.setattr(batched_lm, "_SCORED_TOKENS", limit)
         yield
 
 

@@ -26,9 +26,9 @@ from transformers import (
 )
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.engines.transformers import masked_lm
-from factsweep.operators.engines.transformers.batches import bounded
-from factsweep.operators.engines.transformers.masked_lm import MaskedLM, MaskedRequest, Prediction
+from factsweep.operators.engines.protocol import MaskedRequest, Prediction
+from factsweep.operators.engines.transformers import batched_lm
+from factsweep.operators.engines.transformers.batched_lm import MaskedLM, bounded
 from factsweep.operators.matching.masked import matched
 from factsweep.operators.prompts.masked import Masked, candidates, encode, expand, label_tokens
 from tests.messages import naming
@@ -147,8 +147,8 @@ def test_predictions_any_batches_are_the_same(
     engine = MaskedLM(tiny_bert.model, tiny_bert.tokenizer)
     asked = requests(tiny_bert.tokenizer, queries)
     together = by_id(engine.predictions(asked))
-    monkeypatch.setattr(masked_lm, "_TOKENS_PER_BATCH", 40)
-    monkeypatch.setattr(masked_lm, "_PROMPTS_PER_WINDOW", 7)
+    monkeypatch.setattr(batched_lm, "_MASKED_TOKENS", 40)
+    monkeypatch.setattr(batched_lm, "_PROMPTS_PER_WINDOW", 7)
     apart = by_id(engine.predictions(asked))
     assert {i: p.token for i, p in apart.items()} == {i: p.token for i, p in together.items()}
     for i, each in apart.items():
@@ -159,7 +159,7 @@ def test_predictions_any_batches_are_the_same(
 def test_predictions_requests_are_taken_a_window_at_a_time(
     tiny_bert: Any, queries: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masked_lm, "_PROMPTS_PER_WINDOW", 5)
+    monkeypatch.setattr(batched_lm, "_PROMPTS_PER_WINDOW", 5)
     waiting = iter(requests(tiny_bert.tokenizer, queries))
     next(MaskedLM(tiny_bert.model, tiny_bert.tokenizer).predictions(waiting))
     assert len(list(waiting)) == len(queries) - 5

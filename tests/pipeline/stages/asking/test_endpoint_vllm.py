@@ -18,8 +18,7 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
 from factsweep.operators.engines.kind import Endpoint, Start
-from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored
-from factsweep.operators.engines.score_requests import score_requests
+from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored, score_requests
 from factsweep.operators.engines.vllm.engine import VllmEngine
 from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.expansion import expand

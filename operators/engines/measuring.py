@@ -1,16 +1,14 @@
-"""Sentence embeddings from any encoder that transformers loads.
+"""BERTScore: how alike two texts are to an encoder model, token by token.
 
-Sentence-transformers describes what it does to a model's output in files next to the weights:
-`modules.json` lists the steps, `1_Pooling/config.json` how token vectors become one vector,
-`sentence_bert_config.json` the longest text. We do what they say, with transformers alone. A model
-without them is averaged over its tokens and not normalised, which is what sentence-transformers
-does with such a model.
+Source: Zhang et al. 2020, as their package bert-score computes it (F1; no idf weights, no rescaling
+by a baseline).
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +16,109 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factsweep.operators.errors import InputError, reason
+from factsweep.operators.matching.normalise import installed
 
 if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class BertScore:
+    """Compares texts by an encoder: a folder, or an id on the hub.
+
+    It compares the vectors of the layer that bert-score recommends for a model it knows, else of
+    the last.
+    """
+
+    model: str
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The F1 of each pair of a reference and a continuation; 0 where one of them is blank.
+
+        Raises:
+            InputError: the model cannot be loaded.
+        """
+        # bert-score cannot read an empty text with transformers 5.
+        full = [pair for pair in pairs if all(text.strip() for text in pair)]
+        if not full:
+            return [0.0] * len(pairs)
+        references, texts = ([pair[i] for pair in full] for i in (0, 1))
+        f1 = self._scorer.score(texts, references)[2].tolist()
+        scores = dict(zip(full, f1, strict=True))
+        return [float(scores.get(pair, 0.0)) for pair in pairs]
+
+    @cached_property
+    def _scorer(self) -> Any:
+        from bert_score import BERTScorer
+        from bert_score.utils import model2layers
+        from transformers import AutoConfig
+
+        try:
+            config = AutoConfig.from_pretrained(self.model)
+            layers = model2layers.get(self.model, config.num_hidden_layers)
+            found = BERTScorer(self.model, num_layers=layers, batch_size=64)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "
+                "give the folder or the hub's id of an encoder model."
+            ) from error
+        # A tokenizer that names no longest text has a number here that it cannot cut at.
+        longest = min(found._tokenizer.model_max_length, config.max_position_embeddings)
+        found._tokenizer.model_max_length = longest
+        return found
+
+
+@dataclass(frozen=True)
+class DependencyParser:
+    """Parses texts with the spaCy pipeline of that name, or that lies in that folder."""
+
+    pipeline: str
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+        """The place of each word's head, for each text; a root is its own head.
+
+        Words are spaCy's tokens, punctuation too, white space not.
+
+        Raises:
+            InputError: the pipeline is not installed, or has no parser.
+        """
+        return [self._heads(doc) for doc in self._nlp.pipe(texts)]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that decide the trees."""
+        return {"spacy": version("spacy"), self.pipeline: str(self._nlp.meta["version"])}
+
+    def _heads(self, doc: "Doc") -> list[int]:
+        if not doc.has_annotation("DEP"):
+            raise InputError(
+                f"spaCy pipeline {self.pipeline!r} has no dependency parser "
+                f"(it has {', '.join(self._nlp.pipe_names) or 'no component'}); "
+                "name one that has, such as en_core_web_sm."
+            )
+        return heads(doc)
+
+    @cached_property
+    def _nlp(self) -> "Language":
+        return installed(self.pipeline)
+
+
+def heads(doc: "Doc") -> list[int]:
+    """The place of each word's head in a parsed spaCy Doc; white space is no word.
+
+    >>> import spacy
+    >>> from spacy.tokens import Doc
+    >>> words, dependencies = ["X", "died", " ", "there"], ["nsubj", "ROOT", "dep", "advmod"]
+    >>> heads(Doc(spacy.blank("en").vocab, words=words, heads=[1, 1, 1, 1], deps=dependencies))
+    [1, 1, 1]
+    """
+    # spaCy hangs white space from the word before it: nothing hangs from white space.
+    words = [token for token in doc if not token.is_space]
+    places = {token.i: place for place, token in enumerate(words)}
+    return [places[token.head.i] for token in words]
+
 
 _POOLINGS = {
     "pooling_mode_mean_tokens": "mean",

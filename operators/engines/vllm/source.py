@@ -1,4 +1,4 @@
-"""Which quantised weights vLLM takes, and on what, as its own source says it.
+"""What vLLM's own source says of its arguments, parsers and quantised weights.
 
 vLLM itself would say so in an engine, half a minute after that is started.
 """
@@ -6,13 +6,42 @@ vLLM itself would say so in an engine, half a minute after that is started.
 import ast
 import re
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
-
-from factsweep.operators.engines.kind import source
 
 _FOLDER = "model_executor.layers.quantization"
 _LINEAR = "model_executor.kernels.linear"
 _AS_INC = "auto-round"  # what config.json calls the scheme that is inc to vLLM
+
+
+def _statements(file: str) -> list[ast.stmt] | None:
+    """The statements of a file of vLLM's; null where it is not installed."""
+    spec = find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return ast.parse(Path(spec.submodule_search_locations[0], file).read_text("utf-8")).body
+
+
+def arguments() -> frozenset[str] | None:
+    """The arguments of vLLM's engine; null where vLLM is not installed."""
+    statements = _statements("engine/arg_utils.py")
+    if statements is None:
+        return None
+    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
+    (body,) = (node.body for node in classes if node.name == "EngineArgs")
+    fields = (node.target for node in body if isinstance(node, ast.AnnAssign))
+    return frozenset(field.id for field in fields if isinstance(field, ast.Name))
+
+
+def parsers() -> frozenset[str] | None:
+    """The names of vLLM's reasoning parsers; null where vLLM is not installed."""
+    statements = _statements("reasoning/__init__.py")
+    if statements is None:
+        return None
+    tables = (node.value for node in statements if isinstance(node, ast.Assign))
+    keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+    return frozenset(str(key.value) for key in keys if isinstance(key, ast.Constant))
 
 
 class Scheme(NamedTuple):
@@ -23,7 +52,7 @@ class Scheme(NamedTuple):
 
 
 @cache
-def known() -> frozenset[str] | None:
+def schemes() -> frozenset[str] | None:
     """The schemes of vLLM, without those that it refuses as deprecated; null: not installed."""
     assigned = (node for node in _nodes(f"{_FOLDER}.__init__") if isinstance(node, ast.Assign))
     tables = {ast.unparse(node.targets[0]): _texts(node.value) for node in assigned}
@@ -79,7 +108,7 @@ def _nodes(module: str) -> list[ast.AST]:
     """All that a module of vLLM's says; nothing where there is no such file."""
     try:
         file = f"{module.removeprefix('vllm.').replace('.', '/')}.py"
-        return [*ast.walk(ast.Module(source("vllm", file) or [], []))]
+        return [*ast.walk(ast.Module(_statements(file) or [], []))]
     except FileNotFoundError:
         return []
 

@@ -1,1 +1,0 @@
-"""Models that metrics and descriptions of data sets use; nothing of them is measured."""

@@ -1,0 +1,167 @@
+"""Masked models fill masks, causal ones score texts; batches have a bounded size.
+
+To score texts, the tokens that all of a group begin with are run once, and their keys and values
+kept; the rest of each text is run after them, several texts per batch. The last shared token is
+part of the batches, since the token that it predicts differs from text to text. Texts are padded on
+the right, and a causal model never looks ahead: no attention mask is needed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from itertools import groupby, islice
+from typing import Any, TypeVar
+
+from factsweep.operators.engines.protocol import MaskedRequest, Prediction, Scored, ScoreRequest
+from factsweep.operators.prompts.tokens import shared_start
+
+T = TypeVar("T")
+
+# Masked prompts are sorted by length within a window, so that they need little padding.
+_PROMPTS_PER_WINDOW = 4096
+_MASKED_TOKENS = 8192  # of a batch
+# Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
+# the widest table of a pass is one of tokens × vocabulary.
+_SCORED_TOKENS = 2048
+
+
+def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Cut texts, sorted by length, into batches of at most so many tokens, padding included.
+
+    A longer text is a batch of its own.
+    """
+    batch: list[T] = []
+    for text in texts:
+        if batch and (len(batch) + 1) * length(text) > most:
+            yield batch
+            batch = []
+        batch.append(text)
+    if batch:
+        yield batch
+
+
+def padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
+    """The rows as a tensor, padded behind: rows × the longest."""
+    import torch
+
+    table = torch.full((len(rows), max(map(len, rows))), padding, dtype=torch.long)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = torch.tensor(values, dtype=torch.long)
+    return table
+
+
+class MaskedLM:
+    """A transformers model for masked language modelling, on a device.
+
+    Batches are padded, and padding changes a probability in its last digits: only requests that
+    come in the same order get the very same numbers.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
+        self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
+
+    def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
+        """One prediction for each request, window by window; within one, short prompts first.
+
+        Raises:
+            ValueError: a request has not exactly one mask.
+        """
+        waiting = iter(requests)
+        while window := list(islice(waiting, _PROMPTS_PER_WINDOW)):
+            window.sort(key=lambda request: len(request.token_ids))
+            for batch in bounded(window, lambda each: len(each.token_ids), _MASKED_TOKENS):
+                yield from self._predict(batch)
+
+    def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:
+        import torch
+
+        with torch.inference_mode():
+            probabilities = self._logits(batch).float().softmax(dim=-1)
+            best = probabilities.max(dim=-1)
+            asked = padded([r.candidate_ids for r in batch]).to(self._device)
+            candidates = probabilities.gather(1, asked).tolist()
+        tokens = self._tokenizer.convert_ids_to_tokens(best.indices.tolist())
+        columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
+        for request, token_id, token, probability, shares in zip(batch, *columns, strict=True):
+            own = shares[: len(request.candidate_ids)]
+            yield Prediction(request.request_id, token_id, token, probability, own)
+
+    def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
+        """The logits at each request's mask: requests × vocabulary."""
+        import torch
+
+        ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
+        attended = padded([[1] * len(r.token_ids) for r in batch]).to(self._device)
+        mask_places = [_mask_place(r, self._tokenizer.mask_token_id) for r in batch]
+        places = torch.tensor(mask_places).to(self._device)
+
+        def at_places(_encoder: Any, _inputs: Any, output: Any) -> Any:
+            hidden = output.last_hidden_state
+            output.last_hidden_state = hidden[range(len(hidden)), places].unsqueeze(1)
+            return output
+
+        # The head sees one position per text: logits of the whole vocabulary are large.
+        with self._model.base_model.register_forward_hook(at_places):
+            output = self._model(input_ids=ids, attention_mask=attended, return_dict=True)
+        return output.logits[:, 0]
+
+
+def _mask_place(request: MaskedRequest, mask_id: int) -> int:
+    places = [place for place, token in enumerate(request.token_ids) if token == mask_id]
+    if len(places) != 1:
+        raise ValueError(f"request {request.request_id} has {len(places)} masks instead of one")
+    return places[0]
+
+
+class Likelihood:
+    """A transformers model for causal language modelling, on a device.
+
+    The composition of a batch changes a log-probability in its last digits. It depends on the texts
+    of the group alone: in whichever order requests come, their batches are the same.
+    """
+
+    def __init__(self, model: Any, *, device: str = "cpu") -> None:
+        self._model, self._device = model.to(device).eval(), device
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        """One score for each request, group by group; within one, short texts first."""
+        for _, group in groupby(requests, key=lambda request: request.group):
+            by_length = sorted(group, key=lambda each: (len(each.token_ids), each.token_ids))
+            yield from self._group(by_length)
+
+    def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
+        from transformers import DynamicCache
+
+        shared = shared_start([request.token_ids for request in requests])
+        n_read = max(len(shared) - 1, 0)
+        cache = DynamicCache(config=self._model.config)
+        (before,) = self._logprobs([shared], cache)
+        n_cached_tokens = 0  # the first of them is the one that they were read for
+        for batch in bounded(requests, lambda each: len(each.token_ids), _SCORED_TOKENS):
+            own = [request.token_ids[n_read:] for request in batch]
+            copies = deepcopy(cache)
+            copies.batch_repeat_interleave(len(batch))
+            for request, behind in zip(batch, self._logprobs(own, copies), strict=True):
+                yield Scored.of(request, before + behind, n_cached_tokens=n_cached_tokens)
+                n_cached_tokens = n_read
+
+    def _logprobs(self, texts: Sequence[Sequence[int]], cache: Any) -> list[list[float]]:
+        """Of each text's tokens from the second on; the cache takes in all but the last."""
+        lengths = [max(len(text) - 1, 0) for text in texts]
+        ids = padded(texts)
+        found: list[list[float]] = [[] for _ in texts]
+        width = max(_SCORED_TOKENS // len(texts), 1)
+        for start in range(0, max(lengths), width):
+            stop = min(start + width, max(lengths))
+            read, asked = ids[:, start:stop], ids[:, start + 1 : stop + 1]
+            for logprobs, piece in zip(found, self._step(read, asked, cache), strict=True):
+                logprobs.extend(piece)
+        return [row[:length] for row, length in zip(found, lengths, strict=True)]
+
+    def _step(self, read: Any, asked: Any, cache: Any) -> Any:
+        """The log-probability of each token asked for, behind the tokens read up to its place."""
+        import torch
+
+        with torch.inference_mode():
+            read, asked = read.to(self._device), asked.to(self._device)
+            logits = self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
+            return logits.float().log_softmax(-1).gather(-1, asked[..., None])[..., 0].tolist()
