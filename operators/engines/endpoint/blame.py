@@ -7,15 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.endpoint.dialect import AnyRequest, NextRequest, NextSaid
 from factsweep.operators.engines.endpoint.openai_client import FIX, refusal, without
 from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage
 from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT, said_in
 from factsweep.operators.engines.kind import Start
-from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored
 from factsweep.operators.errors import InputError
 
-AnyRequest = Request | ScoreRequest | NextRequest
 Ask = Callable[[AnyRequest], Awaitable[Answer | Scored | NextSaid]]
 
 _FILTERED = re.compile(r"content[_ ]filter|content management policy|ResponsibleAI", re.IGNORECASE)

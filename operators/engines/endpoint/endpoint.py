@@ -6,10 +6,9 @@ ends the run with one sentence; what is wrong with a prompt alone makes it a row
 """
 
 import asyncio
-import re
-import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -18,15 +17,19 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines.endpoint import given_tokens
-from factsweep.operators.engines.endpoint.blame import AnyRequest, Blame, probe
-from factsweep.operators.engines.endpoint.given_tokens import NextRequest, NextSaid
+from factsweep.operators.engines.endpoint.blame import Blame, probe
+from factsweep.operators.engines.endpoint.dialect import (
+    AnyRequest,
+    Dialect,
+    NextRequest,
+    NextSaid,
+    read_given_tokens,
+)
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
 from factsweep.operators.engines.endpoint.reply import Reply, parse
 from factsweep.operators.engines.endpoint.watched_http import (
     TROUBLES,
-    Faults,
     Limit,
     Troubles,
     watched,
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _TRIES = 1_000  # of a request; `give_up_s` ends it long before
-_OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
 
 
 class EndpointEngine:
@@ -59,8 +61,9 @@ class EndpointEngine:
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
         self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
-        self._limit, self._faults = Limit(max=start.endpoint.max_concurrent), Faults()
-        self._dialect = _Dialect(start.model, chat=start.endpoint.chat)
+        self._limit = Limit(max=start.endpoint.max_concurrent)
+        self._faults: SimpleQueue[str] = SimpleQueue()
+        self._dialect = Dialect(start.model, chat=start.endpoint.chat)
         self._blame = Blame(start, self._key, self._asked_in_time)
         self._is_scorer = False
         self._first_sample = asyncio.Lock()  # one request shows how many samples it gives
@@ -137,7 +140,8 @@ class EndpointEngine:
 
     def faults(self) -> dict[str, float]:
         """How many calls were turned away, timed out or failed since the last time, by which."""
-        return self._faults.take()
+        counts = Counter(self._faults.get() for _ in range(self._faults.qsize()))
+        return {why: float(n) for why, n in counts.items()}
 
     def close(self) -> None:
         """Hang up."""
@@ -232,11 +236,11 @@ class EndpointEngine:
         """
         if isinstance(request, Request):
             return await self._all_samples(request)
-        reply = await self._create(given_tokens.parameters(self._start.model, request))
+        reply = await self._create(self._dialect.parameters(request))
         usage = self._replies.usage(request, reply)
         served = self._replies.served(reply, usage)
         try:
-            return given_tokens.read(request, reply, usage, served)
+            return read_given_tokens(request, reply, usage, served)
         except ValueError as error:
             raise NoAnswerError("no_scores", str(error), usage) from error
 
@@ -309,69 +313,6 @@ class EndpointEngine:
             max_retries=_TRIES,
             http_client=watched(self._limit, self._faults, self._endpoint.timeout_s),
         )
-
-
-class _Dialect:
-    """How a server is asked for answers, learned as it refuses; `chat`: by messages."""
-
-    def __init__(self, model: str, *, chat: bool) -> None:
-        self.left_out: set[str] = set()
-        self._model, self._chat = model, chat
-        self._max_tokens = "max_tokens"
-        self._most_samples: int | None = None  # of a request; null: nobody has asked for several
-
-    def is_known_for(self, request: AnyRequest) -> bool:
-        """Whether the server has shown how many completions it gives to such a request."""
-        is_single = not isinstance(request, Request) or request.sampling.n == 1
-        return is_single or self._most_samples is not None
-
-    def note_samples(self, n_wanted: int, n_given: int) -> None:
-        """Note how many completions the server gave to the first request for several."""
-        if n_wanted == 1 or self._most_samples is not None:
-            return
-        self._most_samples = n_given if n_given < n_wanted else sys.maxsize
-        if n_given < n_wanted:
-            sys.stderr.write(
-                f"{self._model} gives {n_given} of {n_wanted} samples per request: the others are "
-                "asked for in further requests.\n"
-            )
-
-    def parameters(self, request: Request) -> dict[str, Any]:
-        """What is asked; nothing that says what a server does anyway."""
-        sampling = request.sampling
-        asked: dict[str, Any] = {
-            "model": self._model,
-            self._max_tokens: request.most_output_tokens // sampling.n,
-            "temperature": sampling.temperature,
-        }
-        if self._chat:
-            asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
-        else:
-            asked["prompt"] = request.text
-        if sampling.stop and request.thinking is None:  # else it would end a thought
-            asked["stop"] = list(sampling.stop)
-        if (n := min(sampling.n, self._most_samples or sampling.n)) > 1:
-            asked["n"] = n
-        if sampling.top_p < 1:
-            asked["top_p"] = sampling.top_p
-        if sampling.logprobs:
-            asked["logprobs"] = True if self._chat else 1
-        if request.seed is not None:
-            asked["seed"] = request.seed
-        return {name: value for name, value in asked.items() if name not in self.left_out}
-
-    def learns(self, said: str, asked: Mapping[str, Any]) -> bool:
-        """Whether what the server does not take can be left out, or has another name."""
-        if "max_completion_tokens" in said and "max_tokens" in asked:
-            self._max_tokens = "max_completion_tokens"
-            return True
-        for name in _OPTIONAL:
-            if name in asked and re.search(rf"\b{name}\b", said):
-                if name not in self.left_out:
-                    self.left_out.add(name)
-                    sys.stderr.write(f"{self._model} takes no {name}: none are asked for.\n")
-                return True
-        return False
 
 
 KIND = EngineKind(

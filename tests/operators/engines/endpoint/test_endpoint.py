@@ -350,18 +350,6 @@ def test_endpoint_waits_as_long_as_the_server_says() -> None:
     assert len(times) == 6
 
 
-def test_endpoint_waits_while_a_quota_is_exhausted() -> None:
-    times: list[float] = []
-    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "700ms"}
-
-    def says(asked: dict[str, Any]) -> Said:
-        times.append(time.monotonic())
-        return 200, body(asked), spent
-
-    asked(says, 2, max_concurrent=1)
-    assert times[1] - times[0] >= 0.7
-
-
 def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs() -> None:
     filtered = refused(lambda a: (200, body(a, choice={"finish_reason": "content_filter"})))
     assert filtered.reason == "content_filter"

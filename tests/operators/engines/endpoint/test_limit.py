@@ -3,8 +3,6 @@
 import heapq
 from collections.abc import Callable
 
-import pytest
-
 from factsweep.operators.engines.endpoint.watched_http import Limit
 
 Serves = Callable[[int], float]  # how long a request takes with so many at once
@@ -103,11 +101,3 @@ def test_limit_refusals_of_one_burst_count_once() -> None:
     for _ in range(40):
         limit.refused(now=2.0, sent=1.0)
     assert limit.allowed == 20
-
-
-@pytest.mark.parametrize("order", [(5.0, 1.0), (1.0, 5.0)])
-def test_limit_longest_pause_counts(order: tuple[float, float]) -> None:
-    limit = Limit(max=4)
-    for retry_after in order:
-        limit.refused(now=10.0, retry_after=retry_after)
-    assert limit.closed_until == 15.0
