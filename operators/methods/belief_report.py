@@ -10,14 +10,19 @@ from factsweep.operators.matching.lemmas import words
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
 from factsweep.operators.tables.belief import figures
-from factsweep.operators.tables.belief.belief import headline, parts
+from factsweep.operators.tables.belief.belief import (
+    MOST_PAIRS,
+    effects,
+    effects_table,
+    headline,
+    pairs,
+    parts,
+)
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
-from factsweep.operators.tables.belief.effects import MOST_PAIRS, effects, effects_table, pairs
 from factsweep.operators.tables.runs.data_set import sizes, template_examples
-from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import Figure
-from factsweep.operators.tables.shared.paper_table import fill
-from factsweep.operators.tables.shared.published import asked_with
+from factsweep.operators.tables.shared.paper_table import asked_with, fill
+from factsweep.operators.tables.shared.wide import called
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},

@@ -28,8 +28,7 @@ from factsweep.operators.metrics.distractors import (
 from factsweep.operators.metrics.shared.slices import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.distractors import distractors as tables
-from factsweep.operators.tables.distractors import figures
+from factsweep.operators.tables import distractors as tables
 
 
 @dataclass(frozen=True)
@@ -153,21 +152,21 @@ def _report(result: method.Result) -> method.Report:
     return method.Report(shown, pictures, {**tables.TITLES, **titles})
 
 
-def _figures(result: method.Result) -> dict[str, figures.Drawn]:
+def _figures(result: method.Result) -> dict[str, tables.Drawn]:
     """Figures 1 to 6 and 8, as far as the runs have points for them."""
     curves, taus = result.tables["curve"], result.tables["agreement"]
-    found: dict[str, figures.Drawn] = {}
+    found: dict[str, tables.Drawn] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
-        found |= figures.drawn("retrieval", figures.curve_points(rows, "min"), sample)
+        found |= tables.drawn("retrieval", tables.curve_points(rows, "min"), sample)
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
     if optimal["model"].n_unique() > 1:
-        found |= figures.drawn("model-size", figures.curve_points(optimal, "avg"))
-        found |= figures.drawn_sizes(figures.sizes(result.tables["metrics"], result.costs))
+        found |= tables.drawn("model-size", tables.curve_points(optimal, "avg"))
+        found |= tables.drawn_sizes(tables.sizes(result.tables["metrics"], result.costs))
     if not taus.is_empty():
-        by_clozes = figures.cloze_points(taus)
-        found |= figures.drawn("n-distractors", figures.distractor_points(taus))
-        found |= figures.drawn("n-clozes", by_clozes)
-        found |= figures.drawn("gains", figures.gains(by_clozes))
+        by_clozes = tables.cloze_points(taus)
+        found |= tables.drawn("n-distractors", tables.distractor_points(taus))
+        found |= tables.drawn("n-clozes", by_clozes)
+        found |= tables.drawn("gains", tables.gains(by_clozes))
     return found
 
 

@@ -13,7 +13,7 @@ from factsweep.operators.metrics.kamel.kamel import kamel
 from factsweep.operators.metrics.kamel.macro import precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
-from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.shared.wide import called
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",

@@ -17,8 +17,8 @@ from factsweep.operators.metrics.comparing.pairing import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
-from factsweep.operators.tables.shared.asking import Answers, Asking
 from factsweep.operators.tables.shared.canvas import Figure
+from factsweep.operators.tables.shared.wide import Answers, Asking
 
 Tables = Mapping[str, pl.DataFrame]
 Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]

@@ -7,18 +7,79 @@ theirs can end a script. The content security policy admits the page's own scrip
 
 import base64
 import hashlib
+import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.pages.drawing import Drawing
-from factsweep.operators.pages.grid import Grid, HeatMap, scale
+from factsweep.operators.pages.grid import Grid, HeatMap, Tile, scale
+from factsweep.operators.tables.shared.canvas import Figure, save
+
+# Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
+# variables that page.css gives other values in dark mode.
+_INK = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--paper)",
+    "#ebebeb": "var(--rule)",
+    "#0072b2": "var(--blue)",
+    "#d55e00": "var(--vermilion)",
+    "#009e73": "var(--green)",
+    "#cc79a7": "var(--purple)",
+    "#e69f00": "var(--orange)",
+    "#56b4e9": "var(--sky)",
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure in a page. `is_plain`: it keeps its own colours, on white."""
+
+    name: str
+    title: str
+    svg: Markup
+    width: float
+    is_plain: bool
+
+
+def drawing(figure: "Figure", name: str, title: str) -> Drawing:
+    """The figure as SVG whose ids are its own and whose text stays text.
+
+    A figure that holds a picture keeps its colours: its labels are written for them.
+    """
+    import matplotlib as mpl
+
+    out = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        save(figure, out, format="svg", transparent=True, metadata={"Date": None})
+    svg = _element(out.getvalue(), title)
+    is_plain = "<image" in svg
+    if not is_plain:
+        for colour, variable in _INK.items():
+            svg = svg.replace(colour, variable)
+    return Drawing(name, title, Markup(svg), figure.get_figwidth(), is_plain)
+
+
+def _element(text: str, title: str) -> str:
+    """The <svg> element alone, as an image with a name; groups' ids, which repeat, are dropped."""
+    svg = text[text.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)
+    svg = re.sub(r"\n\s*", "\n", svg)
+    size = re.compile(r'(<svg[^>]*?) width="[^"]*"')
+    svg = size.sub(r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1)
+    label = Markup(' role="img" aria-label="{}"').format(title)
+    return svg.replace("<svg", f"<svg{label}", 1)
+
 
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "best at 0", None: ""}
 _ARROWS = {"higher": "↑", "lower": "↓", "zero": "→0", None: ""}
@@ -57,15 +118,6 @@ better='lower is better', arrow='↓')}
             better = metric.better
             found[heading] = Term(metric.name, metric.says, _BETTER[better], _ARROWS[better])
     return found
-
-
-@dataclass(frozen=True)
-class Tile:
-    """The main number of one row of results."""
-
-    label: str
-    value: str
-    interval: str
 
 
 @dataclass(frozen=True)
@@ -188,3 +240,80 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+
+
+_HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
+
+
+def ran(name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]) -> Ran:
+    """A run with its rows, and the parts of its configuration that are shown."""
+    parts = {part: record["run"][part] for part in shown if part in record["run"]}
+    return Ran(name, rows, yaml.safe_dump(parts, sort_keys=False, allow_unicode=True))
+
+
+def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, str]:
+    """The rows by heading; `errors` counts the prompts without an answer by setting."""
+    run, cost = record["run"], record.get("cost", {})
+    model, hardware = run["model"], record["hardware"]
+    rows = {
+        "model": f"{model['id']} ({model['source']})",
+        "revision": record["model_revision"],
+        "computed in": model["dtype"],
+        **({"quantised": quantised} if (quantised := record.get("model_quantised")) else {}),
+        "trust_remote_code": "ON" if model.get("trust_remote_code") else "off",
+        "engine": run["decoding"]["engine"],
+        "seed": str(run["seed"]),
+        "driver's machine": f"{hardware['cpus']} CPUs, {hardware.get('cpu', hardware['machine'])}",
+        **_engines(record.get("spent", [])),
+        **_cost(cost),
+        "prompts without an answer": "; ".join(f"{k}: {n:,}" for k, n in errors.items()),
+        "factsweep commit": record["commit"] or "unknown",
+        "versions": ", ".join(f"{k} {v}" for k, v in record["versions"].items()),
+    }
+    if model.get("endpoint"):
+        rows |= {"model": f"{model['id']} at {model['endpoint']}"}
+        del rows["computed in"], rows["trust_remote_code"]
+    if run.get("answers"):  # no engine of ours gave them
+        rows |= {"model": model["name"], "engine": "none: answers of another system"}
+        rows.pop("computed in", None)
+    return rows
+
+
+def _engines(spent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What an engine held, of those that answered.
+
+    >>> _engines([{"model": "m", "hardware": "NVIDIA H100", "gpus": 4}, {"model": None}])
+    {'an engine': 'NVIDIA H100 × 4'}
+    """
+    held = {
+        f"{row['hardware']} × {row['gpus']}" if row["gpus"] else str(row["hardware"])
+        for row in spent
+        if row["model"] and row["hardware"]
+    }
+    return {"an engine": ", ".join(sorted(held))} if held else {}
+
+
+def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Hours by stage, tokens, and the share of prompt tokens that the prefix cache gave."""
+    rows = {
+        heading: _listed({stage: each.get(unit, 0) for stage, each in cost.items()})
+        for unit, heading in _HOURS.items()
+    }
+    tokens = {
+        name: sum(each.get(name, 0) for each in cost.values())
+        for name in ("prompt_tokens", "output_tokens", "cached_tokens")
+    }
+    if any("cost" in each for each in cost.values()):
+        rows["spent"] = f"{sum(each.get('cost', 0) for each in cost.values()):,.4f}"
+    if tokens["prompt_tokens"]:
+        rows["tokens"] = f"{tokens['prompt_tokens']:,} in, {tokens['output_tokens']:,} out"
+        rows["cached"] = f"{tokens['cached_tokens'] / tokens['prompt_tokens']:.0%} of the tokens in"
+    return {heading: text for heading, text in rows.items() if text}
+
+
+def _listed(hours: Mapping[str, float]) -> str:
+    total = sum(hours.values())
+    if not total:
+        return ""
+    parts = ", ".join(f"{stage} {each:.3g}" for stage, each in hours.items() if each)
+    return f"{total:.3g} ({parts})"

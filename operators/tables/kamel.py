@@ -19,20 +19,21 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
-from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
-from factsweep.operators.tables.shared.relations import label_of, relation_id
 from factsweep.operators.tables.shared.wide import (
     MEASURED,
     OTHER_FACTS,
     PUBLISHED,
     by_source,
     joined,
+    label_of,
     of_relations,
     ordered,
+    relation_id,
     wide,
     with_source,
 )
+from factsweep.operators.tables.shared.wide import card as card_of
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))

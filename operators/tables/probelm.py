@@ -19,7 +19,6 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import Figure
-from factsweep.operators.tables.shared.card import card as card_of
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
 from factsweep.operators.tables.shared.wide import (
     MEASURED,
@@ -31,6 +30,7 @@ from factsweep.operators.tables.shared.wide import (
     ordered,
     wide,
 )
+from factsweep.operators.tables.shared.wide import card as card_of
 
 SEEN = "†"
 RANDOM = "random order"

@@ -105,7 +105,7 @@ def _begun(items: Sequence["Item"]) -> str:
 def _table(items: Sequence["Item"]) -> str:
     import polars as pl
 
-    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.operators.tables.formats import markdown
     from factsweep.operators.tables.shared.numbers import MEGABYTES
 
     rows = [

@@ -70,7 +70,7 @@ def _compare(asked: argparse.Namespace) -> int:
 
 def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
     """Write and print comparisons as they are made; their outcomes."""
-    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.storage.stores.store import Store
     from factsweep.pipeline.storage.tables import drop_reports, write_report
 

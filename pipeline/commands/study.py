@@ -119,7 +119,7 @@ def _each(found: "Study", verb: str, options: Sequence[str]) -> int:
 
 def _measure(found: "Study", *, ask: bool) -> int:
     """Compute what is missing, write what the runs say together, and print it."""
-    from factsweep.operators.tables.formats.markdown import markdown
+    from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.studies import asking, results
 
     failed = asking.ask(found) if ask else []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.methods.ability import BESIDE, PREFER
-from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.model import Model

@@ -19,12 +19,17 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.estimates.variance import advice
 from factsweep.operators.methods import METHODS
 from factsweep.operators.pages import page
-from factsweep.operators.pages.grid import grid
-from factsweep.operators.pages.headline import estimated_tiles
-from factsweep.operators.pages.page import EstimatedSetting, EstimatesPage, Ran, Variance
-from factsweep.operators.pages.ran import ran, ran_rows
+from factsweep.operators.pages.grid import estimated_tiles, grid
+from factsweep.operators.pages.page import (
+    EstimatedSetting,
+    EstimatesPage,
+    Ran,
+    Variance,
+    ran,
+    ran_rows,
+)
 from factsweep.operators.tables.runs import estimates as tables
-from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.estimates.answers import Estimates, matched_by
 from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import record

@@ -14,7 +14,7 @@ from factsweep.operators.datasets.facts import Facts, labelled
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.names import check
 from factsweep.pipeline.config import folders
@@ -297,7 +297,7 @@ def meant(entry: Entry, path: str | None) -> Mapping[str, str]:
 def published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"
-    return pl.read_csv(path, schema=PUBLISHED, glob=False) if path.is_file() else None
+    return pl.read_csv(path, schema=PUBLISHED_SCHEMA, glob=False) if path.is_file() else None
 
 
 class Departure(NamedTuple):

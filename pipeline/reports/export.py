@@ -13,13 +13,16 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.shared.metric import higher_is_better
-from factsweep.operators.tables.formats.csv import csv
-from factsweep.operators.tables.formats.latex import latex
-from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
-from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.formats.mlflow import mlflow_metrics, mlflow_params, mlflow_tags
+from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.tables.shared.numbers import as_printed
+from factsweep.operators.tables.trackers import (
+    harness_path,
+    harness_results,
+    mlflow_metrics,
+    mlflow_params,
+    mlflow_tags,
+)
 from factsweep.operators.wording import listed
 from factsweep.pipeline.estimates import written
 from factsweep.pipeline.machine.secrets import hidden

@@ -11,16 +11,21 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.ability import PREFER, SCORE
 from factsweep.operators.methods.method import Digest, Report, Result
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.pages import fact_browser, headline, page
-from factsweep.operators.pages.drawing import Drawing, drawing
+from factsweep.operators.pages import fact_browser, page
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
-from factsweep.operators.pages.grid import Grid, grid, heat_map
-from factsweep.operators.pages.page import Browser, Page, Ran, terms_of
-from factsweep.operators.pages.ran import ran, ran_rows
 from factsweep.operators.prompts import chat
-from factsweep.operators.tables.shared.asking import called
-from factsweep.operators.tables.shared.relations import best_and_worst
-from factsweep.operators.tables.shared.wide import joined
+from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
+from factsweep.operators.pages.page import (
+    Browser,
+    Drawing,
+    Page,
+    Ran,
+    drawing,
+    ran,
+    ran_rows,
+    terms_of,
+)
+from factsweep.operators.tables.shared.wide import best_and_worst, called, joined
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
 from factsweep.pipeline.results.doubts import differences
@@ -52,7 +57,7 @@ def results_page(
     measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
     facts = branches[0].facts
-    overall = headline.headline(result.tables["metrics"], method.show.card)
+    overall = headline(result.tables["metrics"], method.show.card)
     asked, templates = _told(branches[:_MOST_ASKED], facts)
     figures, left_out = _drawings(report)
     browser = _browser(asked, facts, len(branches)) if asked else None
@@ -67,9 +72,9 @@ def results_page(
         lead=_lead(branches, facts, asked),
         warnings=[*notes, *_warnings(branches)],
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
-        tiles=list(headline.tiles(metrics, measure.main_metric)),
+        tiles=list(tiles(metrics, measure.main_metric)),
         headline=overall,
-        published=headline.beside_published(result.tables["metrics"], result.published),
+        published=beside_published(result.tables["metrics"], result.published),
         terms=terms_of((row[0] for row in overall.rows), measure.metrics),
         figures=figures,
         comparisons=comparisons,

@@ -23,9 +23,14 @@ from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.shared.seeds import over_seeds
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.asking import Answers, Asking
-from factsweep.operators.tables.shared.card import has_seeds, seeds_table, with_seeds
-from factsweep.operators.tables.shared.published import beside, of_other_facts
+from factsweep.operators.tables.shared.paper_table import beside, of_other_facts
+from factsweep.operators.tables.shared.wide import (
+    Answers,
+    Asking,
+    has_seeds,
+    seeds_table,
+    with_seeds,
+)
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.costs.rates import spent
 from factsweep.pipeline.costs.spent import SPENT, cost_table

@@ -13,7 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import BESIDE
 from factsweep.operators.methods.method import Report
-from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats import markdown
 from factsweep.operators.wording import count
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.answers import answers

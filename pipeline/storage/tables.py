@@ -8,10 +8,8 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report
-from factsweep.operators.tables.formats.csv import csv
-from factsweep.operators.tables.formats.latex import latex
-from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.shared.lettering import save
+from factsweep.operators.tables.formats import csv, latex, markdown
+from factsweep.operators.tables.shared.canvas import save
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.stores.store import Store, below

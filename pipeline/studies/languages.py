@@ -16,7 +16,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
 from factsweep.operators.metrics.comparing.life import threshold_variant
 from factsweep.operators.metrics.comparing.pairing import FACT
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
-from factsweep.operators.tables.runs.study import across_table, alone_table
+from factsweep.operators.tables.runs.comparison import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch
 
 _ROUNDS = 1000

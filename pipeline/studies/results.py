@@ -19,9 +19,9 @@ from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.slices import deciles
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.runs import study as tables
-from factsweep.operators.tables.runs.study import POINTS
-from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.runs import comparison as tables
+from factsweep.operators.tables.runs.comparison import POINTS
+from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.estimates import written as estimates
 from factsweep.pipeline.reports.report import Together, report
 from factsweep.pipeline.results import past

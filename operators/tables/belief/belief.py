@@ -1,18 +1,24 @@
 """The headline table of BELIEF-ICL (Tables 3, 4, 7): one row per setting, a column per metric."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import NamedTuple
 
 import polars as pl
 
 from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
+from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
+from factsweep.operators.metrics.comparing.paired_terms import METRICS as PAIRED
+from factsweep.operators.metrics.comparing.paired_terms import paired_terms
+from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared.card import card as card_of
-from factsweep.operators.tables.shared.card import spread
-from factsweep.operators.tables.shared.numbers import DASH, SHARE
-from factsweep.operators.tables.shared.wide import joined, wide
+from factsweep.operators.tables.shared.numbers import DASH, SHARE, difference, number
+from factsweep.operators.tables.shared.wide import Answers, Asking, joined, spread, wide
+from factsweep.operators.tables.shared.wide import card as card_of
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -69,3 +75,121 @@ def _scope(setting: pl.Expr, variant: pl.Expr) -> pl.Expr:
     none = pl.when(~setting.str.contains(r"^\d")).then(pl.lit(DASH))
     own = none.when(variant.str.contains("scope=prompt")).then(pl.lit("prompt"))
     return own.otherwise(pl.lit("shared")).alias("scope")
+
+
+EFFECTS = pl.Schema(
+    {
+        **dict.fromkeys(("effect", "from", "to", "paired", "not_paired"), pl.String()),
+        **{name: dtype for name, dtype in COMPARISON.items() if name != "relation_id"},
+    }
+)
+MOST_PAIRS = 24
+_COMPARED = ("acc_at_1", "consist", "one_word_ratio", "coverage_oracle")
+_PAIRED_HEADINGS = headings(PAIRED)
+_DEFAULTS = {
+    "style": "mask",
+    "templates": "all",
+    "scope": "shared",
+    "as": "text",
+    "system": "instruction",
+}
+_ROBUST = 0.9  # coverage_robust is no row of the table
+
+
+class Pair(NamedTuple):
+    """Two settings that differ in one thing, and what that is called."""
+
+    effect: str
+    first: Asking
+    second: Asking
+
+
+def effects(
+    answers: Mapping[Asking, Answers], *, by: By = "match", seed: int = 0, n_rounds: int = 1000
+) -> pl.DataFrame:
+    """Compare those settings of one benchmark that differ in one thing: the table EFFECTS.
+
+    The first `MOST_PAIRS` of `pairs`, as `factsweep compare` pairs and compares them: by prompt,
+    or by fact where no prompt is shared, and where the choice of templates alone differs.
+    """
+    tables = [
+        _effect(each, answers[each.first], answers[each.second], by, seed, n_rounds)
+        for each in list(pairs(answers))[:MOST_PAIRS]
+    ]
+    return pl.concat([EFFECTS.to_frame(), *tables])
+
+
+def effects_table(found: pl.DataFrame) -> pl.DataFrame:
+    """The effects as texts, for people."""
+    values = pl.col("metric").replace(_PAIRED_HEADINGS), number("first"), number("second")
+    counts = {"facts": "n_pairs", "prompts": "n_prompts", "not paired": "not_paired"}
+    return found.select("effect", "from", "to", *values, **difference(), **counts)
+
+
+def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
+    """The settings that differ in one thing, the one without it first.
+
+    - demonstrations: zero-shot, and with them; choice of demonstrations: two ways to choose them;
+    - question style: mask style (of all or of the question templates) and question style;
+    - templates: all, and a part of them; scope: demonstrations shared, and drawn for each prompt;
+    - as: raw text, and a chat;
+    - instruction tuning: a model `x` and its `x-it`; model: any other two.
+    """
+    order = {run: place for place, run in enumerate(runs)}
+    found = [Pair(effect, *both) for both in permutations(runs, 2) if (effect := _effect_of(*both))]
+    models = [each for each in found if each.effect == "model"]
+    yield from (each for each in found if each.effect != "model")
+    yield from (each for each in models if order[each.first] < order[each.second])
+
+
+def _effect_of(one: Asking, other: Asking) -> str | None:
+    """What two settings differ in, if it is one thing and the first is the one without it."""
+    before, after = _words(one), _words(other)
+    differing = {name for name in before if before[name] != after[name]}
+    if one.model != other.model:
+        if differing or one.setting != other.setting or one.model == f"{other.model}-it":
+            return None
+        return "instruction tuning" if other.model == f"{one.model}-it" else "model"
+    if one.setting != other.setting:
+        return _effect_of_demonstrations(one, other, differing)
+    if after["style"] == "question" and before["style"] == "mask":
+        # All templates of question style are question templates.
+        alike = differing <= {"style", "templates"} and before["templates"] in ("all", "question")
+        return "question style" if alike else None
+    if len(differing) != 1 or before[min(differing)] != _DEFAULTS[min(differing)]:
+        return None
+    return min(differing)
+
+
+def _effect_of_demonstrations(one: Asking, other: Asking, differing: set[str]) -> str | None:
+    if one.setting == "zero-shot":  # which has no scope
+        return "demonstrations" if differing <= {"scope"} else None
+    if other.setting == "zero-shot" or differing or one.setting > other.setting:
+        return None
+    return "choice of demonstrations"
+
+
+def _words(run: Asking) -> dict[str, str]:
+    parts = (part.partition("=") for part in (run.variant or "").split(",") if part)
+    return _DEFAULTS | {name: value for name, _, value in parts}
+
+
+def _effect(
+    pair: Pair, first: Answers, second: Answers, by: By, seed: int, n_rounds: int
+) -> pl.DataFrame:
+    relations = [each for each in first.relations if each in second.relations]
+    parts = ((first.of(each), second.of(each)) for each in relations)
+    unit = unit_between(parts, templates_alone=pair.effect == "templates")
+    terms, counts = [], []
+    for each in relations:
+        one, other = first.of(each), second.of(each)
+        counts.append(shared(one, other))
+        terms.append(paired_terms(one, other, robust_share=_ROBUST, by=by, unit=unit))
+    found = Shared.total(counts)
+    if not found.facts:
+        return EFFECTS.to_frame()
+    mine = pl.concat(terms).filter(pl.col("metric").is_in(_COMPARED))
+    rows = compare(mine, seed=seed, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
+    named = {"effect": pair.effect, "from": str(pair.first), "to": str(pair.second)}
+    named |= {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
+    return rows.with_columns(pl.lit(v).alias(n) for n, v in named.items()).select(EFFECTS.names())

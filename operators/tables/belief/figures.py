@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.tables.shared import canvas
-from factsweep.operators.tables.shared.asking import called
 from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
 from factsweep.operators.tables.shared.numbers import SHORT_SHARE
-from factsweep.operators.tables.shared.relations import is_relation, label_of, named, relation_id
+from factsweep.operators.tables.shared.wide import called, is_relation, label_of, named, relation_id
 
 _ALONE_INCHES, _PANEL_INCHES = 4.0, 2.3
 _MOST_IN_A_ROW = 4

@@ -1,18 +1,27 @@
 """Two runs compared, for people: what differs, where, and which facts went which way."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import polars as pl
 
 from factsweep.operators.metrics.belief.knowledge_state import STATES
+from factsweep.operators.metrics.comparing.along import ALONG
+from factsweep.operators.metrics.comparing.life import KINDS
 from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
 from factsweep.operators.metrics.comparing.paired_terms import METRICS
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
-from factsweep.operators.tables.shared.numbers import COUNT, decimal, difference, number
-from factsweep.operators.tables.shared.relations import label_of, named
+from factsweep.operators.tables.shared.numbers import (
+    COUNT,
+    SHARE,
+    decimal,
+    difference,
+    number,
+    p_holm,
+)
+from factsweep.operators.tables.shared.wide import label_of, named
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))
@@ -161,3 +170,134 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
     }
     runs = [number(at).alias(name) for at, name in zip(("first", "second"), names, strict=True)]
     return [*runs, *(column.alias(heading) for heading, column in further.items())]
+
+
+PLACE = "place"  # the axis of runs that stand in the order given
+_BAND = {end: pl.coalesce(f"band_{end}", f"ci_{end}") for end in ("low", "high")}
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_CURVE = pl.col("shares").list.eval(
+    (pl.element() * (len(_HEIGHTS) - 1))
+    .round(mode="half_away_from_zero")
+    .cast(pl.Int64)
+    .replace_strict(dict(enumerate(_HEIGHTS)), return_dtype=pl.String)
+)
+
+# What a study draws and prints: one row per run and setting, at its place along the axis.
+# `estimated` is the share of the prompts that were asked; null: all.
+POINTS = pl.Schema(
+    [("setting", pl.String), ("at", pl.Float64), *ALONG.items(), ("estimated", pl.Float64)]
+)
+
+
+def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) -> pl.DataFrame:
+    """The runs in the order of the axis, one row per setting and run, as texts (columns: POINTS).
+
+    The band holds for all runs of a setting at once; that of a run alone is its own interval. What
+    would say one thing everywhere is left out: one setting, all prompts asked.
+
+    >>> row = {"setting": "zero-shot", "label": "step-2", "at": 2.0, "value": 0.5, "ci_low": 0.4,
+    ...     "ci_high": 0.6, "band_low": 0.35, "band_high": 0.65, "difference": 0.25,
+    ...     "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
+    >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
+    ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
+    """
+    low, high = pl.col("rank_low"), pl.col("rank_high")
+    rank = pl.when(low == high).then(low.cast(pl.String)).otherwise(pl.format("{}–{}", low, high))
+    asked = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
+    at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
+    several, ranked = points["setting"].n_unique() > 1, points["rank_low"].count() > 0
+    return points.select(
+        *(["setting"] if several else []),
+        pl.col("label").alias("run"),
+        *([] if axis == PLACE else [at.alias(axis)]),
+        SHARE.dashed(pl.col("value")).alias(metric),
+        SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
+        SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
+        p_holm(),
+        *([rank.alias("rank")] if ranked else []),
+        *([asked.alias("prompts asked")] if points["estimated"].count() else []),
+    )
+
+
+def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> pl.DataFrame:
+    """How facts fare, one row per part (`life.counted`) and one for all, a column per way."""
+    by = counts.columns[0]
+    wide = counts.pivot("life", index=by, values="n_pairs", aggregate_function="first")
+    kinds = [kind for kind in KINDS if kind in wide.columns]
+    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by, nulls_last=False)
+    label = label_of(pl.col(by).cast(pl.String), labels).fill_null("all")
+    return rows.select(label.alias(part), *kinds)
+
+
+def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
+    """How each fact fares: those that were learned or forgotten first, with a curve.
+
+    `lives` has the columns LIVES and the subject.
+
+    >>> row = {"relation_id": "P36", "life": "learned", "learned_at": "b", "forgotten_at": None,
+    ...     "shares": [0.0, 0.75, 1.0], "subject": "France"}
+    >>> facts_table(pl.DataFrame([row]), {"P36": "capital"}).row(0)
+    ('capital', 'France', 'learned', 'b', None, '▁▆█')
+    """
+    is_constant = pl.col("life").cast(pl.String).is_in(["always known", "never known"])
+    turned = lives.sort(is_constant, "relation_id", "subject")
+    relation = label_of(pl.col("relation_id"), labels).alias("relation")
+    turns = {"learned at": "learned_at", "forgotten at": "forgotten_at"}
+    life = pl.col("life").cast(pl.String)
+    return turned.select(relation, "subject", life, **turns, curve=_CURVE.list.join(""))
+
+
+def across_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per ordered pair of languages, as texts (columns: `across_languages.ACROSS`)."""
+    counts = {"facts": "n_facts", "known": "n_known", "in both": "n_shared"}
+    shares = {}
+    for name in ("sharing", "consist"):
+        shares[name] = SHARE.dashed(pl.col(name))
+        shares[f"{name} 95 %"] = SHARE.interval(ends=(f"{name}_low", f"{name}_high"))
+    return rows.select(**{"known in": "language", "and in": "other"}, **counts, **shares)
+
+
+def alone_table(facts: pl.DataFrame) -> pl.DataFrame:
+    """Facts that one language alone knows, as they are asked in it.
+
+    Needs relation_id, subject, object and language.
+    """
+    names = {"known in": "language", "relation": "relation_id"}
+    return facts.select(**names, subject="subject", object="object")
+
+
+def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
+    """The value along the axis with its band, one line per setting.
+
+    Runs that asked a part of their prompts are hollow, with the interval of the full run's value.
+    """
+    scale = "log" if axis == "size" else "linear"
+    figure, axes = canvas.framed(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
+    rows = points.with_columns(series="setting", **_BAND)
+    canvas.curves(axes, rows, "at", "value", ends=("low", "high"), linewidth=1.5)
+    for mine, look in canvas.series(rows):
+        part = mine.drop_nulls("estimated")
+        axes.plot(part["at"], part["value"], look["marker"], color=look["color"], mfc="white")
+    if points["at"].n_unique() <= 12:
+        ticks = points.unique("at", maintain_order=True)
+        axes.set_xticks(ticks["at"].to_list(), ticks["label"].to_list(), rotation=30, ha="right")
+        axes.minorticks_off()
+    axes.legend(frameon=False)
+    return figure
+
+
+def lives_figure(lives: pl.DataFrame, labels: Sequence[str]) -> "Figure":
+    """How many facts are known at each label, and of these how many have just been learned."""
+    figure, axes = canvas.framed(7, 4, ylabel="facts")
+    matrix = lives["is_known"].list.to_array(len(labels)).to_numpy()
+    known = matrix.sum(axis=0)
+    gained = (matrix[:, 1:] & ~matrix[:, :-1]).sum(axis=0)
+    lost = (~matrix[:, 1:] & matrix[:, :-1]).sum(axis=0)
+    places = range(len(labels))
+    axes.plot(places, known, "o-", color=SERIES[0][0], label="known")
+    axes.bar(places[1:], gained, 0.4, color=SERIES[2][0], label="learned since the run before")
+    axes.bar(places[1:], -lost, 0.4, color=SERIES[1][0], label="forgotten since the run before")
+    axes.set_xticks(list(places), list(labels), rotation=30, ha="right")
+    axes.axhline(0, color="#000000", linewidth=0.8)
+    axes.legend(frameon=False)
+    return figure

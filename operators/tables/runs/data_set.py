@@ -13,9 +13,8 @@ from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
-from factsweep.operators.tables.shared.paper_table import Column, Table, fill
-from factsweep.operators.tables.shared.published import PUBLISHED
-from factsweep.operators.tables.shared.relations import named
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, Column, Table, fill
+from factsweep.operators.tables.shared.wide import named
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
@@ -93,7 +92,7 @@ def _beside(
     tables: tuple[str, ...],
 ) -> pl.DataFrame:
     """The set's own row, what was published of it, the difference; then the papers' other sets."""
-    parts = [PUBLISHED.to_frame(), *([] if published is None else [published])]
+    parts = [PUBLISHED_SCHEMA.to_frame(), *([] if published is None else [published])]
     printed = pl.concat(parts, how="diagonal_relaxed")
     mine = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
     others = mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)["benchmark"]
@@ -101,7 +100,7 @@ def _beside(
     columns = tuple(Column(_heading(each), ({"metric": each},)) for each in metrics)
     table = Table("", tables, {"benchmark": "set"}, rows, columns)
     of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
-    own = pl.DataFrame(of, schema=PUBLISHED, orient="row")
+    own = pl.DataFrame(of, schema=PUBLISHED_SCHEMA, orient="row")
     filled = fill(table, own, mine, benchmark=name, names=NAMES).table
     return filled.filter(pl.col("set").eq(NAMES.get(name, name)) | pl.col("source").eq("published"))
 

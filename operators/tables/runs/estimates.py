@@ -9,9 +9,9 @@ from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.shared.asking import called
+from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
+from factsweep.operators.tables.shared.wide import called
 
 _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)

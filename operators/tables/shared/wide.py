@@ -1,12 +1,74 @@
 """Tables with one row per key and one column per heading: sources, what is joined, order."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.schemas import PLACE
-from factsweep.operators.tables.shared.numbers import DASH
-from factsweep.operators.tables.shared.relations import is_relation, label_of, relation_id
+from factsweep.operators.schemas import PLACE, SETTING
+from factsweep.operators.tables.shared.numbers import DASH, Number, percent
+
+_SLICE = "relation="
+_WHOLE = percent(0)
+
+
+def is_relation() -> pl.Expr:
+    """Whether a row of the metrics table is of one relation."""
+    return pl.col("slice").str.starts_with(_SLICE)
+
+
+def relation_id() -> pl.Expr:
+    """The id of the relation that a row of the metrics table is of: `relation=P36` is P36."""
+    return pl.col("slice").str.strip_prefix(_SLICE)
+
+
+def label_of(relation: pl.Expr, labels: Mapping[str, str]) -> pl.Expr:
+    """The relation's label, or else its id."""
+    return relation.replace_strict(dict(labels), default=relation, return_dtype=pl.String)
+
+
+def named(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
+    """A relation as its id and its label; a label that is missing or the id adds nothing.
+
+    >>> table = pl.DataFrame({"id": ["P36", "P19"], "label": ["capital", "P19"]})
+    >>> table.select(named(pl.col("id"), pl.col("label")))["id"].to_list()
+    ['P36 capital', 'P19']
+    """
+    further = pl.when(label != relation).then(label)
+    return pl.concat_str(relation, further, separator=" ", ignore_nulls=True)
+
+
+def best_and_worst(
+    shares: pl.DataFrame, templates: pl.DataFrame, relations: pl.DataFrame
+) -> pl.DataFrame:
+    """One row per relation of several templates, the widest gap first; shares in percent.
+
+    `shares` has template_id and share (of its prompts that were answered right).
+
+    >>> templates = pl.DataFrame({
+    ...     "template_id": ["a", "b"], "relation_id": ["P36"] * 2, "text": ["[X]: [Y]", "[Y], [X]"],
+    ... })
+    >>> relations = pl.DataFrame({"relation_id": ["P36"], "label": ["capital"]})
+    >>> shares = pl.DataFrame({"template_id": ["a", "b"], "share": [0.5, 0.25]})
+    >>> best_and_worst(shares, templates, relations).row(0)
+    ('P36 capital', '[X]: [Y]', '50%', '[Y], [X]', '25%', '25%')
+    """
+    known = shares.join(templates.select("template_id", "relation_id", "text"), on="template_id")
+    ranked = known.sort("share", "template_id", descending=[True, False])
+    first, last = pl.first("share"), pl.last("share")
+    ends = {
+        "best template": pl.first("text"),
+        "best right": first,
+        "worst template": pl.last("text"),
+        "worst right": last,
+        "gap": first - last,
+    }
+    several = ranked.group_by("relation_id").agg(**ends, n=pl.len()).filter(pl.col("n") > 1)
+    rows = several.join(relations, on="relation_id", how="left")
+    relation = named(pl.col("relation_id"), pl.col("label")).alias("relation")
+    rows = rows.sort("gap", "relation_id", descending=[True, False]).select(relation, *ends)
+    return rows.with_columns(_WHOLE.column(pl.col(each)) for each in ends if "template" not in each)
+
 
 MEASURED, PUBLISHED = "measured", "published"
 OTHER_FACTS = "published, of other facts"  # next to which no difference is shown
@@ -75,3 +137,104 @@ def ordered(
     descending = [best_first and each == "value" for each in order]
     last = [each == "value" for each in order]
     return found.sort(order, descending=descending, nulls_last=last).drop("value")
+
+
+def has_seeds(metrics: pl.DataFrame) -> bool:
+    """Whether some setting was measured by several seeds."""
+    return "n_asked" in metrics.columns and bool((metrics["n_asked"] > 1).any())
+
+
+def spread(metrics: pl.DataFrame, number: Number) -> pl.Expr:
+    """Behind a mean over seeds, their standard deviation and number; nothing behind other numbers.
+
+    >>> from factsweep.operators.tables.shared.numbers import SHARE
+    >>> counts = {"n_seeds": [3, 1, 1], "n_asked": [3, 3, 1]}
+    >>> metrics = pl.DataFrame({"sd": [0.0123, None, None], **counts})
+    >>> metrics.select(spread(metrics, SHARE)).to_series().to_list()
+    [' ± .0123 (3 seeds)', ' (1 of 3 seeds)', '']
+    """
+    if not has_seeds(metrics):
+        return pl.lit("")
+    deviation = pl.format(" ± {}", number.column(pl.col("sd"))).fill_null("")
+    n, asked = pl.col("n_seeds").cast(pl.String), pl.col("n_asked").cast(pl.String)
+    of = pl.when(pl.col("n_seeds") < pl.col("n_asked")).then(pl.format("{} of {}", n, asked))
+    text = pl.format("{} ({} seeds)", deviation, of.otherwise(n))
+    return pl.when(pl.col("n_asked") > 1).then(text).otherwise(pl.lit(""))
+
+
+def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """A table of several settings with the column `seeds`: over how many its numbers are means.
+
+    A row that names no single setting has the number of each that it could mean.
+
+    >>> place = {"model": ["m", "m"], "benchmark": ["b"] * 2, "setting": ["x", "y"]}
+    >>> metrics = pl.DataFrame({**place, "variant": [None] * 2, "n_asked": [3, 1]})
+    >>> with_seeds(pl.DataFrame({"setting": ["x"], "F1": [0.5]}), metrics).row(0)
+    ('x', 0.5, '3')
+    """
+    names = [name for name in SETTING if name in table.columns]
+    if not names or "seeds" in table.columns:
+        return table
+    texts = pl.col("n_asked").unique().sort().cast(pl.String).str.join(", ")
+    counts = metrics.group_by(names).agg(seeds=texts)
+    return joined(table, counts, names)
+
+
+def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
+    """What several seeds measured: one row per setting and metric over everything, as numbers.
+
+    Columns: model, benchmark, setting, variant, metric, mean, SD, seeds.
+    """
+    rows = metrics.filter(pl.col("slice").is_null(), pl.col("n_asked") > 1)
+    return rows.select(
+        *SETTING, "metric", pl.col("value").alias("mean"), pl.col("sd").alias("SD"), seeds="n_seeds"
+    )
+
+
+def card(
+    metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, own: Sequence[str]
+) -> pl.DataFrame:
+    """The metrics named in `headings`, over everything, with their intervals, or with their seeds.
+
+    Variants in `own` (how a number was made) stand in its row's name, all others in its column's.
+    """
+    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
+    parts = pl.col("variant").fill_null("").str.split(",")
+    made = pl.element().str.split("=").list.first().is_in(list(own))
+    in_row, in_column = (parts.list.filter(each).list.join(",") for each in (made, ~made))
+    interval = pl.format(" ({})", number.interval()).fill_null("")
+    heading = pl.col("metric").replace_strict(headings)
+    rows = overall.select(
+        metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
+        setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
+        number=pl.concat_str(number.dashed(pl.col("value")), interval, spread(overall, number)),
+    )
+    return rows.pivot("setting", index="metric", values="number", maintain_order=True)
+
+
+class Asking(NamedTuple):
+    """Who was asked how: one row of a table of results."""
+
+    model: str
+    setting: str
+    variant: str | None
+
+    def __str__(self) -> str:
+        """As it stands in tables and figures."""
+        return " ".join(filter(None, self))
+
+
+def called(*names: str | pl.Expr) -> pl.Expr:
+    """What is called by the values of some columns together; those that are null are left out."""
+    return pl.concat_str(*names, separator=" ", ignore_nulls=True)
+
+
+class Answers(NamedTuple):
+    """The answers to the prompts of some relations; `of` reads those of one."""
+
+    relations: tuple[str, ...]
+    of: Callable[[str], pl.DataFrame]
+
+    def all(self) -> pl.DataFrame:
+        """Those of all relations together."""
+        return pl.concat(map(self.of, self.relations))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats import markdown
 from factsweep.pipeline.commands.shown import shown
 
 SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template", "masked"]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.tables.formats.mlflow import mlflow_metrics
+from factsweep.operators.tables.trackers import mlflow_metrics
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from factsweep.operators.tables.distractors.figures import log_linear
+from factsweep.operators.tables.distractors import log_linear
 
 
 def test_line_is_the_least_squares_fit() -> None:

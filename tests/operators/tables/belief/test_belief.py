@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief import card, headline
-from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats import markdown
 
 ROW = {"model": "m", "benchmark": "b", "setting": "zero-shot", "metric": "acc_at_1", "n": 40}
 

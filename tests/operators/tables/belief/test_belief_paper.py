@@ -10,11 +10,10 @@ from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.runs.data_set import sizes
-from factsweep.operators.tables.shared.paper_table import fill
-from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, fill
 
 ROOT = Path(__file__).parents[4]
-PUBLISHED_NUMBERS = pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED)
+PUBLISHED_NUMBERS = pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED_SCHEMA)
 PRINTED = [(name, where) for name, table in TABLES.items() for where in table.printed_in]
 
 

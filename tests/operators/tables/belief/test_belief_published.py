@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from factsweep.operators.schemas import PLACE
-from factsweep.operators.tables.formats.markdown import markdown
-from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.formats import markdown
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 
 ROOT = Path(__file__).parents[4]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}
@@ -22,12 +22,12 @@ def contradictions(published: pl.DataFrame) -> pl.DataFrame:
         pl.col("table").str.join(", ")
     )
     differ = values.filter(pl.len().over(*PLACE) > 1)
-    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED.names())
+    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED_SCHEMA.names())
 
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    return pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED)
+    return pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED_SCHEMA)
 
 
 def wide(published: pl.DataFrame, *metrics: str) -> pl.DataFrame:

@@ -7,8 +7,8 @@ import polars as pl
 
 from factsweep.operators.metrics.comparing.comparison import compare
 from factsweep.operators.metrics.comparing.paired_terms import paired_terms
-from factsweep.operators.tables.belief.effects import EFFECTS, effects, effects_table, pairs
-from factsweep.operators.tables.shared.asking import Answers, Asking
+from factsweep.operators.tables.belief.belief import EFFECTS, effects, effects_table, pairs
+from factsweep.operators.tables.shared.wide import Answers, Asking
 from tests.messages import naming
 
 BASE = Asking("m", "zero-shot", None)

@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.operators.metrics.distractors.agreement import AGREEMENT
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.distractors import distractors as tables
+from factsweep.operators.tables import distractors as tables
 from factsweep.pipeline.inputs import catalog
 
 RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "ending=eos"}

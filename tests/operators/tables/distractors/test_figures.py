@@ -7,8 +7,8 @@ import pytest
 
 from factsweep.operators.metrics.distractors.agreement import AGREEMENT
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.distractors import figures
-from factsweep.operators.tables.distractors.figures import Axes, lines_figure
+from factsweep.operators.tables import distractors as figures
+from factsweep.operators.tables.distractors import Axes, lines_figure
 
 NAMES = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
 

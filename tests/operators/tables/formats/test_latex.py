@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.tables.formats.latex import latex
+from factsweep.operators.tables.formats import latex
 
 ESCAPES = {
     r"\textbackslash{}": "\\",

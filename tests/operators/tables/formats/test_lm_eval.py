@@ -12,7 +12,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.formats.lm_eval import harness_path, harness_results
+from factsweep.operators.tables.trackers import harness_path, harness_results
 from tests.messages import naming
 
 STARTED = datetime(2026, 11, 21, 18, 30, 15)

@@ -17,7 +17,7 @@ from factsweep.operators.tables.kamel import (
     lama,
     overview,
 )
-from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 
 FILE = Path(__file__).parents[4] / "data_catalog/published/kamel.csv"
 DEFAULTS: dict[str, Any] = {
@@ -42,7 +42,7 @@ def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    return pl.read_csv(FILE, schema=PUBLISHED)
+    return pl.read_csv(FILE, schema=PUBLISHED_SCHEMA)
 
 
 def whole(**change: Any) -> list[dict[str, Any]]:

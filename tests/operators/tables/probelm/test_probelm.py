@@ -24,7 +24,7 @@ from factsweep.operators.tables.probelm import (
     overview,
     ranking,
 )
-from factsweep.operators.tables.shared.published import PUBLISHED
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 
 ROOT = Path(__file__).parents[4]
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}
@@ -51,7 +51,7 @@ def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    return pl.read_csv(ROOT / "data_catalog/published/probelm.csv", schema=PUBLISHED)
+    return pl.read_csv(ROOT / "data_catalog/published/probelm.csv", schema=PUBLISHED_SCHEMA)
 
 
 def test_by_frame_measured_published_and_random_stand_below_each_other(

@@ -8,8 +8,7 @@ import pytest
 
 from factsweep.operators.metrics.belief.knowledge_state import CHANGES, MOVES, STATES, state_moves
 from factsweep.operators.metrics.comparing.comparison import COMPARISON
-from factsweep.operators.tables.formats.latex import latex
-from factsweep.operators.tables.formats.markdown import markdown
+from factsweep.operators.tables.formats import latex, markdown
 from factsweep.operators.tables.runs.comparison import (
     by_relation,
     changed_facts,

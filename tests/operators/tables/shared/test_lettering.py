@@ -4,7 +4,7 @@ import io
 
 from matplotlib.figure import Figure
 
-from factsweep.operators.tables.shared.lettering import save
+from factsweep.operators.tables.shared.canvas import save
 
 _OTHERS = "⌚"  # in STIXGeneral, which comes with Matplotlib
 _NOWHERE = "\U000e8000"

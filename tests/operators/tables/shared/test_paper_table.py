@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.numbers import SHARE, of_metric
-from factsweep.operators.tables.shared.paper_table import Column, Place, Table, fill
-from factsweep.operators.tables.shared.published import (
+from factsweep.operators.tables.shared.paper_table import (
     PLACE,
-    PUBLISHED,
+    PUBLISHED_SCHEMA,
+    Column,
+    Place,
+    Table,
+    fill,
     of_other_facts,
 )
 from tests.messages import naming
@@ -49,7 +52,9 @@ def identity(row: tuple[Any, ...]) -> tuple[str | None, ...]:
 
 def test_fill_next_to_numbers_of_other_facts_has_no_difference() -> None:
     measured = pl.DataFrame([{**DEFAULTS, "value": 0.5}])
-    published = pl.DataFrame([{**DEFAULTS, "value": 0.25, "table": "003:2"}], schema=PUBLISHED)
+    published = pl.DataFrame(
+        [{**DEFAULTS, "value": 0.25, "table": "003:2"}], schema=PUBLISHED_SCHEMA
+    )
     marked = of_other_facts(published, "facts")
     for theirs, sources in (
         (published, ["measured", "published", "difference"]),
@@ -87,7 +92,7 @@ def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
 
 def published(*rows: dict[str, Any]) -> pl.DataFrame:
     table = [{**DEFAULTS, "value": 0.5, "table": "000:1", **row} for row in rows]
-    return pl.DataFrame(table, schema=PUBLISHED)
+    return pl.DataFrame(table, schema=PUBLISHED_SCHEMA)
 
 
 @given(numbers, printed_numbers)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.schemas import PLACE, empty
-from factsweep.operators.tables.shared.published import PUBLISHED, beside, of_other_facts
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, beside, of_other_facts
 
 names = st.sampled_from([None, "x", "y"])
 places = st.fixed_dictionaries(dict.fromkeys(PLACE, names))
@@ -18,7 +18,7 @@ measured = st.lists(st.tuples(places, values), max_size=5)
 
 def paper(rows: list[Any]) -> pl.DataFrame:
     table = [{**place, "value": value, "table": where} for place, value, where in rows]
-    return pl.DataFrame(table, schema=PUBLISHED)
+    return pl.DataFrame(table, schema=PUBLISHED_SCHEMA)
 
 
 @given(measured, printed)

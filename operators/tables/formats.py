@@ -1,8 +1,28 @@
-"""A table in LaTeX, with the rules of the package booktabs."""
+"""A table as CSV that a spreadsheet opens as it is written."""
 
 import re
+from functools import partial
 
 import polars as pl
+
+
+def csv(table: pl.DataFrame, *, digits: int | None = None) -> str:
+    """The table as CSV; no cell is a formula, whatever a model said or a relation is called.
+
+    A text that a spreadsheet would compute gets an apostrophe before it, which says that it is
+    text; numbers that are written as texts stay as they are.
+
+    Source: OWASP, CSV Injection.
+
+    >>> csv(pl.DataFrame({"name": ["=1+1", "-.0906 (-.1 to 0)", "–", "a,b"]})).splitlines()
+    ['name', "'=1+1", '-.0906 (-.1 to 0)', '–', '"a,b"']
+    """
+    text = pl.col(pl.String)
+    is_number = text.str.contains(r"^[+-]\.?\d")
+    is_formula = text.str.contains(r"^[=@+\-\t\r]") & ~is_number
+    safe = pl.when(is_formula).then("'" + text).otherwise(text).name.keep()
+    return table.with_columns(safe).write_csv(float_precision=digits)
+
 
 _SPECIAL = str.maketrans(
     {
@@ -61,3 +81,30 @@ def _cell(text: str) -> str:
         return _SIGN.sub(r"\1$\2$", escaped)
     # An opening bracket after \\ or \toprule would be taken for their option.
     return "{}" + escaped if escaped.startswith(("[", "*")) else escaped
+
+
+_LAYOUT = partial(
+    pl.Config,
+    tbl_formatting="MARKDOWN",
+    tbl_hide_dataframe_shape=True,
+    tbl_hide_column_data_types=True,
+    tbl_rows=-1,
+    tbl_cols=-1,
+    tbl_width_chars=-1,
+    fmt_str_lengths=1000,
+)
+
+
+def markdown(table: pl.DataFrame) -> str:
+    r"""The table in Markdown; a null is a dash, and what would be HTML or a column's end is text.
+
+    >>> print(markdown(pl.DataFrame({"said": ["<b>a</b>", "a|b", None]})), end="")
+    | said           |
+    |----------------|
+    | &lt;b>a&lt;/b> |
+    | a\|b           |
+    | –              |
+    """
+    shown = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
+    with _LAYOUT():
+        return str(table.select(shown.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1"))) + "\n"

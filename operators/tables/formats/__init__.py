@@ -1,1 +1,0 @@
-"""Tables as text: Markdown, LaTeX, and the layouts of other tools."""
