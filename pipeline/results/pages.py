@@ -13,7 +13,6 @@ from factsweep.operators.methods.method import Digest, Report, Result
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.pages import fact_browser, page
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
-from factsweep.operators.prompts import chat
 from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
 from factsweep.operators.pages.page import (
     Browser,
@@ -25,6 +24,7 @@ from factsweep.operators.pages.page import (
     ran_rows,
     terms_of,
 )
+from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.wide import best_and_worst, called, joined
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.answers import thoughts
