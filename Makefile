@@ -28,7 +28,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswe
 OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Prescott
 # What computes with torch or NumPy, whose kernels they choose, and where `auto` is settled.
 KERNELS := tests/operators/engines tests/operators/metrics tests/operators/estimates
-NUMBERS := $(KERNELS) tests/pipeline/launchers tests/pipeline/machine tests/pipeline/test_encoder.py tests/pipeline/test_run.py
+NUMBERS := $(KERNELS) tests/pipeline/cluster tests/pipeline/machine tests/pipeline/test_encoder.py tests/pipeline/test_run.py
 
 .PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan status verify nightly chaos \
 	bench clean need-model

@@ -44,15 +44,15 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.prompts.tokens import encode
-from factsweep.pipeline import run
+from factsweep.pipeline.cluster import environment
+from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import environment
-from factsweep.pipeline.execution.hardware import device
-from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.runs import run
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import planned, settled
 
 GIVEN = (
     "model=smollm2-135m",

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from factsweep.pipeline.inputs.builders.knowledge_base import build_from_dump
+from factsweep.pipeline.building.knowledge_base import build_from_dump
 
 FULL_TB = 1.6  # unpacked, of a dump of 2024: 110 million items
 LANGUAGES = [

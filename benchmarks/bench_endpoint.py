@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from factsweep.pipeline import run
+from factsweep.pipeline.cluster import environment
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import environment
-from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.runs import run
+from factsweep.pipeline.stages.plan import planned, settled
 
 ASKED = (
     *("benchmark=myriadlama-mini", "prompt=4-template", "benchmark.relations=[P17,P30,P36,P37]"),

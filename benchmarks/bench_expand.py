@@ -38,7 +38,7 @@ from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 # Table 1 of the MyriadLAMA paper; the labels are what its derived triples come to.
 N_PAIRS, N_TEMPLATES, N_NAMES, N_OBJECTS, N_LABELS = 24_643, 100, 64_928, 34_048, 80_000

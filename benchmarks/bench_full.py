@@ -36,9 +36,9 @@ from bench_expand import loop_over_facts, make_rows
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Request, Sampling
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.store import Store
 
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.s3_server import Line, bucket, serving

@@ -30,15 +30,15 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.execution.work import begin, work
+from factsweep.pipeline.decoding import decode
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.open_shard import OpenShard
+from factsweep.pipeline.decoding.remaining import left, todo
+from factsweep.pipeline.decoding.remaining_work import begin, work
+from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking import decode
-from factsweep.pipeline.stages.asking.idle import Clocked
-from factsweep.pipeline.stages.asking.open_shard import OpenShard
-from factsweep.pipeline.stages.asking.remaining import left, todo
-from factsweep.pipeline.stages.asking.work import Work
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.storage.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
 CALLS = ("put", "put_new", "get", "exists", "names", "drop")

@@ -36,11 +36,11 @@ from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Branch, planned
-from factsweep.pipeline.execution.tasks import Tasks
-from factsweep.pipeline.execution.work import finish
+from factsweep.pipeline.decoding.remaining_work import finish
+from factsweep.pipeline.runs.tasks import Tasks
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of
+from factsweep.pipeline.stages.plan import Branch, planned
 from factsweep.pipeline.storage.artifact import Artifact
 
 if TYPE_CHECKING:

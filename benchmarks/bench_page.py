@@ -27,7 +27,7 @@ from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91
 ROWS_PER_SHARD, SHARDS_READ = 16_384, 5

@@ -23,8 +23,8 @@ from bench_metrics import make_matched, publish
 
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.inventory.verify import verify_store
+from factsweep.pipeline.runs.verify import verify_store
+from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.storage.artifact import Artifact
 
 MOST = 0.05

@@ -22,10 +22,10 @@ from bench_expand import alone, make_rows, show
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import status as listing
-from factsweep.pipeline.execution.plan import Branch, planned
-from factsweep.pipeline.execution.work import work
-from factsweep.pipeline.stages.asking import remaining
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.runs import status as listing
+from factsweep.pipeline.stages.plan import Branch, planned
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 

@@ -25,10 +25,10 @@ from factsweep.operators.datasets.probelm import facts_from_files
 from factsweep.operators.engines.protocol import ScoreRequest, score_requests
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
+from factsweep.pipeline.cluster import environment
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution import environment
-from factsweep.pipeline.execution.plan import settled
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.plan import settled
 
 MODEL = ["model=smollm2-135m"]
 MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from factsweep.operators.seeds import generator
-from factsweep.pipeline.execution.queue import order_of_shards
+from factsweep.pipeline.decoding.queue import order_of_shards
 from factsweep.pipeline.stages.expand import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2

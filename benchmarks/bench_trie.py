@@ -27,8 +27,8 @@ from factsweep.operators.engines.protocol import ScoreRequest
 from factsweep.operators.engines.transformers.tries import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
+from factsweep.pipeline.cluster import environment
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.execution import environment
 from factsweep.pipeline.inputs import catalog, models
 
 MODEL = ["model=smollm2-135m", "model.dtype=float32"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from factsweep.operators.errors import DecodingError, FactsweepError, InputError
-    from factsweep.pipeline.api import Planned, estimate, plan, prompts, run, score
+    from factsweep.pipeline.commands.api import Planned, estimate, plan, prompts, run, score
     from factsweep.pipeline.results.results import Results, load
 
 __all__ = [
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _ERRORS:
         return getattr(import_module("factsweep.operators.errors"), name)
-    room = "results.results" if name in ("Results", "load") else "api"
+    room = "results.results" if name in ("Results", "load") else "commands.api"
     return getattr(import_module(f"factsweep.pipeline.{room}"), name)
 
 

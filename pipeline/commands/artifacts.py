@@ -11,7 +11,7 @@ from factsweep.pipeline.commands.arguments import Parser, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.inventory.inventory import Item
+    from factsweep.pipeline.runs.inventory import Item
 
 _NAMED = 3  # of what needs an artifact
 
@@ -52,8 +52,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import inventory, unneeded
-    from factsweep.pipeline.storage.stores.store import Store
+    from factsweep.pipeline.runs.inventory import inventory, unneeded
+    from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
     items = inventory(Store(where["artifacts"]), where["results"])
@@ -69,8 +69,8 @@ def _artifacts(asked: argparse.Namespace) -> int:
 
 
 def _prune(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.inventory import forget, inventory, removed, unneeded
-    from factsweep.pipeline.storage.stores.store import Store
+    from factsweep.pipeline.runs.inventory import forget, inventory, removed, unneeded
+    from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
     store = Store(where["artifacts"])
@@ -96,7 +96,7 @@ def _prune(asked: argparse.Namespace) -> int:
 
 def _begun(items: Sequence["Item"]) -> str:
     """What --unfinished would remove; empty if there is nothing."""
-    from factsweep.pipeline.inventory.inventory import unneeded
+    from factsweep.pipeline.runs.inventory import unneeded
 
     found = [item for item in unneeded(items, unfinished=True) if item.needs]
     return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
@@ -149,7 +149,7 @@ def _outdated(items: Sequence["Item"]) -> Iterator[str]:
 
 def _why(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.storage.lookup import Recipes, causes, find
-    from factsweep.pipeline.storage.stores.store import Store
+    from factsweep.pipeline.storage.store import Store
 
     store = Store(places(asked)["artifacts"])
     (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))

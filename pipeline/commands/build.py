@@ -12,7 +12,7 @@ from factsweep.pipeline.commands.arguments import Parser
 
 if TYPE_CHECKING:
     from factsweep.operators.construction.paraphrase import Ask
-    from factsweep.pipeline.inputs.builders.asking import Model
+    from factsweep.pipeline.building.asking import Model
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
 _LABELS = "a table: entity_id, labels; or .tsv: id, tab, names"
@@ -148,20 +148,20 @@ def _called(build: Callable[..., Iterator[str]], asked: argparse.Namespace) -> I
 
 
 def _kamel(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.kamel import build_kamel
+    from factsweep.pipeline.building.kamel import build_kamel
 
     return _called(build_kamel, asked)
 
 
 def _probelm(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.probelm import build_probelm
+    from factsweep.pipeline.building.probelm import build_probelm
 
     return _called(build_probelm, asked)
 
 
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.execution.engine import prompted
-    from factsweep.pipeline.inputs.builders.facts import build_facts
+    from factsweep.pipeline.building.facts import build_facts
+    from factsweep.pipeline.decoding.engine import prompted
 
     if asked.endpoint and not asked.model:
         raise InputError(
@@ -172,8 +172,8 @@ def _facts(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.myriadlama import Sources, build_myriadlama, one_token
-    from factsweep.pipeline.inputs.builders.sources import texts_by_relation
+    from factsweep.pipeline.building.myriadlama import Sources, build_myriadlama, one_token
+    from factsweep.pipeline.inputs.sources import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):
         raise InputError("--endpoint and --model go together; give both or neither.")
@@ -193,7 +193,7 @@ def _model(
 ) -> "Model | None":
     """Who is asked for texts: a model of an endpoint, or one that is loaded here; null: nobody."""
     from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
-    from factsweep.pipeline.inputs.builders.asking import Model
+    from factsweep.pipeline.building.asking import Model
 
     for name in ("n", "rounds"):
         if getattr(asked, name) < 1:
@@ -208,7 +208,7 @@ def _model(
 
 
 def _knowledge_base(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.inputs.builders.knowledge_base import build_from_dump, build_from_facts
+    from factsweep.pipeline.building.knowledge_base import build_from_dump, build_from_facts
 
     if asked.dump is None:
         return _called(build_from_facts, asked)

@@ -111,7 +111,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if asked.config_dir is not None:
         os.environ[folders.VARIABLE] = asked.config_dir
     if getattr(asked, "percent_encoded", False):
-        from factsweep.pipeline.launchers import order
+        from factsweep.pipeline.cluster import order
 
         asked.words = order.decoded(asked.words)
     if asked.command.takes is not None:

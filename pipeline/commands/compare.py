@@ -8,7 +8,7 @@ from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places
 from factsweep.pipeline.commands.shown import shown
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.reports.compare import Compared
+    from factsweep.pipeline.results.compare import Compared
 
 _N_NAMED = 10
 
@@ -43,9 +43,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _compare(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.operators.wording import names
-    from factsweep.pipeline.reports import compare_estimates
-    from factsweep.pipeline.reports.compare import compared, settings
-    from factsweep.pipeline.storage.stores.store import below
+    from factsweep.pipeline.results import compare_estimates
+    from factsweep.pipeline.results.compare import compared, settings
+    from factsweep.pipeline.storage.store import below
 
     runs = asked.first, asked.second
     for name in runs:
@@ -71,7 +71,7 @@ def _compare(asked: argparse.Namespace) -> int:
 def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
     """Write and print comparisons as they are made; their outcomes."""
     from factsweep.operators.tables.formats import markdown
-    from factsweep.pipeline.storage.stores.store import Store
+    from factsweep.pipeline.storage.store import Store
     from factsweep.pipeline.storage.tables import drop_reports, write_report
 
     outcomes: set[str] = set()
@@ -111,7 +111,7 @@ def _keys() -> list[str]:
     """What decides a comparison (conf/comparison/), and where things lie."""
     from dataclasses import fields
 
-    from factsweep.pipeline.reports.compare import Comparison
+    from factsweep.pipeline.results.compare import Comparison
 
     return [*(each.name for each in fields(Comparison)), *PLACES]
 

@@ -93,7 +93,7 @@ def _describe(asked: argparse.Namespace) -> int:
 
 
 def _prefetch(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inputs.prefetch import prefetch
+    from factsweep.pipeline.commands.prefetch import prefetch
     from factsweep.pipeline.machine.logs import note
 
     for line in prefetch(asked.overrides, note):
@@ -132,8 +132,8 @@ def _fields(run: "Run") -> dict[str, Any]:
 def _prompts(run: "Run") -> Iterator[str]:
     """The first prompt of each setting, special tokens written out."""
     from factsweep.operators.prompts.tokens import visible
-    from factsweep.pipeline.costs import calibration
     from factsweep.pipeline.inputs import models
+    from factsweep.pipeline.runs import calibration
 
     if run.model.endpoint is not None:  # the server renders it
         return

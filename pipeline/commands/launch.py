@@ -33,8 +33,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _launch(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
+    from factsweep.pipeline.cluster import order
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.launchers import order
 
     if asked.load and not asked.doctor:
         raise InputError("--load is a look of the doctor's: launch --doctor --load.")
@@ -53,8 +53,9 @@ def _launch(asked: argparse.Namespace) -> int:
 
 def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
     """Submit a verb to the cluster of a run; returns what to do next, or else the job itself."""
-    from factsweep.pipeline.execution.hardware import check_build
-    from factsweep.pipeline.launchers import LAUNCHERS, order
+    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster.hardware import check_build
+    from factsweep.pipeline.cluster.launchers import LAUNCHERS
     from factsweep.pipeline.machine import secrets
 
     launch = settings.cluster.launch

@@ -11,7 +11,7 @@ from factsweep.pipeline.commands.arguments import Parser, places
 from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.studies.nightly.night import Judged, Night
+    from factsweep.pipeline.studies.night import Judged, Night
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -55,8 +55,8 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.studies.nightly import notify
-    from factsweep.pipeline.studies.nightly.night import label, night
+    from factsweep.pipeline.studies import notify
+    from factsweep.pipeline.studies.night import label, night
 
     url = asked.notify or os.environ.get(notify.VARIABLE)
     if url:
@@ -115,7 +115,8 @@ def _setting_lines(judged: "Judged") -> Iterator[str]:
 
 
 def _accept(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.studies.nightly import baseline, night
+    from factsweep.pipeline.results import baseline
+    from factsweep.pipeline.studies import night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)
@@ -127,7 +128,8 @@ def _accept(asked: argparse.Namespace) -> int:
 
 def _show(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
-    from factsweep.pipeline.studies.nightly import baseline, night
+    from factsweep.pipeline.results import baseline
+    from factsweep.pipeline.studies import night
 
     night.load(asked.nightly)
     name = night.label(asked.nightly)

@@ -32,8 +32,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _report(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import measures
-    from factsweep.pipeline.reports.report import report
-    from factsweep.pipeline.storage.stores.store import below
+    from factsweep.pipeline.results.several_runs import report
+    from factsweep.pipeline.storage.store import below
 
     results = places(asked)["results"]
     out = asked.out or below(results, "report")
@@ -44,7 +44,7 @@ def _report(asked: argparse.Namespace) -> int:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.reports.export import export
+    from factsweep.pipeline.results.export import export
 
     print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

@@ -70,7 +70,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def execute(asked: argparse.Namespace) -> int:
     """Compute what is missing and print the card."""
     settings = _loaded(asked.overrides)
-    from factsweep.pipeline.run import check_asks, run
+    from factsweep.pipeline.runs.run import check_asks, run
 
     if settings.budget is not None:
         check_asks(settings)
@@ -91,7 +91,7 @@ def _loaded(overrides: Sequence[str]) -> "Run":
 
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
-    from factsweep.pipeline.storage.stores.store import below
+    from factsweep.pipeline.storage.store import below
 
     print(shown(f"\n{load(below(settings.results, settings.name))}"))
     return 0
@@ -99,7 +99,7 @@ def _print_card(settings: "Run") -> int:
 
 def _estimate(settings: "Run") -> int:
     from factsweep.operators.tables.runs.estimates import written
-    from factsweep.pipeline.estimates.estimate import estimate
+    from factsweep.pipeline.runs.estimate import estimate
 
     found = estimate(settings)
     print(shown(f"\n{written(found.estimates, found.variance)}"))
@@ -107,7 +107,7 @@ def _estimate(settings: "Run") -> int:
 
 
 def _prompts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.results.prompts import write
+    from factsweep.pipeline.runs.prompts import write
 
     n = write(_loaded(asked.overrides), asked.out, batch=asked.batch)
     print(f"{asked.out}: {count(n, 'prompt')}")
@@ -118,7 +118,7 @@ def _score(asked: argparse.Namespace) -> int:
     settings = _loaded(asked.overrides)
     if settings.budget is not None:
         return _estimate(settings)
-    from factsweep.pipeline.score import score
+    from factsweep.pipeline.runs.score import score
 
     score(settings)
     return _print_card(settings)
@@ -157,11 +157,11 @@ def _only_name(asked: argparse.Namespace) -> list[str]:
 
 
 def _plan(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline import api
+    from factsweep.pipeline.commands import api
 
     settings = _settings(asked)
     if asked.calibrate:
-        from factsweep.pipeline.costs.calibration import calibrate
+        from factsweep.pipeline.runs.calibration import calibrate
 
         for line in calibrate(settings):
             print(line)
@@ -170,8 +170,8 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.costs.rates import paid_for
-    from factsweep.pipeline.execution.status import status
+    from factsweep.pipeline.decoding.rates import paid_for
+    from factsweep.pipeline.runs.status import status
 
     settings = _settings(asked)
     if asked.watch:
@@ -183,7 +183,7 @@ def _status(asked: argparse.Namespace) -> int:
 
 def _watch(settings: "Run") -> int:
     from factsweep.pipeline.machine.meter import Meter
-    from factsweep.pipeline.reports.watch import watch
+    from factsweep.pipeline.runs.watch import watch
 
     try:
         with Meter(settings.name, settings.log) as meter:
@@ -193,7 +193,7 @@ def _watch(settings: "Run") -> int:
 
 
 def _verify(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.inventory.verify import verify, verify_store
+    from factsweep.pipeline.runs.verify import verify, verify_store
 
     if asked.all:
         found = verify_store(places(asked)["artifacts"], repair=asked.repair)

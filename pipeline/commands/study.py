@@ -80,9 +80,9 @@ def _study(asked: argparse.Namespace) -> int:
 
 def _one_job(found: "Study", asked: argparse.Namespace) -> int:
     """Submit all runs of a study as one job."""
+    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster.hardware import gpus_per_engine
     from factsweep.pipeline.commands.launch import handed_over
-    from factsweep.pipeline.execution.hardware import gpus_per_engine
-    from factsweep.pipeline.launchers import order
 
     run = replace(max((e.run for e in found.members), key=gpus_per_engine), name=found.name)
     launch = run.cluster.launch

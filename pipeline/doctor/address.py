@@ -5,8 +5,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.doctor.finding import Finding
 
 _REACHED_WITHIN_S = 5.0
 _TOKEN = Path(".ray/auth_token")  # in the home folder

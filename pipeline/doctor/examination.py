@@ -5,16 +5,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from factsweep.operators.errors import FactsweepError, InputError, reason
+from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording.redact import redactor
+from factsweep.pipeline.cluster import gpus, machine
+from factsweep.pipeline.cluster import ray_cluster as cluster
+from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.hardware import gpus_per_engine
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.doctor import address, gpus, load, machine, model, stores
-from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution import cluster
-from factsweep.pipeline.execution.hardware import gpus_per_engine
-from factsweep.pipeline.machine import processor
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.doctor import address, load, model, stores
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.uses import absolute
 
 _NODE_S = 120.0
@@ -37,17 +37,6 @@ def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
         yield from _each(("cluster", partial(_nodes, run)))
     if load_engine:
         yield from _each(("load", partial(load.checks, run)))
-
-
-def refused(run: Run) -> None:
-    """Refuse what no sweep can work with here; this costs nothing, so that every run looks."""
-    looks: list[Look] = [("machine", partial(machine.checks, run))]
-    if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
-        looks.append(("GPUs", partial(gpus.of_driver, run, *gpus.seen())))
-    for group, look in looks:
-        for each in look():
-            if each.state == "fails":
-                raise InputError(f"{group}, {each.check}: {each.found}; {each.fix}.")
 
 
 def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:

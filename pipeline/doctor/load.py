@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import DecodingError, FactsweepError
+from factsweep.pipeline.cluster import gpus
+from factsweep.pipeline.cluster import ray_cluster as cluster
+from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import calibration, rates
-from factsweep.pipeline.costs.spent import SPENT
-from factsweep.pipeline.doctor import gpus
-from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution import cluster
-from factsweep.pipeline.execution import engine as engines
-from factsweep.pipeline.execution.faults import cause
-from factsweep.pipeline.execution.faults.watchdog import Watchdog
-from factsweep.pipeline.execution.plan import settled
+from factsweep.pipeline.decoding import cause, rates
+from factsweep.pipeline.decoding import engine as engines
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.spent import SPENT
+from factsweep.pipeline.decoding.watchdog import Watchdog
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.asking.idle import Clocked
-from factsweep.pipeline.stages.asking.question import Task
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.runs import calibration
+from factsweep.pipeline.stages.plan import settled
+from factsweep.pipeline.stages.question import Task
+from factsweep.pipeline.storage.store import Store
 
 _PROMPTS = 200
 _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone

@@ -7,15 +7,15 @@ from pathlib import Path
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
+from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.hardware import check_build, check_weights
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import calibration
-from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution.hardware import check_build, check_weights
 from factsweep.pipeline.inputs import catalog, models
-from factsweep.pipeline.stages.asking.question import check_reading
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.runs import calibration
+from factsweep.pipeline.stages.question import check_reading
+from factsweep.pipeline.storage.store import Store
 
 
 def checks(run: Run) -> Iterator[Finding]:

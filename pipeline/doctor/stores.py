@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
+from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import rates
-from factsweep.pipeline.costs.forecast import forecast, work_left
-from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.decoding import rates
+from factsweep.pipeline.runs.forecast import forecast, work_left
+from factsweep.pipeline.storage.store import Store
 
 _AT_ONCE, _TURNS = 8, 4
 _SLOW_MS = 500.0

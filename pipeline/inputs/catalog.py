@@ -22,9 +22,9 @@ from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.inputs import digests, hub, own_table
-from factsweep.pipeline.inputs.builders.sources import labels
 from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository
+from factsweep.pipeline.inputs.sources import labels
 from factsweep.pipeline.machine.text_files import unreadable
 
 SEPARATOR_OPTION = "benchmark.separator="

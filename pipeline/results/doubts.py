@@ -15,10 +15,10 @@ from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
+from factsweep.pipeline.decoding.remaining import open_counts
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import given
-from factsweep.pipeline.stages.asking.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
-from factsweep.pipeline.stages.asking.remaining import open_counts
+from factsweep.pipeline.stages.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 

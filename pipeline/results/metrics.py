@@ -14,7 +14,7 @@ from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.record import METRICS, file
 from factsweep.pipeline.storage.sealed import RERUN, Stored
 from factsweep.pipeline.storage.shard import rows
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
 _WEIGHTED = ("bins",)

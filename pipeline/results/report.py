@@ -32,9 +32,8 @@ from factsweep.operators.tables.shared.wide import (
     with_seeds,
 )
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs.rates import spent
-from factsweep.pipeline.costs.spent import SPENT, cost_table
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.decoding.rates import spent
+from factsweep.pipeline.decoding.spent import SPENT, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
@@ -45,9 +44,10 @@ from factsweep.pipeline.results.metrics import of_seeds
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.record import ESTIMATES, METRICS, NAME
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.stores.store import Store, below
+from factsweep.pipeline.storage.store import Store, below
 from factsweep.pipeline.storage.tables import report_files
 
 PAGE = "index.html"

@@ -20,7 +20,7 @@ from factsweep.pipeline.results.answers import answers
 from factsweep.pipeline.results.metrics import metrics
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,8 +18,8 @@ from factsweep.operators.prompts.tokens import too_long
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
-from factsweep.pipeline.stages.asking.question import Task, check_reading
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.question import Task, check_reading
 from factsweep.pipeline.stages.stage import Shared, Sharing
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe

@@ -20,7 +20,7 @@ from factsweep.pipeline.storage.manifest import Entry, Manifest
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.sealed import Stored, unseal
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from factsweep.pipeline.storage.lookup import located, recipe
 from factsweep.pipeline.storage.manifest import ANSWERS, Pin
 from factsweep.pipeline.storage.sealed import REPAIR
 from factsweep.pipeline.storage.shard import values_of
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 ANEW = "anew.json"
 VALUES_OF = "values_of.json"

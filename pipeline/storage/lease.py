@@ -38,7 +38,7 @@ from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, Inpu
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage import manifest
 from factsweep.pipeline.storage.holder import Holder, me
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
 RENEW_S = 5.0

@@ -11,7 +11,7 @@ from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe, differences
 from factsweep.pipeline.storage.sealed import Stored, unseal
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:

@@ -16,7 +16,7 @@ from factsweep.operators.errors import DamagedFileError, reason
 from factsweep.operators.schemas import SCHEMAS, conform
 from factsweep.pipeline.storage import values
 from factsweep.pipeline.storage.sealed import Stored, seal, unseal
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 Counts = Mapping[str, int | float | str]
 

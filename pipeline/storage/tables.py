@@ -12,7 +12,7 @@ from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.shared.canvas import save
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.sealed import seal, unseal
-from factsweep.pipeline.storage.stores.store import Store, below
+from factsweep.pipeline.storage.store import Store, below
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

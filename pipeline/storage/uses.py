@@ -14,7 +14,7 @@ from pathlib import Path
 
 from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.storage.sealed import digest, seal, unseal
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "uses"
 _FIX = "; remove it if the run is no longer wanted, or run that again."

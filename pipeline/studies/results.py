@@ -22,11 +22,11 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.operators.tables.runs.comparison import POINTS
 from factsweep.operators.tables.shared.wide import called
-from factsweep.pipeline.estimates import written as estimates
-from factsweep.pipeline.reports.report import Together, report
 from factsweep.pipeline.results import past
+from factsweep.pipeline.results import written as estimates
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.storage.stores.store import Store, below
+from factsweep.pipeline.results.several_runs import Together, report
+from factsweep.pipeline.storage.store import Store, below
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.languages import languages
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study

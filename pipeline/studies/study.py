@@ -19,9 +19,9 @@ from factsweep.pipeline.config.recipe import NoNumber, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.results import past, record
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.stages.plan import asking
+from factsweep.pipeline.storage.store import Store
 
 _WHICH = NoNumber("it says which runs there are, and each override is a field of conf/ by itself")
 _SHOWN = NoNumber("it says how runs are set side by side")

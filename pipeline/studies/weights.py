@@ -13,7 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.inputs.hub import Missing, Repository, fetch
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")  # all else is small, and stays
 _LIST = "factsweep-fetched.json"

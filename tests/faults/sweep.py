@@ -20,7 +20,7 @@ import polars as pl
 import psutil
 import pytest
 
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 OVERRIDES = (
     "decoding.engine=fake",

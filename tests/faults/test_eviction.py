@@ -18,9 +18,9 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.execution.cluster import of_one_machine
-from factsweep.pipeline.execution.faults.leaving import VARIABLE
-from factsweep.pipeline.launchers import order
+from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster.leaving import VARIABLE
+from factsweep.pipeline.cluster.ray_cluster import of_one_machine
 from tests.faults.sweep import ON_GPUS, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]

@@ -17,11 +17,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from factsweep.pipeline.cluster.ray_cluster import of_one_machine
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.decoding.tally import tally_actor
 from factsweep.pipeline.doctor import examination
-from factsweep.pipeline.execution.cluster import of_one_machine
-from factsweep.pipeline.execution.tally import tally_actor
 from tests.faults.sweep import ON_GPUS, SMALL, Sweep
 from tests.messages import naming
 

@@ -23,15 +23,15 @@ from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.engines.protocol import Engine
 from factsweep.operators.methods.method import Report, Result
+from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution import cluster
-from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.step import timed
-from factsweep.pipeline.reports import report as several
 from factsweep.pipeline.results import report
-from factsweep.pipeline.run import measured
+from factsweep.pipeline.results import several_runs as several
+from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.stage import Alone
+from factsweep.pipeline.stages.step import timed
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -290,3 +290,9 @@ def sound(
         measured(load(given), _make_timed)
     os.chdir(here)
     return folder
+
+
+@pytest.fixture(scope="session")
+def done(small: list[str], _finished_once: Path) -> Plan:
+    """The small run when all is done, to be read alone: `finished` is a copy that may be harmed."""
+    return planned(load([*small, f"artifacts={_finished_once}"]))

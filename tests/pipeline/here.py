@@ -8,16 +8,16 @@ import polars as pl
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
-from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.execution.step import check_inputs
-from factsweep.pipeline.execution.work import begin, finish, work
+from factsweep.pipeline.cluster.prices import Purse
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.decode import answer, publish
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.open_shard import OpenShard, Report
+from factsweep.pipeline.decoding.remaining_work import begin, finish, work
+from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.asking import remaining
-from factsweep.pipeline.stages.asking.decode import answer, publish
-from factsweep.pipeline.stages.asking.idle import Clocked
-from factsweep.pipeline.stages.asking.open_shard import OpenShard, Report
-from factsweep.pipeline.stages.asking.prices import Purse
-from factsweep.pipeline.stages.asking.work import Work
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.sealed import seal, unseal

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import factsweep
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import planned
 from tests.messages import naming
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_ray")]

@@ -12,7 +12,7 @@ import factsweep
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
 
 ROOT = Path(__file__).parents[2]

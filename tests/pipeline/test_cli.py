@@ -14,9 +14,9 @@ from factsweep.pipeline import cli as module
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders, settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.stages.plan import Plan, planned
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -148,7 +148,7 @@ def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatc
         return composed[-1]
 
     monkeypatch.setattr(settings, "load", counted)
-    monkeypatch.setattr("factsweep.pipeline.run.run", lambda run: None)
+    monkeypatch.setattr("factsweep.pipeline.runs.run.run", lambda run: None)
     assert cli("run")[0] == 2  # nothing was run, so there are no results to show
     assert len(composed) == 1
 
@@ -203,7 +203,7 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     def interrupted(run: Run) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("factsweep.pipeline.run.run", interrupted)
+    monkeypatch.setattr("factsweep.pipeline.runs.run.run", interrupted)
     code, _, err = cli("run")
     assert code == 130
     assert err == "factsweep: stopped; the next run resumes from what is published.\n"
@@ -229,7 +229,7 @@ def test_run_error_of_the_machine_is_one_sentence_and_2(
     def failing(run: Run) -> None:
         raise error
 
-    monkeypatch.setattr("factsweep.pipeline.run.run", failing)
+    monkeypatch.setattr("factsweep.pipeline.runs.run.run", failing)
     code, _, err = cli("run")
     assert code == 2
     assert err.startswith(f"factsweep: {sentence}")

@@ -18,12 +18,12 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Branch, Plan
-from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.results import report
-from factsweep.pipeline.run import run
+from factsweep.pipeline.runs.run import run
+from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.messages import naming
 
 Compute = Callable[..., Plan]

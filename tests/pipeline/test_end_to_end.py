@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.costs.forecast import forecast
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.runs.forecast import forecast
 from tests.command import factsweep
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]

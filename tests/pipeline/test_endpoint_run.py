@@ -15,10 +15,10 @@ import pytest
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.run import run
+from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import planned
 from tests.chat_server import ChatServer, Said, serving
 
 AT_ONCE, PER_S = 5.0, 5.0

@@ -11,10 +11,10 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
-from factsweep.pipeline.score import score
+from factsweep.pipeline.runs.score import score
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Plan
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]

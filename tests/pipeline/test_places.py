@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.storage.stores import remote
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage import object_store as remote
 
 CLOSED_PORT = "http://127.0.0.1:9"
 

@@ -18,10 +18,10 @@ from factsweep.operators.engines import transformers
 from factsweep.operators.engines.kind import Start
 from factsweep.operators.prompts.clozes import chances
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.plan import Branch, Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

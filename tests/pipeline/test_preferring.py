@@ -20,16 +20,16 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.costs.forecast import forecast
-from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
-from factsweep.pipeline.reports.compare import compared
-from factsweep.pipeline.reports.compare import settings as comparison_settings
-from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report
+from factsweep.pipeline.results.compare import compared
+from factsweep.pipeline.results.compare import settings as comparison_settings
+from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.results import load as results_of
-from factsweep.pipeline.score import score
+from factsweep.pipeline.runs.forecast import forecast
+from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.chat_server import completion, serving
 from tests.messages import naming
 

@@ -22,9 +22,9 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.inventory.verify import verify
-from factsweep.pipeline.run import measured
+from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.verify import verify
+from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.integrity import set_aside
 from tests.messages import naming
 from tests.pipeline import damage

@@ -15,7 +15,7 @@ import pytest
 
 from factsweep.operators.engines.fake import WISH, FakeEngine
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, planned
 
 
 @pytest.mark.chaos  # as tests/faults/test_kills.py, with a real tokenizer

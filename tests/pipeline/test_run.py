@@ -15,14 +15,14 @@ from polars.testing import assert_frame_equal
 from ray.data._internal.stats import STATS_ACTOR_NAME
 
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.pipeline import run as running
+from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution import cluster
-from factsweep.pipeline.execution.faults.lives import Loading
-from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.execution.tally import tally_actor
-from factsweep.pipeline.live import following
-from factsweep.pipeline.run import run
+from factsweep.pipeline.decoding.lives import Loading
+from factsweep.pipeline.decoding.tally import tally_actor
+from factsweep.pipeline.runs import follow as following
+from factsweep.pipeline.runs import run as running
+from factsweep.pipeline.runs.run import run
+from factsweep.pipeline.stages.plan import Plan, planned
 from tests.messages import naming
 
 Settings = Callable[..., Run]

@@ -9,10 +9,10 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.estimates import estimate as estimating
-from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.score import score
+from factsweep.pipeline.runs import estimate as estimating
+from factsweep.pipeline.runs.score import score
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Plan, planned
 from tests.messages import naming
 
 Settings = Callable[..., Run]

@@ -16,13 +16,13 @@ from factsweep.operators.engines.transformers.batched_lm import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.results import report
-from factsweep.pipeline.run import check_failed, run
-from factsweep.pipeline.score import score
+from factsweep.pipeline.runs.run import check_failed, run
+from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from tests.messages import naming
 
 Compute = Callable[..., Plan]

@@ -11,8 +11,8 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
-from factsweep.pipeline.reports import compare
-from factsweep.pipeline.results.prompts import write
+from factsweep.pipeline.results import compare
+from factsweep.pipeline.runs.prompts import write
 
 pytestmark = [pytest.mark.chaos, pytest.mark.engine, pytest.mark.usefixtures("shared_ray")]
 

@@ -8,8 +8,8 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.plan import planned
 from tests.messages import naming
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

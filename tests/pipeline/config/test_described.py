@@ -20,7 +20,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import quantised
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.stages.asking.question import room
+from factsweep.pipeline.stages.question import room
 from tests.messages import naming
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny_models.py"))

@@ -3,11 +3,11 @@
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.hardware import hardware
-from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.stages.plan import planned
 
 SERVED = ["model=endpoint", "model.id=maker/some-model", "model.endpoint=https://host:8000/v1"]
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster.launchers import LAUNCHERS
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.launchers import LAUNCHERS, order
-from factsweep.pipeline.studies.nightly import night
+from factsweep.pipeline.studies import night
 from tests.messages import naming
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"

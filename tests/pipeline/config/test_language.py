@@ -11,7 +11,7 @@ from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import planned, warnings
+from factsweep.pipeline.stages.plan import planned, warnings
 from tests.messages import naming
 
 CSV = """relation,template,subject,object

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline import api
+from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.compose import composed, expanded
 from factsweep.pipeline.config.literal import literal, quoted, unquoted
 from factsweep.pipeline.config.settings import load

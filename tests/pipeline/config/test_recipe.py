@@ -11,8 +11,8 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Part, declarations, in_recipe
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.reports.compare import Comparison
-from factsweep.pipeline.studies.nightly.night import Nightly
+from factsweep.pipeline.results.compare import Comparison
+from factsweep.pipeline.studies.night import Nightly
 from factsweep.pipeline.studies.study import Written
 from tests.messages import naming
 

@@ -19,8 +19,8 @@ from factsweep.pipeline.config.folders import CONF
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.settings import load, of_record
 from factsweep.pipeline.config.typed import fields_of, limits
-from factsweep.pipeline.reports.compare import Comparison
-from factsweep.pipeline.studies.nightly.night import Nightly
+from factsweep.pipeline.results.compare import Comparison
+from factsweep.pipeline.studies.night import Nightly
 from tests.messages import naming
 
 # Those that a run is composed of; `compare`, `nightly` and `study` read theirs by themselves, and a

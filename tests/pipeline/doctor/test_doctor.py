@@ -21,23 +21,16 @@ from ray.exceptions import RayTaskError
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
+from factsweep.pipeline.cluster import gpus, machine
+from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config import quantised, settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.costs import rates
-from factsweep.pipeline.doctor import (
-    address,
-    examination,
-    gpus,
-    load,
-    machine,
-    model,
-    stores,
-)
-from factsweep.pipeline.doctor.finding import Finding
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.decoding import rates
+from factsweep.pipeline.doctor import address, examination, load, model, stores
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.s3_server import bucket, serving
 
@@ -76,7 +69,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
             found = list(machine.checks(run))
             if expected == "fails":
                 with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
-                    examination.refused(run)
+                    gpus.refuse_unfit_machine(run)
         for check in ("open files", "processes", "memory"):
             assert state(found, check).startswith(expected), check
         assert state(found, "shared memory").startswith(of_shm)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
+from factsweep.pipeline.stages.plan import Plan
 from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, tables
 from tests.pipeline.fuzz.mutations import damaged, mutated
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from factsweep.operators.construction import kamel, myriadlama, probelm
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.config.compose import composed
-from factsweep.pipeline.studies.nightly import night
+from factsweep.pipeline.studies import night
 from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, names, tables
 from tests.pipeline.fuzz.mutations import damaged, mutated
 

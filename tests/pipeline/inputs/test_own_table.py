@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import asking
 from factsweep.pipeline.inputs import catalog, own_table
+from factsweep.pipeline.stages.plan import asking
 from tests.pipeline.inputs.test_files import FORMATS
 
 _ROWS = pl.DataFrame(

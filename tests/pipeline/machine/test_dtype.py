@@ -10,11 +10,11 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.costs.forecast import forecast
-from factsweep.pipeline.costs.lines import lines
-from factsweep.pipeline.execution.plan import planned, settled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine import dtype, processor
+from factsweep.pipeline.runs.forecast import forecast
+from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.stages.plan import planned, settled
 from tests.messages import naming
 
 Plant = Callable[[str], None]

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 LOADING = (
     "tests/operators/engines/test_vllm.py::test_answers_no_requests_is_no_answers",
     "tests/pipeline/test_run.py::test_run_damaged_chunk_is_set_aside_and_decoded_again",
-    "tests/pipeline/storage/stores/test_store_s3.py::test_store_lists_and_reads_what_was_put",
+    "tests/pipeline/storage/test_store_s3.py::test_store_lists_and_reads_what_was_put",
 )
 TIMES = int(os.environ.get("FACTSWEEP_EXITS", "1"))
 # C's exit handlers are where the destructors of Ray, Arrow and the like run: this one crashes.

@@ -12,7 +12,7 @@ from factsweep.pipeline.results.answers import answers
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 Row = Mapping[str, Any]
 

@@ -15,10 +15,10 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Refused, Request
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline import run as running
-from factsweep.pipeline.execution.plan import planned
-from factsweep.pipeline.reports.report import report
 from factsweep.pipeline.results.doubts import found
+from factsweep.pipeline.results.several_runs import report
+from factsweep.pipeline.runs import run as running
+from factsweep.pipeline.stages.plan import planned
 from tests.messages import naming
 from tests.pipeline.conftest import Settings
 from tests.pipeline.here import make_here

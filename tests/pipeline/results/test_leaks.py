@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import factsweep
-from factsweep.pipeline import run as running
 from factsweep.pipeline.results.leaks import PLACES, leaks, said
 from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.runs import run as running
 from tests.pipeline.conftest import Settings
 from tests.pipeline.here import make_here
 

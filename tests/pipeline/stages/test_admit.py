@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Branch, Plan
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Branch, Plan
 
 Compute = Callable[..., Plan]
 LIMIT = 225

@@ -11,11 +11,11 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Plan, planned
 from factsweep.pipeline.stages.aggregate import Aggregate
+from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]

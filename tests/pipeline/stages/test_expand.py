@@ -10,8 +10,8 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import expand as expanded
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import expand, facts
+from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 

@@ -13,13 +13,13 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import Plan, planned, warnings
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import report
-from factsweep.pipeline.run import measured
-from factsweep.pipeline.score import score
+from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.score import score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.facts import ReadFacts
+from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from tests.messages import naming
 from tests.pipeline.here import make_here
 

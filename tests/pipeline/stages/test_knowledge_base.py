@@ -19,7 +19,7 @@ from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.stage import Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 ENTRY = catalog.entry("distractors-mini")

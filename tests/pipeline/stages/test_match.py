@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.execution.plan import Branch, Plan, planned
 from factsweep.pipeline.stages import match
+from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside

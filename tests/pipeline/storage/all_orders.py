@@ -18,7 +18,7 @@ import pytest
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 Files = Mapping[str, bytes]
 

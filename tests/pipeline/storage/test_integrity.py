@@ -11,7 +11,7 @@ import pytest
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from tests.pipeline.damage import change_entry, made_anew, pack_otherwise
 
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})

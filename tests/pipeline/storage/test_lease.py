@@ -21,7 +21,7 @@ from factsweep.pipeline.storage.holder import Holder, me
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0})

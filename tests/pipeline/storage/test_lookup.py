@@ -9,7 +9,7 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import find, opened
 from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})

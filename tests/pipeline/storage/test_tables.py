@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from factsweep.operators.methods.method import Report
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, write_report
 from tests.messages import naming
 

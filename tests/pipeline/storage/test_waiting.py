@@ -8,7 +8,7 @@ from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage import lease, manifest
 from factsweep.pipeline.storage.holder import me
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.stores.store import Store
+from factsweep.pipeline.storage.store import Store
 
 SHARED, OWN = "prompts/f0", "generations/f0"
 

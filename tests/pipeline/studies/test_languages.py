@@ -9,7 +9,7 @@ import pytest
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.execution.plan import planned
+from factsweep.pipeline.stages.plan import planned
 
 CITIES = {"Q220": ("Рим", "Roma"), "Q585": ("Осло", "Oslo"), "Q84": ("Лондон", "Londres")}
 # Of each fact its right answer, and what is said of it in Russian and in Spanish.

@@ -11,16 +11,16 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing import life
-from factsweep.pipeline import run as runner
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.estimates import estimate as estimating
-from factsweep.pipeline.execution.plan import planned
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
+from factsweep.pipeline.runs import estimate as estimating
+from factsweep.pipeline.runs import run as runner
 from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.studies.asking import coarse_first
 from factsweep.pipeline.studies.results import _lives_by_popularity
 from factsweep.pipeline.studies.study import study

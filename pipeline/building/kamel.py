@@ -1,0 +1,42 @@
+"""A set like KAMEL from triples, labels and questions."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from factsweep.operators.construction import kamel
+from factsweep.operators.construction.kamel import Sizes
+from factsweep.operators.datasets.kamel import files_from_facts, questions_of
+from factsweep.pipeline.building.folder import check_new, left_out, publish
+from factsweep.pipeline.inputs.sources import content, rows
+
+
+def build_kamel(
+    triples: Path,
+    labels: Path,
+    questions: Path,
+    out: Path,
+    *,
+    seed: int,
+    sizes: Sequence[int],
+    max_answers: int,
+) -> Iterator[str]:
+    """Write a set like KAMEL into the new folder `out`; yields what was made and left out.
+
+    `triples` and `labels` are Parquet or JSONL files with the columns TRIPLES and LABELS of
+    operators.construction.kamel, `questions` has lines as `P36, What is the capital of [S]?`.
+
+    Raises:
+        InputError: a file is missing or unfit, no relation is left, or `out` exists already.
+    """
+    check_new(out)
+    built = kamel.build(
+        rows(triples),
+        rows(labels),
+        questions_of(str(questions), content(questions)),
+        seed=seed,
+        sizes=Sizes(*sizes),
+        max_answers=max_answers,
+    )
+    publish(out, files_from_facts(built.facts))
+    yield f"{out}: {built.facts.relations.height} relations, {built.facts.pairs.height:,} queries"
+    yield from left_out(built.dropped)

@@ -1,0 +1,221 @@
+"""A folder with a knowledge base: entities.parquet and triples.parquet.
+
+From a Wikidata dump it is made in parts, each of the same number of lines, beside the folder that
+it becomes:
+
+    .<name>.parts/settled.json                 what the parts are made of
+    .<name>.parts/triples/000042.parquet       the 43rd part
+    .<name>.parts/entities/000042.parquet      its last file: with it the part is finished
+
+The same command, given again, skips the lines of finished parts without parsing them.
+"""
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.construction import wikidata
+from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
+from factsweep.operators.datasets.knowledge_base import (
+    KnowledgeBase,
+    checked,
+    from_names,
+    of_triples,
+)
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.building.folder import check_new, publish
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.inputs.sources import check_file, labels, opened, rows
+from factsweep.pipeline.machine.meter import Meter
+
+TABLES = ("triples", "entities")  # in the order in which the files of a part are written
+_UNLABELLED = "factsweep.unlabelled"
+# The columns of a table of facts, under the names that the files of others have for them.
+_FACTS = {
+    "subject_id": ("subject_id", "subject", "sub_uri"),
+    "subject_label": ("subject_label", "sub_label", "sub_ent"),
+    "relation_id": ("relation_id", "relation", "predicate_id", "rel_uri"),
+    "object_id": ("object_id", "object", "obj_uri"),
+    "object_label": ("object_label", "obj_label"),
+}
+
+
+def build_from_facts(
+    data: Sequence[str], facts: Sequence[Path], aliases: Path | None, out: Path
+) -> Iterator[str]:
+    """Write the knowledge base of facts into the new folder `out`; yields what was made.
+
+    `data` are entries of the catalog, each with `=<its folder>` if it does not ship; `facts` have
+    one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
+    names by id.
+
+    Raises:
+        InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
+    """
+    from factsweep.pipeline.storage.tables import parquet  # not for those that parse a dump
+
+    check_new(out)
+    parts = [*map(_of_set, data), *map(_of_table, facts)]
+    if not parts:
+        raise InputError("a knowledge base is made of something; give --dump, --data or --facts.")
+    names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
+    triples = pl.concat([part.triples for part in parts]).unique(maintain_order=True)
+    if aliases is not None:
+        names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
+    base = checked(from_names(names, triples))
+    publish(out, {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES})
+    yield f"{out}: {base.entities.height:,} entities, {base.triples.height:,} triples"
+
+
+def build_from_dump(
+    dump: Path, out: Path, *, languages: Sequence[str], lines_per_part: int, workers: int
+) -> Iterator[str]:
+    """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
+
+    Memory is bounded by the lines of a few parts. Yields what was made.
+
+    Raises:
+        InputError: the dump is unfit or another than before, or `out` exists.
+    """
+    check_new(out)
+    check_file(dump)
+    aside = out.with_name(f".{out.name}.parts")
+    _settle(aside, dump, languages, lines_per_part)
+    _make_parts(dump, aside, languages, lines_per_part, workers)
+    if not _files(aside, "entities"):
+        shutil.rmtree(aside)
+        raise InputError(f"{dump} is empty; fetch it again.")
+    noted = map(pl.read_parquet_metadata, _files(aside, "entities"))
+    n_unlabelled = sum(int(each[_UNLABELLED]) for each in noted)
+    whole = out.with_name(f".{out.name}.new")
+    whole.mkdir(exist_ok=True)
+    sizes = {table: _merge(aside, table, whole) for table in TABLES}
+    whole.rename(out)
+    shutil.rmtree(aside)
+    yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
+    yield f"  {n_unlabelled:,} items left out, no label in {' or '.join(languages)}"
+
+
+def _of_set(name: str) -> KnowledgeBase:
+    name, _, path = name.partition("=")
+    facts = catalog.read(catalog.entry(name), path or None)
+    return facts.knowledge_base or knowledge_base(facts)
+
+
+def _of_table(path: Path) -> KnowledgeBase:
+    given, texts = rows(path), list[pl.Expr]()
+    for ours, names in _FACTS.items():
+        theirs = next((each for each in names if each in given.columns), None)
+        if theirs is None:
+            raise InputError(
+                f"{path}: there is no column {' or '.join(names)}; it has "
+                f"{', '.join(given.columns)}. Rename or add one."
+            )
+        if given.schema[theirs].is_nested():
+            raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
+        texts.append(pl.col(theirs).cast(pl.String).alias(ours))
+    labels = {"subjects": pl.concat_list("subject_label"), "labels": pl.concat_list("object_label")}
+    return of_triples(given.select(texts).with_columns(**labels))
+
+
+def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
+    """Note what the parts are made of; refuse those of something else."""
+    asked = {
+        "dump": dump.name,
+        "bytes": dump.stat().st_size,
+        "time": dump.stat().st_mtime_ns,
+        "languages": list(languages),
+        "lines_per_part": lines_per_part,
+    }
+    for table in TABLES:
+        (aside / table).mkdir(parents=True, exist_ok=True)
+    path = aside / "settled.json"
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asked))
+        new.rename(path)
+    try:
+        settled = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} is damaged; remove {aside}, and run again.") from error
+    for name, value in asked.items():
+        if settled.get(name) != value:
+            raise InputError(
+                f"{aside} has parts of {name} {settled.get(name)}, not {value}; "
+                "give what was given before, or remove that folder."
+            )
+
+
+def _make_parts(
+    dump: Path, aside: Path, languages: Sequence[str], lines_per_part: int, workers: int
+) -> None:
+    """Make the parts that are missing; one worker is this process, several are others."""
+    done = {path.stem for path in _files(aside, "entities")}
+    size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
+    with _pool(workers) as submit, opened(dump) as (raw, stream), Meter("knowledge base") as meter:
+        lines = wikidata.whole(stream)
+        for number, some in enumerate(iter(lambda: list(islice(lines, lines_per_part)), [])):
+            n_bytes += sum(map(len, some))
+            part = f"{number:06d}"
+            if part not in done:
+                submit(_make, aside, part, some, number * lines_per_part + 1, languages)
+            rate = n_bytes / 1e6 / (monotonic() - began)
+            meter.show(f"{raw.tell() / size:.1%} of {dump.name} · {rate:,.0f} MB/s unpacked")
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Callable[..., None]]:
+    """What runs a call in one of the processes, at most two calls waiting for each."""
+    if workers == 1:
+        yield lambda call, *given: call(*given)
+        return
+    running = deque[Future[None]]()
+    # Not forked: the threads of polars would be left behind.
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
+
+        def submit(call: Callable[..., None], *given: Any) -> None:
+            running.append(pool.submit(call, *given))
+            if len(running) > 2 * workers:
+                running.popleft().result()
+
+        try:
+            yield submit
+            for each in running:
+                each.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _make(
+    aside: Path, part: str, lines: list[bytes], first_line: int, languages: Sequence[str]
+) -> None:
+    """Publish a part; the file of its entities comes last."""
+    found = wikidata.read_items(lines, languages, first_line)
+    noted = {_UNLABELLED: str(found.n_unlabelled)}
+    for table in TABLES:
+        path = aside / table / f"{part}.parquet"
+        new = path.with_suffix(".new")
+        getattr(found, table).write_parquet(new, metadata=noted)
+        new.rename(path)
+
+
+def _files(aside: Path, table: str) -> list[Path]:
+    return sorted((aside / table).glob("*.parquet"))
+
+
+def _merge(aside: Path, table: str, whole: Path) -> int:
+    """One file of a table's parts, in their order; returns its rows."""
+    path = whole / f"{table}.parquet"
+    pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
+    n_rows: int = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
+    return n_rows

@@ -1,0 +1,130 @@
+"""A set like PRobELM from two snapshots of a knowledge base, in its authors' layout."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+import polars as pl
+
+from factsweep.operators.construction import probelm
+from factsweep.operators.construction.probelm import TRIPLES, Relation
+from factsweep.operators.datasets.probelm import (
+    PROMPTS,
+    ROWS,
+    Prompt,
+    counts,
+    file_of_prompts,
+    file_of_rows,
+    groups_from_files,
+)
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import schema
+from factsweep.operators.schemas.checks import refuse
+from factsweep.pipeline.building.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.inputs import sources
+from factsweep.pipeline.inputs.sources import rows, table
+
+_RELATIONS = schema("relation_id text, relation text, statement text, question text, asked text")
+_SLOTS = ("<subject>", "<object>")
+
+
+def build_probelm(
+    before: Path,
+    after: Path,
+    labels: Path,
+    relations: Path,
+    out: Path,
+    *,
+    frame: str,
+    max_similarity: float,
+    seed: int,
+    max_groups: int | None,
+    alternatives: int,
+    parents: Sequence[str],
+) -> Iterator[str]:
+    """Write a set like PRobELM into the new folder `out`; yields what was made and left out.
+
+    `before` and `after` are tables of triples (TRIPLES), `relations` one of relations: relation_id,
+    relation (its name), statement and question with <subject> and <object>, asked (subject or
+    object) and, if wanted, max_answers. The folder has <frame>.json, prompts.csv and the catalog
+    entry <name>.yaml.
+
+    Raises:
+        InputError: a file or value is missing or unfit, no group is left, or `out` exists.
+    """
+    check_new(out)
+    _check(frame, max_similarity)
+    whitelist = _relations(relations)
+    built = probelm.build(
+        table(before, TRIPLES),
+        table(after, TRIPLES),
+        sources.labels(labels),
+        whitelist,
+        max_similarity=max_similarity,
+        seed=seed,
+        max_groups=max_groups,
+        n_alternatives=alternatives,
+        parents_by=parents,
+    )
+    data = {
+        f"{frame}.json": file_of_rows(built.rows),
+        PROMPTS: file_of_prompts(each.prompt for each in whitelist.values()),
+    }
+    labelled = {relation_id: each.prompt.relation for relation_id, each in whitelist.items()}
+    figures = counts(groups_from_files(data, labelled))
+    text = entry(
+        out,
+        data,
+        pattern="*.[jc]s*",
+        reader="probelm",
+        schema=ROWS,
+        counts=figures,
+        relations=labelled,
+    )
+    publish(out, {**data, f"{out.name}.yaml": text})
+    yield (
+        f"{out}: {figures['relations']} relations, {figures['groups']:,} groups, "
+        f"{figures['candidates']:,} candidates"
+    )
+    yield from left_out(built.dropped)
+
+
+def _check(frame: str, max_similarity: float) -> None:
+    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
+        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
+    if not 0 <= max_similarity <= 1:
+        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
+
+
+def _relations(path: Path) -> Mapping[str, Relation]:
+    given = rows(path)
+    limits = given["max_answers"] if "max_answers" in given.columns else pl.lit(None)
+    found = table(path, _RELATIONS).with_row_index("row")
+    found = found.with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
+    is_list = found.schema["given"].is_nested()  # as JSONL may have it
+    number = pl.lit(None) if is_list else pl.col("given")
+    found = found.with_columns(limit=number.cast(pl.Int64, strict=False))
+    refuse(found, dict(_problems()), found.columns, str(path))
+    if found.is_empty():
+        raise InputError(f"{path} has no row; write one for each relation of the set.")
+    return {
+        row["relation_id"]: Relation(Prompt(*(row[each] for each in Prompt._fields)), row["limit"])
+        for row in found.iter_rows(named=True)
+    }
+
+
+def _problems() -> Iterator[tuple[str, pl.Expr]]:
+    row = ", row {row} (counted from 0): "
+    is_number = pl.col("given").is_null() | pl.col("limit").is_not_null()
+    yield f"{row}max_answers is no number; write one or nothing.", ~is_number
+    is_slot = pl.col("asked").is_in(["subject", "object"])
+    yield f"{row}asked is {{asked!r}}; write subject or object.", ~is_slot
+    once = pl.col("relation_id").is_first_distinct() & pl.col("relation").is_first_distinct()
+    yield f"{row}{{relation_id}} or its name {{relation!r}} stands twice; leave one out.", ~once
+    for name in ("relation", "statement", "question"):
+        part = f"{name} has a comma and a blank, which part the fields of {PROMPTS}; reword it."
+        yield f"{row}{part}", pl.col(name).str.contains(", ", literal=True)
+    for name, slot in product(("statement", "question"), _SLOTS):
+        lacks = ~pl.col(name).str.contains(slot, literal=True)
+        yield f"{row}{name} has no {slot}; put it in.", lacks

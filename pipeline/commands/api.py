@@ -1,0 +1,153 @@
+"""What factsweep does, as functions: the command line and `import factsweep` call them.
+
+Configuration is given as on the command line, or by keyword: `run("seed=1")` is `run(seed=1)`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from factsweep.pipeline.config.folders import groups
+from factsweep.pipeline.config.literal import quoted, types_of
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load as settings
+from factsweep.pipeline.results.results import Results, load
+from factsweep.pipeline.storage.store import below
+
+_COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run would compute; prints as `factsweep plan` does.
+
+    `work` has one row per setting and stage that an engine works on: setting, stage, prompts,
+    answers_left.
+    """
+
+    text: str
+    work: pl.DataFrame
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def plan(*overrides: str, **fields: object) -> Planned:
+    """Count what a run would compute and what is complete; computes and writes nothing.
+
+        print(plan(model="gpt2", benchmark="myriadlama-mini"))
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
+    return forecast_of(settings(written(*overrides, **fields)))
+
+
+def forecast_of(asked: Run) -> Planned:
+    """Count what a run whose settings are composed would compute; computes and writes nothing.
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
+    from factsweep.pipeline.runs.forecast import forecast
+    from factsweep.pipeline.runs.lines import lines
+
+    planned, forecasts = forecast(asked)
+    work = [
+        (each.branch.title, stage, n, each.left[stage])
+        for each in forecasts
+        for stage, n in each.asked.items()
+    ]
+    return Planned("\n".join(lines(planned, forecasts)), pl.DataFrame(work, _COUNTS, orient="row"))
+
+
+def run(*overrides: str, **fields: object) -> Results:
+    """Compute what is missing of a run, write its results, and give them.
+
+        run("sweep=demo").metrics
+
+    Raises:
+        InputError: something that was given is wrong.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
+    asked = settings(written(*overrides, **fields))
+    from factsweep.pipeline.runs.run import run as compute
+
+    compute(asked)
+    return load(below(asked.results, asked.name))
+
+
+def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
+    """Ask a part of a run's prompts, and estimate what all of them would give.
+
+        estimate(model="gpt2", benchmark="myriadlama", budget="1%")
+
+    One row per setting and metric: value, full_low and full_high (of the full run), ci_low and
+    ci_high (of other facts), share (of the prompts), n, and why a number is null.
+
+    Raises:
+        InputError: something that was given is wrong.
+    """
+    from factsweep.pipeline.runs.estimate import estimate as compute
+
+    return compute(settings(written(*overrides, **fields))).estimates
+
+
+def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
+    """The prompts of a setting, for another system to answer; `score` takes its answers.
+
+        prompts(prompt="zero-shot")  # prompt_id, prompt, asked
+
+    Raises:
+        InputError: something that was given is wrong, or there are several settings.
+    """
+    from factsweep.pipeline.runs.prompts import each
+
+    return pl.concat(each(settings(written(*overrides, **fields))))
+
+
+def score(*overrides: str, **fields: object) -> Results:
+    """Measure answers of another system, write the results, and return them.
+
+        score(answers="answers.jsonl", prompt="zero-shot", run_name="echo")
+
+    Raises:
+        InputError: something that was given is wrong, or an answer fits no prompt.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
+    asked = settings(written(*overrides, **fields))
+    from factsweep.pipeline.runs.score import score as measure
+
+    measure(asked)
+    return load(below(asked.results, asked.name))
+
+
+def written(*overrides: str, **fields: object) -> list[str]:
+    """The overrides as on the command line; texts by keyword are quoted, and so taken as they are.
+
+    >>> written("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17", "P36"]})
+    ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17','P36']"]
+    """
+    return [*overrides, *(f"{name}={_written(name, value)}" for name, value in fields.items())]
+
+
+def _written(name: str, value: object) -> str:
+    is_text = name not in groups() and types_of(name) in (None, {str})
+    return _value(value) if is_text or not isinstance(value, str) else value
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str | Path):
+        return quoted(str(value))
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_value(inner)}' for key, inner in value.items())}}}"
+    return str(value)

@@ -1,1 +1,0 @@
-"""What work took, and what it will take."""

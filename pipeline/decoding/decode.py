@@ -1,0 +1,184 @@
+"""decode: prompts × a model → answers, shard by shard, whatever is asked of the engine.
+
+An engine is asked the first prompts of a shard while it answers the last ones of the shard before,
+so that it never runs out of work. A shard all of whose answers are kept is published by somebody
+else, beside the answering of others: who dies meanwhile loses none.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.errors import (
+    ArtifactHeldError,
+    DecodingError,
+    FactsweepError,
+    InputError,
+    StoppedError,
+)
+from factsweep.pipeline.cluster.prices import Purse
+from factsweep.pipeline.decoding import trial
+from factsweep.pipeline.decoding.feed import Feed
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.open_shard import OpenShard
+from factsweep.pipeline.decoding.remaining import refused
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.stages.question import Answered
+
+BROKE = "the next request might exceed max_cost"
+# Gives the shard that is asked next, begun, if there is one of the same artifact.
+Follow = Callable[[], OpenShard | None]
+
+
+def alone() -> None:
+    """No shard follows."""
+
+
+def answer(
+    first: OpenShard,
+    engine: Clocked,
+    tokenizer: Any,
+    follow: Follow = alone,
+    purse: Purse | None = None,
+) -> Iterator[OpenShard]:
+    """Answer a shard, and those that follow it; each, when all that is asked of it is kept.
+
+    `follow` is called when the engine is handed the last prompts of a shard, or asks for more. What
+    a server charges is paid from the purse, if there is one; there no shard follows.
+
+    Raises:
+        InputError: a server answers nothing, or a model what is no number; what is finished is
+            kept, as in all cases.
+        StoppedError: the report said so, or the purse is empty.
+        DecodingError: engines die of more prompts than can be by chance.
+        ArtifactHeldError: another driver has taken the artifact over.
+    """
+    feed, open_ = Feed(engine, first.work, purse), [first]
+    while open_:
+        if open_[0].is_published or open_[0].to_ask().is_empty():
+            yield open_.pop(0).close()
+            continue
+        at: list[OpenShard] = []
+        groups = _groups(open_, at, alone if engine.is_paid else follow)
+        try:
+            for each in first.work.question.task.answered(groups, feed.engine, tokenizer):
+                if (done := _kept(each, at, feed)) is not None:
+                    open_.remove(done)
+                    yield done.close()
+                if not feed.drains:
+                    break
+            _check_goes_on(feed)
+        except ArtifactHeldError:
+            raise  # nothing of it is ours to write any more
+        except FactsweepError:
+            with ExitStack() as all_of_them:
+                for shard in at:
+                    all_of_them.callback(shard.pause)
+            raise
+        for shard in at:
+            shard.survived()
+
+
+def _groups(open_: list[OpenShard], at: list[OpenShard], follow: Follow) -> Iterator[pl.DataFrame]:
+    """What the engine is asked: the first of the open shards, then those that follow it."""
+    shard: OpenShard | None = open_[0]
+    while shard is not None:
+        asked = shard.attempt()
+        at.append(shard)
+        yield asked
+        shard = follow() if shard.asks_all else None
+        if shard is not None:
+            open_.append(shard)
+
+
+def _kept(each: Answered, at: list[OpenShard], feed: Feed) -> OpenShard | None:
+    """Keep an answer; returns its shard if that was the last one it is owed.
+
+    What is finished is published as chunks when it is one together, or old.
+    """
+    prompt_id = (each.error or each.row)["prompt_id"]
+    shard = next((shard for shard in at if prompt_id in shard.owed), None)
+    if shard is None:
+        raise DecodingError(f"the engine answers {prompt_id}, which it was not asked.")
+    _check_numbers(shard.work, each.row)
+    if shard.keep(prompt_id, each):
+        feed.closed = True
+    if sum(shard.of_a_chunk for shard in at) >= 1:
+        for other in at:
+            other.flush()
+    if shard.owed or not shard.asks_all:
+        return None
+    at.remove(shard)
+    shard.survived()
+    return shard
+
+
+def _check_goes_on(feed: Feed) -> None:
+    if feed.closed:
+        raise StoppedError("stopped; the next run resumes from what is published.")
+    if feed.is_broke():
+        raise StoppedError(BROKE)
+
+
+def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
+    if not _has_numbers(row):
+        raise InputError(
+            f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
+            "its type overflows or its weights are damaged; check them, or give another "
+            "model.dtype, such as float32."
+        )
+
+
+def _has_numbers(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isnan(value)
+    if isinstance(value, dict):  # Mapping would take three times as long to ask
+        return all(map(_has_numbers, value.values()))
+    return not isinstance(value, list) or all(map(_has_numbers, value))
+
+
+def publish(shard: OpenShard) -> None:
+    """Publish a shard that is all answered, or settle another's; one asked in part stays open.
+
+    Raises:
+        ArtifactHeldError: another driver has taken the artifact over.
+    """
+    work = shard.work
+    if shard.is_published:
+        answers = work.artifact.read(work.table, work.shard)
+    elif shard.left().is_empty():
+        answers = shard.publish()
+    else:
+        shard.report({"shards": 1})
+        return
+    shard.report({"shards": 1, "errors": _settle(shard, answers)})
+
+
+def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
+    """Publish what a published shard lacks as error rows, and clear away what it was made of.
+
+    Returns how many rows it lacks. The trial goes last: a shard that has one is not settled.
+    """
+    work, asked = shard.work, shard.rows.select("prompt_id")
+    unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
+    if not unanswered.is_empty():
+        work.artifact.publish("errors", work.shard, _errors(work, unanswered))
+    thoughts = [work.thoughts] if work.question.further else []
+    folders = (work.chunks, work.refusals, *thoughts)
+    chunks = work.artifact.store.each(work.artifact.published, folders)
+    found = zip(folders, chunks, strict=True)
+    names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]
+    work.artifact.drop_all(names)
+    trial.drop(work.artifact, work.open_name)
+    return unanswered.height
+
+
+def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
+    """Why each has no answer: it was refused one, or engines died of it."""
+    stage, reason = pl.lit("decode"), pl.lit("engine_died")
+    detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
+    died = unanswered.select("prompt_id", stage=stage, reason=reason, detail=detail)
+    return died.update(refused(work), on="prompt_id", how="left")

@@ -1,0 +1,177 @@
+"""What all engines of a run have done so far: a Ray actor that they report to.
+
+Its process loads this module, and little else: a run waits for it.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from factsweep.pipeline.cluster.prices import Purse
+from factsweep.pipeline.decoding.lives import Lives
+
+if TYPE_CHECKING:
+    from factsweep.pipeline.config.cluster import Cluster
+
+_IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
+
+
+class Begun(NamedTuple):
+    """Whether an engine is to stop, and how many answers of its shard were lost with another."""
+
+    stop: bool
+    again: int
+
+
+class Tally:
+    """Counts that many engines add to, the answers that are left, and which engine is at work.
+
+    An engine that has begun a shard and not ended it is alive, however long its batch takes: until
+    its watchdog would have ended it (`stall_s` after its last report), or until Ray has handed its
+    shard to another.
+    """
+
+    def __init__(
+        self, stall_s: float = math.inf, max_deaths: int = 3, *, one_machine: bool = False
+    ) -> None:
+        self._stall_s = stall_s
+        self._lives = Lives(max_deaths, one_machine=one_machine)
+        self._counts: Counter[str] = Counter()
+        self._left: dict[str, int] = {}  # answers, by shard
+        self._at: dict[str, str] = {}  # by shard: the engine that has begun it
+        self._seen: dict[str, float] = {}
+        self._notes: list[str] = []
+        self._stopping = False
+        self._purse = Purse(math.inf)
+        self._going: frozenset[str] = frozenset()
+
+    def stop(self) -> None:
+        """Ask all engines to stop at their next report."""
+        self._stopping = True
+
+    def fund(self, limit: float, spent: float) -> None:
+        """Say what may be spent in all, and what is spent already."""
+        self._purse = Purse(limit, spent)
+
+    def purse(self, event: str, *amounts: float) -> Any:
+        """Have the purse do what `event` names, a method of Purse."""
+        return getattr(self._purse, event)(*amounts)
+
+    def spent(self) -> float:
+        """What is spent."""
+        return self._purse.spent
+
+    def leave(self, nodes: Collection[str]) -> None:
+        """Ask the engines on these nodes, which are about to go, to stop at their next report."""
+        self._going = frozenset(nodes)
+
+    def is_leaving(self, engine: str) -> bool:
+        """Whether the engine's node is about to go."""
+        return self._lives.node(engine) in self._going
+
+    def announce(self, left: Mapping[str, int], to_come: int = 0) -> None:
+        """Say how many answers each shard of a setting lacks; so many settings are to come."""
+        new = {shard: n for shard, n in left.items() if shard not in self._left}
+        self._left |= new
+        self._counts.update(all_shards=len(new), all_answers=sum(new.values()))
+        self._counts["to_come"] = to_come
+
+    def begin(self, engine: str, shard: str, left: int) -> Begun:
+        """An engine takes a shard that lacks so many answers.
+
+        Where another engine died of it, what that one had not published is left to do again.
+        """
+        again = max(0, left - self._left.get(shard, left))
+        self._at[shard] = engine
+        self._left[shard] = left
+        return Begun(self.add({"again": again}, engine), again)
+
+    def add(
+        self, counts: Mapping[str, float], engine: str | None = None, shard: str | None = None
+    ) -> bool:
+        """Add to the counts, in the name of an engine at a shard; returns whether it is to stop."""
+        for name, value in counts.items():
+            self._counts[name] += value  # type: ignore[assignment]
+        if engine is not None:
+            self._seen[engine] = time.monotonic()
+            if counts.get("prompts"):
+                self._lives.answered(engine)
+            if shard is not None and self._at.get(shard) == engine:
+                self._left[shard] -= int(counts.get("answers", 0))
+        return self._stopping or (engine is not None and self.is_leaving(engine))
+
+    def end(self, engine: str, shard: str) -> None:
+        """An engine has published a shard; it may be at the next one already."""
+        if self._at.get(shard) == engine:
+            del self._at[shard]
+            self._left[shard] = 0
+
+    def started(self) -> bool:
+        """An engine is ready; returns whether it is the first one."""
+        self._counts["started"] += 1
+        return self._counts["started"] == 1
+
+    def lives(self, event: str, *details: str) -> Any:
+        """Tell or ask what `event` names, a method of Lives."""
+        return getattr(self._lives, event)(*details)
+
+    def last_death(self) -> str | None:
+        """What the last engine that died has died of."""
+        return self._lives.last_death
+
+    def logs(self) -> list[tuple[str, str]]:
+        """The node and the log of each engine that there was."""
+        return self._lives.logs
+
+    def say(self, text: str) -> None:
+        """Leave a sentence for the user."""
+        self._notes.append(text)
+
+    def read(self) -> tuple[dict[str, float], list[str]]:
+        """The counts, and the sentences since the last reading.
+
+        `decoded` are all answers that engines gave, `answers` those that need not be given again.
+        """
+        notes, self._notes = self._notes, []
+        counts: dict[str, float] = {**self._counts, "engines": self._alive()}
+        counts["loading"] = len(self._lives.loading())
+        counts["decoded"] = counts.get("answers", 0)
+        counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
+        return counts, notes
+
+    def _alive(self) -> int:
+        now = time.monotonic()
+        at_work = set(self._at.values())
+        limits = {name: self._stall_s if name in at_work else _IDLE_S for name in self._seen}
+        return sum(now - seen <= limits[name] for name, seen in self._seen.items())
+
+
+class TallyPurse(Purse):
+    """The purse that all clients of a run pay from: the tally's."""
+
+    def __init__(self, tally: Any) -> None:
+        super().__init__(math.inf)
+        self._tally = tally
+
+    def reserve(self, cost: float) -> bool:
+        """Set something aside; returns whether there is so much left."""
+        import ray
+
+        return bool(ray.get(self._tally.purse.remote("reserve", cost)))
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._tally.purse.remote("settle", reserved, cost)
+
+
+def tally_actor(cluster: "Cluster") -> Any:
+    """A Tally beside the driver, for all workers; one that dies is restarted, and counts from 0."""
+    import ray
+
+    from factsweep.pipeline.cluster.ray_cluster import beside_driver
+
+    beside = {"scheduling_strategy": beside_driver()}
+    actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **beside)(Tally)
+    return actor.remote(cluster.stall_s, cluster.max_deaths, one_machine=cluster.address is None)

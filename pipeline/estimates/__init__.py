@@ -1,1 +1,0 @@
-"""One setting estimated from a part of its prompts: from choosing them to the written tables."""

@@ -1,1 +1,0 @@
-"""What is done about engines, nodes and files that fail."""

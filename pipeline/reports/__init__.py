@@ -1,1 +1,0 @@
-"""What is made of past runs: comparisons, reports of several, exports; and watching one."""

@@ -1,0 +1,138 @@
+"""The Ray tasks that make the artifacts of a plan that are not there yet.
+
+Ray's own task graph is the DAG: a step is a task that waits for the futures of its inputs. One
+pool of engines answers for all steps that have a question, so that a model is loaded once. It
+begins with the first setting whose prompts are there, and one process measures each setting as
+soon as it is answered. A large step hands its parts out (`tasks.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from factsweep.operators.errors import FactsweepError
+from factsweep.pipeline.cluster.hardware import computes_on_cores
+from factsweep.pipeline.cluster.ray_cluster import beside_driver
+from factsweep.pipeline.decoding.pool import decode_all
+from factsweep.pipeline.runs.tasks import Tasks
+from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.stages.step import Step
+from factsweep.pipeline.storage.lease import Lease
+
+_LOOK_EVERY_S = 2.0
+
+
+def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
+    """Start all that is missing, under its leases; returns the futures of what ends last.
+
+    Each waits for the engines, as does who stops them.
+    """
+    graph = _Graph(plan, leases)
+    begun = graph.write_in_turn() if _is_streamed(plan) else []
+    answered = graph.decode(tally, begun)
+    if answered and not _is_one_after_the_other(plan):
+        graph.measure_when_answered(answered)
+    last = [graph.future(branch.steps[-1]) for branch in plan.branches]
+    return list(dict.fromkeys([*answered, *last]))
+
+
+def _is_one_after_the_other(plan: Plan) -> bool:
+    """Whether nothing is made while engines answer: where they want the cores, or ask a part."""
+    return computes_on_cores(plan.run) or any(each.chosen is not None for each in plan.branches)
+
+
+def _is_streamed(plan: Plan) -> bool:
+    """Whether the first settings are answered while others are still written."""
+    open_ = [branch for branch in plan.branches if branch.lacks_answers()]
+    written = all(each.admitted.is_complete() for each in open_)
+    return len(open_) > 1 and not written and not _is_one_after_the_other(plan)
+
+
+class _Graph:
+    """The futures of steps, by the folder of what they make."""
+
+    def __init__(self, plan: Plan, leases: Mapping[str, Lease]) -> None:
+        self._plan, self._leases = plan, leases
+        self._futures: dict[str, Any] = {}
+
+    def future(self, step: Step, *before: Any, num_cpus: int = 1) -> Any:
+        """The task that makes what a step makes, after its inputs and what else is to be first."""
+        import ray
+
+        folder = step.artifact.folder
+        if folder not in self._futures:
+            inputs = (self.future(each, num_cpus=num_cpus) for each in step.after)
+            told = (step, self._leases.get(folder), num_cpus, *inputs, *before)
+            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_run).remote(*told)
+        return self._futures[folder]
+
+    def write_in_turn(self) -> list[Any]:
+        """The prompts of each setting after those of the one before, whoever has the cores.
+
+        Engines wait for them, and may hold every core that Ray counts.
+        """
+        found: list[Any] = []
+        for branch in self._plan.branches:
+            self.future(branch.step(branch.prompts), *found[-1:], num_cpus=0)
+            found.append(self.future(branch.step(branch.admitted), num_cpus=0))
+        return found
+
+    def decode(self, tally: Any, begun: list[Any]) -> list[Any]:
+        """All questions are one task: of all prompts, or as those `begun` are written."""
+        import ray
+
+        asked = [step for step in self._plan.steps if step.question is not None]
+        if not asked:
+            return []
+        inputs = {each.artifact.folder: each for step in asked for each in step.after}
+        wanted = [] if begun else list(map(self.future, inputs.values()))
+        beside = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+        done = beside(decode_all).remote(self._plan, tally, self._leases, begun, *wanted)
+        self._futures.update(dict.fromkeys((each.artifact.folder for each in asked), done))
+        return [done]
+
+    def measure_when_answered(self, answered: list[Any]) -> None:
+        """Measure each setting as soon as it is answered: one task, on the driver's node."""
+        import ray
+
+        branches = [branch for branch in self._plan.branches if branch.lacks_answers()]
+        if branches:
+            remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+            future = remote(measure).remote(branches, self._leases, answered)
+            artifacts = (artifact for b in branches for artifact in (b.matched, b.metrics))
+            self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
+
+
+def measure(
+    branches: Sequence[Branch], leases: Mapping[str, Lease], answered: Sequence[Any]
+) -> None:
+    """Match and measure each setting once all its prompts are answered; a Ray task.
+
+    `answered` is the future of all answers. An error of a setting is raised after the last answer,
+    so that it does not stop the engines.
+    """
+    import ray
+
+    waiting, failed = list(branches), list[Branch]()
+    while waiting:
+        done, _ = ray.wait(list(answered), timeout=_LOOK_EVERY_S)
+        ray.get(done)  # raises if the engines ended with an error
+        ready = [b for b in waiting if done or all(a.is_complete() for a in b.answered())]
+        for branch in ready:
+            waiting.remove(branch)
+            try:
+                _measure(branch, leases)
+            except FactsweepError:
+                failed.append(branch)
+    ray.get(list(answered))
+    for branch in failed:
+        _measure(branch, leases)
+
+
+def _measure(branch: Branch, leases: Mapping[str, Lease]) -> None:
+    for artifact in (branch.matched, branch.metrics):
+        step = branch.step(artifact)
+        step.run(leases.get(artifact.folder), Tasks(step.check, num_cpus=0))
+
+
+def _run(step: Step, lease: Lease | None, num_cpus: int, *_after: None) -> None:
+    step.run(lease, Tasks(step.check, num_cpus=num_cpus))

@@ -1,0 +1,172 @@
+"""The log of a run: <results>/<run>/logs/run.log, and what is kept of its engines beside it.
+
+Each engine has a log of its own.
+"""
+
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.results import report
+from factsweep.pipeline.runs import pulse
+from factsweep.pipeline.runs.pulse import State
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.store import Store
+
+_FOLDER = "logs"
+_MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
+_KEPT = 3  # that were set aside
+_PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
+_MOST_ENGINES = 200  # whose logs are kept, the newest
+_STOPS = (KeyboardInterrupt, StoppedError)
+_NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
+
+
+@contextmanager
+def kept(run: Run) -> Iterator[None]:
+    """Write what is logged in the block into the log of the run; nothing, where nothing is.
+
+    An error gets a note on where things lie, unless it says what is wrong with what was given.
+    """
+    store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
+    near = "://" not in store.root
+    handler = _InFolder(Path(store.root) / name) if near else _InStore(store, name)
+    handler.setFormatter(logs.formatter(run.log, run.name))
+    logs.use(run.log)
+    level = logs.LOG.level
+    logs.LOG.setLevel(logging.INFO)
+    logs.LOG.addHandler(handler)
+    try:
+        yield
+        _end(run, "done")
+    except BaseException as error:
+        _log_end(handler, error)
+        _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
+        if not isinstance(error, InputError):
+            artifacts = Store(run.artifacts).where()
+            error.add_note(f"log: {store.where(name)}, those of the engines beside it")
+            error.add_note(f"published so far: {artifacts}/; the next run resumes from there")
+        raise
+    finally:
+        logs.LOG.removeHandler(handler)
+        logs.LOG.setLevel(level)
+        handler.close()
+
+
+def _log_end(own: logging.Handler, error: BaseException) -> None:
+    """Log how it ended; on a terminal in the file alone: there the sentence itself follows."""
+    said = "ended by %s: %s", (type(error).__name__, error)
+    record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *said, None)
+    taker = own if sys.stderr.isatty() else logs.LOG
+    taker.handle(record)
+
+
+def cut(run: Run, error: FactsweepError) -> None:
+    """Log and note why a run ends at once, from a thread other than the one that `kept` is in."""
+    logs.LOG.error("%s", error)
+    _end(run, "failed", str(error))
+
+
+def _end(run: Run, state: State, why: str | None = None) -> None:
+    """Write how the run ended into its pulse, if this process has begun it.
+
+    One that was stopped with all answered, say, is done by whoever finds nothing missing.
+    """
+    last = pulse.read(run)
+    if last is None:
+        return
+    is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
+    if is_own or (state == "done" and last.state != "done"):
+        with suppress(InputError):  # the disk is full, say: the error itself says so
+            pulse.write(run, state, why=why and hidden(why))
+
+
+def begin(plan: Plan) -> None:
+    """Log what begins, where, and how much of it is missing."""
+    run = plan.run
+    settings = ", ".join(branch.title for branch in plan.branches)
+    what = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
+    logs.LOG.info("run %s begins: %s", run.name, what)
+    version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
+    where = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
+    missing = count(len(plan.missing()), "artifact")
+    logs.LOG.info("factsweep %s, %s, %s missing", version, where, missing)
+
+
+def keep(run: Run, number: int, text: str) -> None:
+    """Put the log of an engine beside that of the run."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    store, text, ends = report.folder(run), hidden(text), "log"
+    if run.log == "json":
+        text, ends = logs.structured(text, run.name, number), "jsonl"
+    store.put(f"{_FOLDER}/engine-{stamp}-{number}.{ends}", text.encode())
+    earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
+    for each in earlier[:-_MOST_ENGINES]:
+        store.drop(f"{_FOLDER}/{each}")
+
+
+class _InFolder(RotatingFileHandler):
+    """Appends to a file, which is made when there is something to write.
+
+    It is closed behind each line: one whose folder is removed while the run goes on is made anew. A
+    disk that takes no line is not spoken of here: whatever is to be published there will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "a", _MOST_BYTES, _KEPT, encoding="utf-8", delay=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+            super().emit(record)
+            if self.stream is not None:
+                self.stream.close()
+                self.stream = None
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Nothing: see above."""
+
+
+class _InStore(logging.Handler):
+    """Puts the lines behind those that are there: errors at once, others now and then."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__()
+        self._store, self._name = store, name
+        self._lines = list[str]()
+        self._put_at = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+        if record.levelno >= logging.ERROR or time.monotonic() - self._put_at > _PUT_EVERY_S:
+            self._put()
+
+    def close(self) -> None:
+        self._put()
+        super().close()
+
+    def _put(self) -> None:
+        """Write the lines, if there are any; a store out of reach gets them the next time."""
+        self._put_at = time.monotonic()
+        with suppress(InputError, OSError):
+            if self._lines:
+                before = self._store.get(self._name) if self._store.exists(self._name) else b""
+                if len(before) > _MOST_BYTES:
+                    self._store.put(f"{self._name}.1", before)
+                    before = b""
+                self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
+                self._lines.clear()

@@ -1,0 +1,172 @@
+"""prompts: the prompts of a setting in a file, for any system to answer.
+
+One row per prompt: its id, its text (`prompt`), and `asked`, which says of what setting and seed it
+is; with prompt.as=turns the turns in addition (`messages`: role and content). A prompt whose text
+stands earlier is left out: its answer is that of the earlier one. Where
+texts are scored, there are candidate_id and setting in addition, and where entities are compared,
+`candidates`: a list of entity_id and labels.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from factsweep.operators.engines.endpoint import openai_batch
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
+from factsweep.operators.prompts.chat import listed, messages
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.stages import own_table
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.facts import label_warnings
+from factsweep.pipeline.stages.given import asked_name
+from factsweep.pipeline.stages.plan import asking
+from factsweep.pipeline.stages.step import Step
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
+
+FORMATS = (".jsonl", ".parquet")
+Sink = Callable[[pl.DataFrame], None]
+
+
+def write(run: Run, path: Path, *, batch: bool = False) -> int:
+    """Write the prompts of a run's setting into a JSONL or Parquet file; returns how many.
+
+    They are an artifact in the store, too, that `score` then reads. With `batch` they are requests
+    of OpenAI's batch API, which `score` takes the output of.
+
+    Raises:
+        InputError: several settings, an encoder's, no such format, or the file cannot be written.
+    """
+    if path.suffix not in FORMATS[: 1 if batch else 2]:
+        raise InputError(
+            f"--out {path}: requests of a batch are .jsonl; name it so."
+            if batch
+            else f"--out {path} is neither .jsonl nor .parquet; name it so."
+        )
+    if batch:
+        return _write_batch(run, path)
+    n = 0
+    with _sink(path) as sink:
+        for rows in each(run):
+            sink(rows)
+            n += rows.height
+    return n
+
+
+def _write_batch(run: Run, path: Path) -> int:
+    """Write requests: how they are decoded is how a run of the endpoint would ask."""
+    if run.method.ask.ability != GENERATE:
+        raise InputError(
+            f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
+            "--batch out."
+        )
+    chat, decoding = run.model.chat_template, own_table.with_room(run)
+    thought = decoding.thinking_tokens if run.model.thinking else 0
+    stops = [] if thought else [*decoding.stop]  # one would end a thought
+    body = {
+        "model": run.model.id,
+        "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens + thought,
+        "temperature": 0.0,
+        **({"stop": stops} if stops else {}),
+        **run.model.arguments,
+    }
+    n = 0
+    with _opened(path) as aside, aside.open("w", encoding="utf-8") as file:
+        for rows in each(run):
+            as_turns = "messages" in rows.columns
+            for prompt_id, text, asked in rows.select("prompt_id", "prompt", "asked").iter_rows():
+                prompt = messages(text, as_turns=as_turns) if chat else text
+                line = openai_batch.request(prompt_id, asked, prompt, body)
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            n += rows.height
+    return n
+
+
+def each(run: Run) -> Iterator[pl.DataFrame]:
+    """The prompts of a run's setting, a shard after the other.
+
+    Raises:
+        InputError: several settings, an encoder's, or a fact that no answer can match.
+    """
+    if run.method.ask.ability == FILL:
+        raise InputError(
+            f"prompts of encoders have their own masks; model={run.model.name} is one."
+        )
+    if len(run.settings) != 1:
+        raise InputError("prompts writes one setting; name it with prompt=….")
+    (setting,) = run.settings
+    steps = asking(run, setting)
+    for sentence in label_warnings(run.benchmark, run.matching.pipeline, steps[0].artifact):
+        LOG.warning("%s", sentence)
+    prompts = _made(run, steps)
+    for shard in prompts.shards("prompts"):
+        rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())
+        asked = rows.with_columns(asked=pl.lit(asked_name(setting, prompts)), prompt="text")
+        if getattr(setting, "as_", None) == "turns":
+            asked = asked.with_columns(messages=listed(pl.col("text")))
+        yield _columns(run, prompts, shard, asked)
+
+
+def _made(run: Run, steps: tuple[Step, ...]) -> Artifact:
+    missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
+    if missing:
+        wait = run.cluster.when_held == "wait"
+        with lease.held(steps[0].artifact.store, missing, wait=wait) as writer:
+            for step in steps:
+                step.run(writer.leases.get(step.artifact.folder))
+    return steps[-1].artifact
+
+
+def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the columns that their ability needs."""
+    ability = run.method.ask.ability
+    if ability == SCORE:
+        types = prompts.read("contexts", shard).select("context_id", "setting")
+        rows = rows.join(types, on="context_id", how="left", maintain_order="left")
+        candidate = pl.col("prompt_id").str.strip_suffix(pl.format(".{}", "setting"))
+        return rows.select("prompt_id", "setting", "prompt", "asked", candidate_id=candidate)
+    if ability == PREFER:
+        by_set = prompts.read("candidate_sets", shard).group_by("candidates_id")
+        sets = by_set.agg(candidates=pl.struct("entity_id", "labels"))
+        rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
+        return rows.select("prompt_id", "prompt", "asked", "candidates")
+    return rows.select("prompt_id", "prompt", "asked", *({"messages"} & {*rows.columns}))
+
+
+@contextmanager
+def _sink(path: Path) -> Iterator[Sink]:
+    """What takes rows for a file, which is there when all are written."""
+    with _opened(path) as aside, ExitStack() as files:
+        writers = list[pq.ParquetWriter]()
+
+        def sink(rows: pl.DataFrame) -> None:
+            table = rows.to_arrow()
+            if not writers:
+                writers.append(files.enter_context(pq.ParquetWriter(aside, table.schema)))
+            writers[0].write_table(table)
+
+        if path.suffix == ".jsonl":
+            file = files.enter_context(aside.open("wb"))
+            yield lambda rows: rows.write_ndjson(file)
+        else:
+            yield sink
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Path]:
+    """A file beside it to write to, which takes its place in the end."""
+    aside = path.with_name(f".{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
+        aside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from error
+    finally:
+        aside.unlink(missing_ok=True)

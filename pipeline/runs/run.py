@@ -1,0 +1,222 @@
+"""run: compute what is missing, then write the results."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import polars as pl
+
+from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
+from factsweep.operators.wording import listed
+from factsweep.pipeline.cluster import gpus, head
+from factsweep.pipeline.cluster import ray_cluster as cluster
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding import rates
+from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.results import past, record, report
+from factsweep.pipeline.results.doubts import differences
+from factsweep.pipeline.runs import journal, pulse
+from factsweep.pipeline.runs.repair import repair, settle
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.plan import Plan, planned, warnings
+from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.uses import Use
+
+
+def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
+    """Do all that a run asks for; returns its metrics.
+
+    What turns out to be damaged is set aside and computed anew. Where something is missing, the
+    engines answer for `others`, too, which have other adapters of the same base.
+
+    Raises:
+        InputError: something that was given is wrong, or another driver holds an artifact.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+        StoppedError: the user asked to stop; the next run resumes.
+    """
+    check_asks(settings)
+    return measured(settings, partial(compute, others=others))
+
+
+def check_asks(settings: Run) -> None:
+    """Refuse to ask an engine for answers that are given.
+
+    Raises:
+        InputError: it says which verb takes them.
+    """
+    if settings.answers is not None:
+        raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
+
+
+def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
+    """The metrics of a run; `make` computes what is missing of its plan.
+
+    Raises:
+        InputError: something that was given is wrong, or is damaged again and again.
+        DecodingError: too many prompts have no answer; the results are written all the same.
+    """
+    if settings.budget is not None:
+        raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
+    past.check_free(settings.results, settings.name)
+    plan = planned(settings)
+    with journal.kept(settings):
+        metrics = _measured(plan, make)
+        check_failed(plan)
+        return metrics
+
+
+def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
+    """Make what is missing and write the results; what is damaged is set aside, and made anew."""
+    started, settings = time.monotonic(), plan.run
+    if (replaced := record.replaced(report.folder(settings), plan)) is not None:
+        LOG.warning("%s", replaced)
+    use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
+    pins = record.pins(record.recorded(report.folder(settings), plan))
+    renewed = Counter[str]()
+    while True:
+        try:
+            is_new = _complete(plan, use, partial(settle, plan, pins, renewed), make)
+            if settings.answers is None:
+                rates.publish(plan)
+            say_contradictions(plan)
+            say_served(plan)
+            seconds = {"total": round(time.monotonic() - started, 1)}
+            metrics = report.write(plan, seconds, is_new=is_new)
+            _note_end(plan, use)
+            if is_new:
+                LOG.info("done; results in %s", report.folder(settings).where())
+            return metrics
+        except DamagedFileError as damage:
+            repair(plan, damage, renewed)
+
+
+def _note_end(plan: Plan, use: Use) -> None:
+    """Note that the results are there; a store that may only be read knows nothing of the run."""
+    try:
+        uses.note(plan.store, uses.ended(use))
+    except InputError as error:
+        LOG.warning("%s So `factsweep prune` does not know of this run.", error)
+
+
+def say_warnings(plan: Plan) -> None:
+    """Say what the plan costs or risks here."""
+    for each in warnings(plan):
+        LOG.warning("%s", each)
+
+
+def say_served(plan: Plan) -> None:
+    """Say what a server did otherwise than an engine here."""
+    if plan.run.answers is None and plan.run.engine.name == "endpoint":
+        for line in differences(plan.run.model.name, plan.answered):
+            LOG.warning("%s", line)
+
+
+def say_contradictions(plan: Plan) -> None:
+    """Say which rows of the data set cannot all be right, and what was done."""
+    for line in facts_stage.contradictions(plan.branches[0].facts):
+        LOG.warning("%s: %s", plan.run.benchmark.name, line)
+
+
+def _complete(
+    plan: Plan, use: Use, is_settled: Callable[[], bool], make: Callable[[Plan], None]
+) -> bool:
+    """Make the missing artifacts; returns whether there were any."""
+    if is_settled():
+        return False
+    uses.note(plan.store, use)
+    journal.begin(plan)
+    say_warnings(plan)
+    make(plan)
+    while not is_settled():  # what was made of something that came out otherwise this time
+        make(plan)
+    return True
+
+
+def compute(plan: Plan, others: Iterable[Plan] = ()) -> None:
+    """Make every missing artifact of the plan; the engines also answer for `others`."""
+    import ray  # it takes .3 s, and so do these two: not for a run of which all is done
+
+    from factsweep.pipeline.runs.follow import follow
+
+    gpus.refuse_unfit_machine(plan.run)
+    if together := list(others):
+        names = listed([each.run.model.name for each in together])
+        LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)
+        plan = plan.beside(together)
+    wait = plan.run.cluster.when_held == "wait"
+    shared = {step.artifact.folder for step in plan.steps if step.question is None}
+    with lease.held(
+        plan.store, plan.missing(), wait=wait, shared=shared, say=pulse.Beat(plan.run).waits
+    ) as writer:
+        pulse.write(plan.run, "running", {})
+        with (
+            cluster.started(plan.run, offline=plan.weights.offline),
+            head.watched(ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)),
+        ):
+            follow(plan, writer)
+
+
+def check_failed(plan: Plan) -> None:
+    """Refuse a run in which more prompts have no answer than the configuration allows.
+
+    Raises:
+        DecodingError: it names the setting and where the reasons stand.
+    """
+    limit = plan.run.decoding.max_failed_share
+    for branch in plan.branches:
+        metrics = branch.metrics.read_all("metrics")
+        answer_artifacts = [branch.admitted, branch.answers]
+        if metrics.is_empty():
+            raise DecodingError(
+                f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
+                f"{_reasons(answer_artifacts)}."
+            )
+        _check_order(plan.run, metrics)
+        n, failed = past.answered(metrics, plan.run.method)
+        blocks = [
+            artifact
+            for artifact in branch.further
+            if artifact.stage == "samples" and artifact.is_complete()
+        ]
+        n_sampled, n_lacking = (_n_rows(blocks, table) for table in ("samples", "errors"))
+        for noun, n_failed, n_asked, artifacts in (
+            ("prompts", failed, n + failed, answer_artifacts),
+            ("blocks of samples", n_lacking, n_sampled + n_lacking, blocks),
+        ):
+            if n_failed > limit * n_asked:
+                raise DecodingError(
+                    f"{branch.setting.name}: {n_failed:,} of {n_asked:,} {noun} have no answer, "
+                    f"more than decoding.max_failed_share={limit} allows; "
+                    f"{_reasons(artifacts)}. Everything else is complete."
+                )
+
+
+def _n_rows(artifacts: Iterable[Artifact], table: str) -> int:
+    return sum(sum(artifact.rows(table).values()) for artifact in artifacts)
+
+
+def _reasons(artifacts: Sequence[Artifact]) -> str:
+    """The first reason why a prompt has no answer, and the folders of all reasons."""
+    complete = [artifact for artifact in artifacts if artifact.is_complete()]
+    failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
+    rows = (rows for artifact in failed for rows in artifact.each("errors", ["reason", "detail"]))
+    first_row = next((row for frame in rows for row in frame.head(1).iter_rows()), ())
+    first = ": ".join(filter(None, first_row))
+    named = failed or artifacts[:1]
+    folders = (f"{artifact.store.where(artifact.folder)}/errors" for artifact in named)
+    sentence = f"the reasons are in {' and '.join(folders)}"
+    return f"the first has {printable(first)}, and {sentence}" if first else sentence
+
+
+def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
+    """Refuse scores that depend on the order in which they were asked for."""
+    found = metrics.filter(metric="permutation_difference")["value"].max()
+    limit = settings.decoding.max_permutation_difference
+    if isinstance(found, float) and found > limit:
+        raise DecodingError(
+            f"the same texts, scored in another order, differ by up to {found:.3g} nats, more than "
+            f"decoding.max_permutation_difference={limit:g}; choose another decoding.scorer or "
+            "model.dtype=float32. Everything else is complete."
+        )

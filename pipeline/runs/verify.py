@@ -1,0 +1,177 @@
+"""verify: read every byte of a run's artifacts, or of all in a store, and say what is wrong."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import polars as pl
+from polars.testing import assert_frame_equal
+
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.wording import count
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding.asked import asked, n_unanswered
+from factsweep.pipeline.decoding.rates import paid_for
+from factsweep.pipeline.results import metrics, record, report, written
+from factsweep.pipeline.results.estimated_answers import Estimates, answers
+from factsweep.pipeline.runs import control
+from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.storage import integrity
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import Finding
+from factsweep.pipeline.storage.lookup import folders, located
+from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.sealed import REPAIR, RERUN
+from factsweep.pipeline.storage.store import Store
+
+
+class Verified(NamedTuple):
+    """How many shards were read, and a sentence for each thing that is wrong."""
+
+    shards: int
+    problems: list[str]
+
+
+def verify(settings: Run, *, repair: bool = False) -> Verified:
+    """Read every shard of a run, and its results as far as there are any.
+
+    With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
+    the answers to its prompts are read, wherever they are, and estimated from anew.
+    """
+    plan = asked(paid_for(settings))
+    artifacts = [step.artifact for step in plan.steps]
+    recorded, problems = _results(report.folder(settings), plan, repair=repair)
+    found = _verified(artifacts, recorded, repair=repair)
+    stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
+    missing = [
+        f"{each.store.where(each.folder)} is not complete; run it again."
+        for each in artifacts
+        if each.folder not in stay_open and not _is_complete(each)
+    ]
+    parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
+    unanswered = _unanswered(plan.branches)
+    problems += [*found.problems, *missing, *parts, *unanswered]
+    if settings.budget is not None and not problems:
+        problems += _unlike_answers(plan)
+    return Verified(found.shards, list(dict.fromkeys(problems)))
+
+
+def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
+    """What is wrong with the answers to the prompts of a budget, and how many there are not."""
+    chosen = branch.chosen
+    if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
+        return
+    try:
+        answers(branch.answers, chosen)
+        needed = chosen.read_all("needed")
+        left = n_unanswered(run, branch, needed)
+    except DamagedFileError as error:
+        yield _sentence(Finding.of(branch.answers, error), repair=repair)
+        return
+    if left:
+        where = branch.answers.store.where(branch.answers.folder)
+        of = f"{left:,} of {count(needed.height, 'prompt')} of the budget"
+        yield f"{where}: {of} have neither answer nor error; run it again."
+
+
+def _unlike_answers(plan: Plan) -> Iterator[str]:
+    """Which estimates are not what the answers to the prompts of the budget give, computed anew.
+
+    Up to a target, each setting has a budget of its own: of these nothing is said.
+    """
+    store = report.folder(plan.run)
+    if plan.run.target is not None or not store.exists(record.ESTIMATE):
+        return
+    controls = control.controls_of(plan)
+    anew = Estimates.joined(
+        control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
+    )
+    there = written.read_from(store, plan.run.name).found
+    for file, ours, theirs in zip(record.ESTIMATED.values(), anew, there, strict=True):
+        try:
+            assert_frame_equal(ours, theirs)
+        except AssertionError:
+            yield f"{store.where(file)} is not what the answers give{RERUN}"
+
+
+def verify_store(root: str, *, repair: bool = False) -> Verified:
+    """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
+
+    Raises:
+        InputError: there are none.
+    """
+    store = Store(root)
+    artifacts = [located(store, folder) for folder in folders(store)]
+    if not artifacts:
+        raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
+    return _verified(artifacts, {}, repair=repair)
+
+
+def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
+    """What the results of a run were made of, and what is wrong with their files."""
+    problems = {}
+    try:
+        found = record.read(store)
+    except FileNotFoundError:
+        return {}, list(written.wrong(store))  # the next run writes them anew
+    except DamagedFileError as error:
+        problems[record.NAME], found = error, {}
+    if found and (found["artifacts"] != record.artifacts(plan) or not plan.branches):
+        other = f"{store.where(record.NAME)} lists other artifacts than those of this run"
+        problems[record.NAME] = DamagedFileError(f"{other}{RERUN}")
+    for name in {record.METRICS: "", **found.get("files", {})} if found else ():
+        try:
+            if name == record.METRICS:
+                metrics.metrics(store, found)
+            else:
+                record.file(store, found, name)
+        except DamagedFileError as error:
+            problems[name] = error
+    if repair:
+        for name in problems:
+            store.set_aside(name)
+    return record.pins(found), [str(error) for error in problems.values()]
+
+
+def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:
+    found = [finding for each in artifacts for finding in integrity.read(each)]
+    by_folder = {each.folder: each for each in artifacts}
+    found += integrity.misfits(by_folder, recorded, {})
+    tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
+    shards = sum(len(table) for of_each in tables for table in of_each)
+    return Verified(shards, [_sentence(each, repair=repair) for each in found])
+
+
+def _is_complete(artifact: Artifact) -> bool:
+    """Whether there is a manifest; a damaged one is a finding of its own."""
+    try:
+        return artifact.is_complete()
+    except DamagedFileError:
+        return False
+
+
+def _sentence(finding: Finding, *, repair: bool) -> str:
+    if not repair:
+        return finding.sentence
+    aside = finding.artifact.store.where(finding.set_aside())
+    return f"{finding.sentence} Set aside as {aside}."
+
+
+def _unanswered(branches: Sequence[Branch]) -> Iterator[str]:
+    """Decoded artifacts with prompts that have neither an answer nor an error row."""
+    for branch in branches:
+        inputs = (branch.prompts, branch.admitted)
+        for artifact, question in branch.asked():
+            if not all(map(_is_complete, (*inputs, artifact))):
+                continue
+            try:
+                failed = pl.concat([e.read_all("errors") for e in (branch.admitted, artifact)])
+                left = question.asked(branch.prompts.read_all(question.source))
+                answered = artifact.read_all(artifact.stage)
+            except DamagedFileError:
+                continue  # already a finding, by its name
+            for rows in (answered, failed):
+                left = left.join(rows, on="prompt_id", how="anti")
+            if left.height:
+                where = artifact.store.where(artifact.folder)
+                what = f"{left.height} prompts have neither answer nor error"
+                yield f"{where}: {what}{REPAIR}"

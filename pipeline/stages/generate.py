@@ -1,0 +1,237 @@
+"""generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators import seeds
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Engine,
+    Refused,
+    Request,
+    Sampling,
+    Scored,
+    Thinking,
+)
+from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts.chat import turns
+from factsweep.operators.prompts.tokens import encode, warnings
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.stages.question import Answered, Question, Questions
+
+# In counts: what a server said that it is, and what it did without.
+SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
+REQUESTS = "requests for prompts answered without n"
+PROMPTS_REMOVED = "answers without the prompt that they repeated"
+
+
+def questions(run: Run, setting: Asked) -> Questions:
+    """Greedy answers to all prompts; some of them a second time; blocks of samples of some.
+
+    How many of the second answers differ is the noise floor of the hardware. They alone have
+    log-probabilities: asked of all prompts those would halve vLLM's throughput.
+    """
+    decoding, samples = run.decoding, run.decoding.samples
+    greedy = Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
+    canary = replace(greedy, logprobs=True)
+    block = replace(
+        greedy, n=samples.block_size, temperature=samples.temperature, top_p=samples.top_p
+    )
+    n_canary = max(decoding.canary_prompts, samples.n_prompts)
+    n_blocks = samples.n_answers // samples.block_size if samples.n_prompts else 0
+
+    thinking = None
+    if run.model.thinking:
+        thinking = Thinking(decoding.thinking_tokens, run.model.reasoning_parser)
+    thinks = {} if thinking is None else {"thinking": asdict(thinking)}
+    task = Generate(
+        greedy,
+        run.model.chat_template,
+        seed=run.seed,
+        as_turns=getattr(setting, "as_", None) == "turns",
+        template_kwargs=run.model.template_told or {},
+        thinking=thinking,
+        prefill=run.model.prefill,
+        is_served=run.model.endpoint is not None,
+    )
+    once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
+    again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
+    again |= decoding.fresh(canary=True)
+    twice = Question("canary", replace(task, sampling=canary), "ranked", n_canary, again)
+    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts, **thinks}
+
+    def sampled(number: int) -> Question:
+        fields = {**drawn, "block": number, **decoding.fresh()}
+        own = replace(task, sampling=block, block=number)
+        return Question("samples", own, "ranked", samples.n_prompts, fields)
+
+    answers = Question("generations", task, fields=once)
+    return Questions(answers, twice if n_canary else None, tuple(map(sampled, range(n_blocks))))
+
+
+# Prompts whose texts are tokenised together: few at first, which an engine waits for.
+_READ_FIRST, _READ_AT_ONCE = 32, 256
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
+
+    With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
+    `template_kwargs` are what the template is told besides, `thinking` that a thought goes first,
+    `prefill` how each reply begins. `is_served`: by a server, which may think unasked.
+    """
+
+    sampling: Sampling
+    chat_template: bool
+    block: int | None = None
+    seed: int = 0
+    as_turns: bool = False
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    thinking: Thinking | None = None
+    prefill: str | None = None
+    is_served: bool = False
+
+    @property
+    def answers_per_prompt(self) -> int:
+        """How many answers a prompt gets."""
+        return self.sampling.n
+
+    @property
+    def shares_answers(self) -> bool:
+        """Greedy answers to the same text are the same; samples are drawn for each prompt."""
+        return self.block is None
+
+    @property
+    def keeps_thoughts(self) -> bool:
+        """Whether there may be thoughts, which a table of their own keeps."""
+        return self.thinking is not None or self.is_served
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        return encode(
+            tokenizer,
+            texts,
+            chat_template=self.chat_template,
+            as_turns=self.as_turns,
+            template_kwargs=self.template_kwargs,
+            may_think=self.thinking is not None,
+            prefill=self.prefill,
+        )
+
+    def warnings(self, tokenizer: Any, text: str) -> list[str]:
+        """A sentence for each part of a prompt that the model may read in another sense."""
+        return warnings(
+            tokenizer,
+            text,
+            chat_template=self.chat_template,
+            as_turns=self.as_turns,
+            template_kwargs=self.template_kwargs,
+        )
+
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
+    ) -> Iterator[Answered]:
+        """An answer for each row, in the order in which they are finished."""
+        for answer in engine.answers(self._requests(groups, tokenizer)):
+            if isinstance(answer, Refused):
+                yield refused(answer)
+            else:
+                yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
+
+    def _requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
+        for part, ids in self._read(groups, tokenizer):
+            prompts = zip(part["prompt_id"], part["text"], ids, strict=True)
+            for name, text, token_ids in prompts:
+                seed = None
+                if self.block is not None:
+                    # vLLM seeds a block's answers seed, seed + 1, …; 62 bits leave room for them.
+                    seed = seeds.key(self.seed, name, self.block) >> 2
+                chat = tuple(turns(text)) if self.as_turns else ()
+                yield Request(name, token_ids, self.sampling, seed, text, chat, self.thinking)
+
+    def _read(
+        self, groups: Iterable[pl.DataFrame], tokenizer: Any
+    ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
+        """Slices of the rows with their token ids, each read while the one before is answered."""
+        with ThreadPoolExecutor(1, "tokenizer") as reader:
+            before = None
+            for part in chain.from_iterable(map(_slices, groups)):
+                now = part, reader.submit(self.token_ids, tokenizer, part["text"].to_list())
+                if before is not None:
+                    yield before[0], before[1].result()
+                before = now
+            if before is not None:
+                yield before[0], before[1].result()
+
+    def _row(self, answer: Answer) -> dict[str, Any]:
+        if self.block is not None:
+            texts = [completion.text for completion in answer.completions]
+            return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
+        (completion,) = answer.completions
+        return {  # not by `asdict`, which took a tenth of the time of a thread that feeds an engine
+            "prompt_id": answer.request_id,
+            "text": completion.text,
+            "n_tokens": completion.n_tokens,
+            "logprob": completion.logprob,
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _thought(self, answer: Answer) -> dict[str, Any] | None:
+        """What was thought before the answers of a prompt: a row of `thoughts`."""
+        thoughts = [each.thought for each in answer.completions if each.thought is not None]
+        if not self.keeps_thoughts or not thoughts:
+            return None
+        return {
+            "prompt_id": answer.request_id,
+            "texts": [each.text for each in thoughts],
+            "n_tokens": [each.n_tokens for each in thoughts],
+            "ended": [each.ended for each in thoughts],
+        }
+
+
+def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """All rows in their order, twice as many at a time as before, up to a limit.
+
+    >>> [each.height for each in _slices(pl.DataFrame({"a": range(600)}))]
+    [32, 32, 64, 128, 256, 88]
+    """
+    start, n = 0, _READ_FIRST
+    while start < rows.height:
+        yield rows.slice(start, n)
+        start, n = start + n, min(_READ_AT_ONCE, start + n)
+
+
+def refused(request: Refused) -> Answered:
+    """A request without an answer, with what it cost."""
+    tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
+    why = {"reason": request.reason, "detail": request.detail}
+    error = {"prompt_id": request.request_id, **why}
+    return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
+
+
+def _counts(answer: Answer) -> dict[str, float]:
+    n_output = answer.n_output_tokens
+    if n_output is None:
+        n_output = sum(each.n_tokens for each in answer.completions)
+    return {
+        "prompts": 1,
+        "answers": len(answer.completions),
+        "prompt_tokens": answer.n_prompt_tokens,
+        "cached_tokens": answer.n_cached_tokens,
+        "output_tokens": n_output,
+        **served(answer),
+        **{f"{WITHOUT}{name}": 1 for name in answer.without},
+        **({REQUESTS: answer.n_requests} if "n" in answer.without else {}),
+        **({PROMPTS_REMOVED: answer.n_prompts_removed} if answer.n_prompts_removed else {}),
+    }
+
+
+def served(said: Answer | Scored) -> dict[str, float]:
+    """What a server said that it is, as a count; none of an engine here."""
+    return {f"{SERVED}{said.served}": 1} if said.served else {}

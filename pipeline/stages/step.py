@@ -1,0 +1,130 @@
+"""A step of a plan: an artifact, what it is made of and how, and what making it took."""
+
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages.question import Question
+from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import (
+    VALUES_OF,
+    has_its_values,
+    set_all_aside,
+    set_aside,
+)
+from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.sealed import digest
+
+_MADE_OF = "made_of"  # what an open artifact keeps of its inputs
+_COST = "cost.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """An artifact, the steps that it waits for, and how it is made."""
+
+    artifact: Artifact
+    after: tuple["Step", ...]
+    stage: Stage | None  # computes and publishes it; null: engines answer `question` instead
+    question: Question | None = None
+
+    def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
+        """Make the artifact, unless it is complete, and note what it took.
+
+        `sharing` is how its parts are shared out, if it has any; null: this process makes all.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
+        """
+        assert self.stage is not None, "engines are asked"
+        if self.artifact.is_complete():
+            return
+        artifact, sharing = self.opened(lease), sharing or Alone()
+        with timed(artifact, sharing):
+            if isinstance(self.stage, Shared):
+                self.stage.make_shared(artifact, sharing)
+            else:
+                self.stage.make(artifact)
+
+    def opened(self, lease: Lease | None = None) -> Artifact:
+        """The artifact as its holder publishes it, without shards that were made of other inputs.
+
+        Raises:
+            InputError: this machine would make it of something else than was planned.
+        """
+        self.check()
+        artifact = replace(self.artifact, lease=lease)
+        check_inputs(artifact, [each.artifact for each in self.after])
+        return artifact
+
+    def check(self) -> None:
+        """Refuse to make the artifact of something else than was planned."""
+        assert self.stage is not None, "engines are asked"
+        check_planned(self.stage.recipe.fields, self.artifact)
+
+
+def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
+    """Refuse to make an artifact of other fields than it is named after: those that are `here`."""
+    planned = {name: artifact.recipe.fields.get(name) for name in here}
+    for line in differences(planned, here):
+        raise InputError(
+            f"{socket.gethostname()} differs from the machine that planned "
+            f"{artifact.store.where(artifact.folder)} ({line}); install the same versions on every "
+            "machine, then run again."
+        )
+
+
+def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
+    """Set aside the shards of an open artifact that were made of other inputs than are there."""
+    pins = [each.manifest().pin for each in inputs]
+    made_of, values = digest([pin.digest for pin in pins]), [pin.values for pin in pins]
+    before = artifact.settled(_MADE_OF, made_of)
+    if before != made_of:
+        if (
+            all(values)
+            and _was_made_of(artifact, before, values)
+            and all(map(has_its_values, inputs))
+        ):
+            return  # they are the same, and packed otherwise
+        set_all_aside(artifact)
+        set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
+        artifact.settled(_MADE_OF, made_of)
+    artifact.put_note(VALUES_OF, {_MADE_OF: made_of, "values": values})
+
+
+def _was_made_of(artifact: Artifact, made_of: str, values: Sequence[str]) -> bool:
+    """Whether an open artifact notes such values of what it was made of."""
+    try:
+        return artifact.note(VALUES_OF) == {_MADE_OF: made_of, "values": values}
+    except FileNotFoundError:  # an older version began it
+        return False
+
+
+@contextmanager
+def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
+    """Note in the artifact what making it took, in this process and where it was shared out."""
+    began, busy = time.monotonic(), time.process_time()
+    yield
+    content = {
+        "hardware": processor.cpu(),
+        "seconds": time.monotonic() - began,
+        "core_seconds": time.process_time() - busy + sharing.core_seconds,
+    }
+    artifact.put_note(_COST, content)
+
+
+def took(artifact: Artifact) -> dict[str, Any]:
+    """What making an artifact without an engine took: hardware, seconds, core_seconds.
+
+    Raises:
+        FileNotFoundError: it was not noted.
+        DamagedFileError: the note is not what was written.
+    """
+    return artifact.note(_COST)

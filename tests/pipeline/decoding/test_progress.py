@@ -1,0 +1,152 @@
+"""The line that is shown: what it counts, how fast, and how long that will take."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from factsweep.pipeline.decoding.progress import Bar, Counts, Pace, Recent, line
+from factsweep.pipeline.machine.meter import Meter
+
+READY: Counts = {"started": 1, "decoded": 0, "prompt_tokens": 0, "cached_tokens": 0}
+ALL: Counts = {"all_shards": 9, "all_answers": 900, "answers": 100, "started": 1, "engines": 1}
+
+
+def counts(decoded: float) -> Counts:
+    return {**READY, "decoded": decoded, "output_tokens": decoded}
+
+
+def lately(decoded: float, seconds: float) -> Recent:
+    return Recent({**counts(decoded), "prompts": decoded / 25}, seconds)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"engines": 0}, "no prompts to decode yet"),
+        ({**ALL, "answers": 0, "started": 0, "loading": 2}, "2 engines loading the model"),
+        ({**ALL, "answers": 0, "started": 0}, "no engine yet"),
+        (ALL, "waiting for the first answers"),
+        ({**ALL, "answers": 900}, "matching and measuring"),
+    ],
+)
+def test_line_without_a_rate_says_what_is_being_done(found: Counts, said: str) -> None:
+    assert line(found, None, sure=False).endswith(said)
+
+
+def test_line_counts_answers_and_answers_per_second() -> None:
+    """A sampled prompt has many answers: prompts per second would not fit the count."""
+    shown = line(ALL, lately(50, 10), sure=True)
+    assert shown.startswith("100/900 answers · 0/9 shards · 5.0 answers/s · ")
+    assert "prompts" not in shown
+    assert shown.endswith("1 engine · 2:40 left")
+
+
+def test_line_time_left_is_not_shown_before_it_is_sure() -> None:
+    assert "left" not in line(ALL, lately(50, 10), sure=False)
+
+
+def test_line_time_left_is_not_known_while_settings_are_written() -> None:
+    shown = line({**ALL, "to_come": 2}, lately(50, 10), sure=True)
+    assert "2 settings to come" in shown
+    assert "left" not in shown
+    assert "measuring" not in line({**ALL, "answers": 900, "to_come": 1}, lately(50, 10), sure=True)
+
+
+def test_line_errors_are_counted_where_there_are_any() -> None:
+    assert "· 1 error ·" in line({**ALL, "errors": 1}, lately(50, 10), sure=False)
+
+
+def test_line_calls_that_went_wrong_are_counted_by_why() -> None:
+    shown = line({**ALL, "turned_away": 12, "timed_out": 1}, lately(50, 10), sure=False)
+    assert "· 12 calls turned away · 1 call timed out ·" in shown
+
+
+def test_pace_before_the_first_answer_is_unknown() -> None:
+    pace = Pace()
+    for now in (0.0, 100.0):
+        pace.add(now, counts(0))
+    assert pace.recent() is None
+    assert not pace.is_sure()
+
+
+def test_pace_time_before_an_engine_was_ready_does_not_count() -> None:
+    pace = Pace()
+    pace.add(0.0, {"engines": 0, "decoded": 0})
+    pace.add(500.0, READY)
+    pace.add(510.0, counts(100))
+    assert pace.recent() == Recent(pytest.approx({**counts(100), "started": 0}), 10.0)
+
+
+def test_pace_slow_beginning_is_forgotten_after_a_minute() -> None:
+    pace = Pace()
+    for second in range(200):
+        pace.add(float(second), counts(second if second < 100 else 100 + 50 * (second - 100)))
+    recent = pace.recent()
+    assert recent is not None
+    assert recent.counts["decoded"] / recent.seconds == 50
+
+
+def test_pace_batch_longer_than_the_window_is_still_known() -> None:
+    """Answers that come once in five minutes: the last minute alone would have none."""
+    pace = Pace()
+    for second in range(700):
+        pace.add(float(second), counts(64 * (second // 300)))
+    recent = pace.recent()
+    assert recent is not None
+    assert (recent.counts["decoded"], recent.seconds) == (64, 100)
+
+
+def test_pace_tally_restarted_begins_again() -> None:
+    pace = Pace()
+    for now, decoded in ((0.0, 0), (10.0, 100), (20.0, 5), (30.0, 25)):
+        pace.add(now, counts(decoded))
+    assert pace.recent() == Recent({**counts(20), "started": 0}, 10.0)
+
+
+def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
+    pace = Pace()
+    sure = []
+    for now, decoded in ((0.0, 0), (100.0, 1), (109.0, 50), (110.0, 60)):
+        pace.add(now, counts(decoded))
+        sure.append(pace.is_sure())
+    assert sure == [False, False, False, True]
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 500)), min_size=1, max_size=40))
+def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[float, int]]) -> None:
+    """Whatever the engines do, it is never negative, and fits what stands beside it."""
+    pace, now, decoded = Pace(), 0.0, 0
+    everything = sum(n for _, n in steps) + 1
+    for seconds, n in steps:
+        now, decoded = now + seconds, decoded + n
+        pace.add(now, counts(decoded))
+        shown = line(
+            {**ALL, "answers": decoded, "all_answers": everything}, pace.recent(), sure=True
+        )
+        if found := re.search(r"([\d,.]+) answers/s.* ([\d:]+) left$", shown):
+            recent = pace.recent()
+            assert recent is not None
+            rate = recent.counts["decoded"] / recent.seconds
+            parts = [int(part) for part in found[2].split(":")]
+            left = sum(part * 60**power for power, part in enumerate(reversed(parts)))
+            assert left == pytest.approx((everything - decoded) / rate, abs=0.51)
+
+
+def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar(Meter("decode m"), start_s=1800)
+    bar.show({**ALL, **READY})
+    bar.show({**ALL, **counts(900), "answers": 900})
+    bar.close()
+    shown = capsys.readouterr().err.strip().splitlines()[-1]
+    said = r"\S+ \S+ INFO decode m: 900/900 answers · 0/9 shards · .* answers/s .* in all"
+    assert re.fullmatch(said, shown)
+    assert not re.search("left|engine", shown)
+
+
+def test_bar_closed_without_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar(Meter("decode m"), start_s=1800)
+    bar.show({"engines": 0, "decoded": 0})
+    bar.close()
+    assert capsys.readouterr().err == ""

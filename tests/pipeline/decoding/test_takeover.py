@@ -1,0 +1,127 @@
+"""Two drivers decode the same shard: wherever one is paused or dies, the shard is answered once.
+
+The decoding and its lease are the real ones; the engine is fake, and signs its answers.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage import lease
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lease import Writer
+from tests.pipeline.here import decode_here
+from tests.pipeline.storage.explorer import (
+    Choice,
+    Explorer,
+    Memory,
+    Thread,
+    Witness,
+    World,
+    looks_second,
+    named,
+)
+
+
+class Signing(FakeEngine):
+    """A fake engine whose answers name it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for answer in super().answers(requests):
+            signed = (replace(each, text=self._name) for each in answer.completions)
+            yield replace(answer, completions=tuple(signed))
+
+
+class FirstFirst(Explorer):
+    """The first driver begins: where the second does, all is the same with their names changed."""
+
+    def _choices(self, threads: list[Thread], path: Sequence[Choice]) -> Iterator[Choice]:
+        return (each for each in super()._choices(threads, path) if path or each.writer == 0)
+
+
+@pytest.fixture(autouse=True, params=["look first", "look second"])
+def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a writer looks at its lease before or after what it publishes: both are one call."""
+    if request.param == "look second":
+        monkeypatch.setattr(Artifact, "_ours", looks_second)
+
+
+@pytest.fixture
+def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """A shard of eight prompts; one look without a change is enough to take a lease over."""
+    monkeypatch.setattr(lease, "EXPIRES_S", 1.0)
+    for branch in finished.branches:
+        branch.answers.drop("manifest.json")
+        for shard in branch.answers.shards("generations"):
+            branch.answers.drop(f"generations/{shard}.parquet")
+    item = next(each for each in work(finished) if each.table == "generations")
+    rows = remaining.todo(item)
+    monkeypatch.setattr(remaining, "todo", lambda _: rows)  # read once for all orders
+    return item
+
+
+def driven(item: Work, asked: object, store: Memory, number: int) -> None:
+    """What a driver and its engine do."""
+    writer = Writer(store, named(number))
+    writer.beat()
+    free = Artifact(store, item.artifact.recipe)
+    held = writer.take(free.folder, wait=True, or_published=True, clock=store)
+    if held is None:  # the other has published all of it
+        writer.end()
+        return
+    ours = replace(item, artifact=replace(free, lease=held), rows_per_chunk=7)
+    ours.artifact.begin()
+    decode_here(ours, Signing(f"engine {number}"), asked, lambda _: False)
+    ours.artifact.finish(["generations", "errors"])
+    writer.end()
+
+
+def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
+    """Explore the orders; returns how many there were."""
+    folder, program = item.artifact.folder, partial(driven, item, tokenizer(plan.weights))
+    expected = remaining.todo(item)["prompt_id"].to_list()
+
+    def ended(world: World, outcomes: list[str | None]) -> None:
+        assert set(outcomes) <= {"done", "told", "killed"}
+        last = Memory(world, lambda: None, 5)
+        program(last, 5)
+        artifact = Artifact(last, item.artifact.recipe)
+        assert artifact.read("generations", item.shard)["prompt_id"].to_list() == expected
+        assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
+        assert "killed" in outcomes or artifact.published(item.chunks) == []
+
+    found = FirstFirst(program, 2, kills, switches, lambda: Witness(folder), ended).explore()
+    return found.n_runs
+
+
+def test_decode_paused_at_any_step_of_a_takeover_is_answered_once(
+    item: Work, finished: Plan
+) -> None:
+    assert explored(item, finished, kills=0, switches=1) > 20
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow
+def test_decode_killed_at_any_step_is_finished_by_the_next(item: Work, finished: Plan) -> None:
+    assert explored(item, finished, kills=1, switches=0) > 40
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_decode_paused_at_any_two_steps_is_answered_once(item: Work, finished: Plan) -> None:
+    assert explored(item, finished, kills=0, switches=2) > 1000

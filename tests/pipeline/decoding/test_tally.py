@@ -1,0 +1,120 @@
+"""What engines report is counted once, and an engine at work is alive."""
+
+from collections.abc import Callable
+
+import pytest
+
+from factsweep.pipeline.decoding import tally as module
+from factsweep.pipeline.decoding.tally import Tally
+
+Wait = Callable[[float], None]
+STALL_S = 600.0
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """Lets time pass, for the tally alone."""
+    now = 1000.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    monkeypatch.setattr(module, "time", Clock)
+    return wait
+
+
+@pytest.fixture
+def tally() -> Tally:
+    """Two shards of 100 answers each, the first of which an engine has begun."""
+    tally = Tally(STALL_S)
+    tally.announce({"one": 100, "two": 100})
+    tally.begin("first", "one", 100)
+    return tally
+
+
+def counted(tally: Tally, name: str) -> float:
+    return tally.read()[0][name]
+
+
+def test_tally_settings_are_announced_one_after_the_other_and_once(tally: Tally) -> None:
+    for _ in range(2):
+        tally.announce({"two": 100, "three": 50}, to_come=1)
+    found = [counted(tally, name) for name in ("all_shards", "all_answers", "to_come")]
+    assert found == [3, 250, 1]
+
+
+def test_tally_engine_in_a_long_batch_is_alive_until_the_watchdog_ends_it(
+    wait: Wait, tally: Tally
+) -> None:
+    wait(STALL_S)
+    assert counted(tally, "engines") == 1
+    wait(1)
+    assert counted(tally, "engines") == 0
+
+
+def test_tally_engine_without_a_shard_is_alive_for_half_a_minute(wait: Wait, tally: Tally) -> None:
+    tally.end("first", "one")
+    wait(30)
+    assert counted(tally, "engines") == 1
+    wait(1)
+    assert counted(tally, "engines") == 0
+
+
+def test_tally_engine_whose_shard_went_to_another_is_not_at_work(wait: Wait, tally: Tally) -> None:
+    wait(40)
+    tally.begin("second", "one", 100)
+    assert counted(tally, "engines") == 1
+
+
+def test_tally_answers_lost_with_an_engine_are_left_once_more(tally: Tally) -> None:
+    tally.add({"answers": 70, "prompts": 70}, "first", "one")
+    assert counted(tally, "answers") == 70
+    assert tally.begin("second", "one", 50).again == 20  # half of them had been published
+    assert counted(tally, "again") == 20
+    assert counted(tally, "answers") == 50
+    tally.add({"answers": 50, "prompts": 50}, "second", "one")
+    tally.end("second", "one")
+    assert (counted(tally, "answers"), counted(tally, "decoded")) == (100, 120)
+
+
+def test_tally_shard_with_condemned_prompts_leaves_nothing_behind(tally: Tally) -> None:
+    tally.add({"answers": 97}, "first", "one")
+    tally.add({"shards": 1, "errors": 3}, "first", "one")
+    tally.end("first", "one")
+    assert counted(tally, "answers") == 100
+
+
+def test_tally_engine_at_its_next_shard_while_it_publishes_one(tally: Tally) -> None:
+    tally.add({"answers": 97}, "first", "one")
+    tally.begin("first", "two", 100)
+    tally.add({"answers": 10}, "first", "two")
+    assert counted(tally, "answers") == 107
+    tally.end("first", "one")
+    assert counted(tally, "answers") == 110
+    assert counted(tally, "engines") == 1
+
+
+def test_tally_asked_to_stop_says_so_at_begin_and_report(tally: Tally) -> None:
+    assert not tally.add({"answers": 1}, "first", "one")
+    tally.stop()
+    assert tally.add({}, "first")
+    assert tally.begin("second", "two", 100).stop
+
+
+def test_tally_restarted_takes_reports_of_engines_it_never_met() -> None:
+    tally = Tally(STALL_S)
+    assert not tally.add({"answers": 5}, "stranger", "one")
+    tally.end("stranger", "one")
+    assert counted(tally, "decoded") == 5
+
+
+def test_tally_sentences_are_read_once() -> None:
+    tally = Tally()
+    tally.say("first prompt")
+    assert (tally.read()[1], tally.read()[1]) == (["first prompt"], [])

@@ -1,0 +1,93 @@
+"""baseline: accepted by name only, whole, and never forgotten."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.results import baseline, report
+from factsweep.pipeline.stages.plan import Plan
+from tests.messages import naming
+
+Settings = Callable[..., Run]
+
+
+@pytest.fixture
+def results(finished: Plan) -> str:
+    """The results of a finished run, called fake-tiny-myriadlama-mini-4-template."""
+    report.write(finished, {"total": 0})
+    return finished.run.results
+
+
+RUN = "fake-tiny-myriadlama-mini-4-template"
+
+
+def test_accept_records_run_user_commit_and_artifacts(results: str, finished: Plan) -> None:
+    found = baseline.accept("demo", RUN, results)
+    assert found.runs == {"tiny on myriadlama-mini": RUN}
+    assert list(found.metrics.values()) == [finished.branches[0].metrics.folder]
+    record = json.loads(Path(results, RUN, "run.json").read_text())
+    assert found.commit == record["commit"]
+    assert found.accepted_by
+    assert baseline.history("demo", results) == [found]
+
+
+def test_accept_keeps_those_before(results: str) -> None:
+    first = baseline.accept("demo", RUN, results)
+    shutil.copytree(f"{results}/{RUN}", f"{results}/second")
+    second = baseline.accept("demo", "second", results)
+    assert baseline.history("demo", results) == [first, second]
+    assert baseline.history("other", results) == []
+
+
+def test_accept_unknown_run_names_those_there_are(results: str) -> None:
+    with pytest.raises(InputError, match=naming(RUN)):
+        baseline.accept("demo", "nothing", results)
+
+
+def test_accept_artifact_that_is_gone_is_refused(results: str, finished: Plan) -> None:
+    branch = finished.branches[0]
+    shutil.rmtree(Path(finished.run.artifacts, branch.matched.folder))
+    with pytest.raises(InputError, match=naming(branch.matched.folder)):
+        baseline.accept("demo", RUN, results)
+    assert baseline.history("demo", results) == []
+
+
+def test_accept_artifact_that_is_not_complete_is_refused(results: str, finished: Plan) -> None:
+    branch = finished.branches[0]
+    Path(finished.run.artifacts, branch.answers.folder, "manifest.json").unlink()
+    with pytest.raises(InputError, match=naming(branch.answers.folder)):
+        baseline.accept("demo", RUN, results)
+
+
+def test_accept_night_that_did_not_end_is_refused(results: str) -> None:
+    shutil.move(f"{results}/{RUN}", f"{results}/demo-2026-11-21/{RUN}")
+    with pytest.raises(InputError, match=naming("demo-2026-11-21", "verdict.json")):
+        baseline.accept("demo", "demo-2026-11-21", results)
+
+
+def test_baseline_command_accepts_and_shows(
+    results: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = [f"results={results}"]
+    assert main(["baseline", "show", "demo", *where]) == 2
+    assert "factsweep baseline accept demo RUN" in capsys.readouterr().err
+    for _ in range(2):
+        assert main(["baseline", "accept", "demo", RUN, *where]) == 0
+    capsys.readouterr()
+    assert main(["baseline", "show", "demo", *where]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [RUN in line for line in shown] == [True, True]
+
+
+def test_baseline_command_unknown_nightly_is_refused(
+    results: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["baseline", "accept", "dem0", RUN, f"results={results}"]) == 2
+    assert "there is no nightly 'dem0'" in capsys.readouterr().err
+    assert not Path(results, "baselines").exists()

@@ -1,0 +1,276 @@
+"""compare: settings of past runs, by prompt or by fact; refused where other facts were asked."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.comparing.verdict import Bar, verdicts
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.results import report
+from factsweep.pipeline.results.compare import Comparison, compared, settings
+from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.stages.plan import Plan
+from tests.messages import naming
+
+Compute = Callable[..., Plan]
+Add = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def common(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What all runs of this module share, a store as well: what two need is made once."""
+    store = tmp_path_factory.mktemp("compared") / "artifacts"
+    return [*small, f"artifacts={store}", "cluster.rows_per_shard=99", "cluster.rows_per_chunk=99"]
+
+
+@pytest.fixture(scope="module")
+def results_once(
+    common: list[str],
+    plain: None,
+    compute_here: Compute,
+    make_model: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Runs of two models that answer alike, and answers from elsewhere that are wrong on P36."""
+    folder = tmp_path_factory.mktemp("results")
+    here = [*common, f"results={folder}"]
+    first = compute_here(load([*here, "run_name=first"]))
+    report.write(first, {"total": 0})
+    twin = [f"model.id={make_model('twin')}", "model.name=twin", "run_name=twin"]
+    report.write(compute_here(load([*here, *twin])), {"total": 0})
+    answers = first.branches[0].answers.read_all("generations").select("prompt_id", "text")
+    damaged = pl.col("prompt_id").str.starts_with("P36.")
+    given = tmp_path_factory.mktemp("given") / "damaged.parquet"
+    answers.with_columns(text=pl.when(damaged).then(pl.lit("-")).otherwise("text")).write_parquet(
+        given
+    )
+    score(load([*here, f"answers={given}", "run_name=damaged"]))
+    return folder
+
+
+@pytest.fixture
+def results(results_once: Path, tmp_path: Path) -> Path:
+    """Those runs, in a folder that more may be added to."""
+    return shutil.copytree(results_once, tmp_path / "results")
+
+
+@pytest.fixture
+def add(results: Path, common: list[str], compute_here: Compute) -> Add:
+    """Adds the results of another run, of that name and with those overrides."""
+
+    def add(name: str, *overrides: str) -> None:
+        run = load([*common, f"results={results}", f"run_name={name}", *overrides])
+        report.write(compute_here(run), {"total": 0})
+
+    return add
+
+
+@pytest.fixture
+def given() -> Comparison:
+    small = {"smallest_difference": 0.05, "n_rounds": 50, "min_facts": 13}
+    return settings({**small, "decides": ["one_word_ratio"]})
+
+
+def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: Comparison) -> None:
+    (found,) = compared("first", "twin", str(results), given, anyway=False)
+    assert found.pair.names == ("tiny", "twin")
+    assert found.pair.departures == ()
+    assert found.report.tables["facts"].is_empty()
+    enough = settings({"min_facts": 13})
+    (found,) = compared("first", "twin", str(results), enough, anyway=False)
+    assert found.verdict.outcome == "no change"
+    more = settings({"min_facts": 14})
+    (found,) = compared("first", "twin", str(results), more, anyway=False)
+    assert re.search(naming("13 facts", "comparison.min_facts=14"), found.verdict.reason)
+
+
+def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: Comparison) -> None:
+    (found,) = compared("first", "damaged", str(results), given, anyway=True)
+    lost = found.report.tables["facts"].filter(change="lost")
+    assert lost.height > 0
+    assert lost["relation"].unique().to_list() == ["P36 capital"]
+    assert (lost["right after"] == 0).all()
+    assert found.verdict.outcome == "regression"
+    assert any("generations" in line for line in found.pair.departures)
+
+
+def test_compared_other_facts_are_refused_and_marked_anyway(
+    results: Path, given: Comparison, add: Add
+) -> None:
+    add("fewer", "benchmark.pairs_per_relation=5")
+    with pytest.raises(InputError, match=naming("slice.pairs_per_relation")):
+        list(compared("first", "fewer", str(results), given, anyway=False))
+    (found,) = compared("first", "fewer", str(results), given, anyway=True)
+    assert found.pair.departures == ("facts slice.pairs_per_relation: null → 5",)
+    assert found.report.tables["departures"].height == 1
+    assert found.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
+    assert set(found.report.raw["comparison"]["departures"]) == {found.pair.departures[0]}
+    assert re.search(naming("20 prompts of the first", "0 of the second"), found.paired)
+
+
+def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
+    results: Path, add: Add
+) -> None:
+    add("p30", "benchmark.relations=[P30]")
+    few = settings({"min_facts": 1, "n_rounds": 20})
+    (found,) = compared("first", "p30", str(results), few, anyway=True)
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["facts"], row["first facts"], row["second facts"]) == (6, 7, 0)
+    assert (row["prompts"], row["first prompts"], row["second prompts"]) == (36, 36, 0)
+    (found,) = compared("p30", "first", str(results), few, anyway=True)
+    assert re.search(naming("0 prompts of the first", "36 of the second"), found.paired)
+
+
+@pytest.mark.slow
+def test_compared_ids_of_other_words_are_not_paired(
+    results: Path, given: Comparison, add: Add, small_rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    named = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
+    small_rows.with_columns(named).write_parquet(tmp_path / "rows.parquet")
+    add("other", f"benchmark.path={tmp_path}/rows.parquet")
+    (found,) = compared("first", "other", str(results), given, anyway=True)
+    (row,) = found.report.tables["paired"].to_dicts()
+    # P36 has 9 names of 7 pairs, each in 4 templates, one of which now has other words.
+    assert (row["prompts"], row["first prompts"], row["second prompts"]) == (63, 9, 9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("override", "asked", "unit"),
+    [
+        ("prompt=zero-shot", "setting.shots: 4 → 0", "prompt"),
+        ("seed=1", "seed: 0 → 1", "prompt"),
+        ("prompt.scope=prompt", 'setting.scope: "shared" → "prompt"', "prompt"),
+        ("prompt.style=question", 'setting.style: "mask" → "question"', "prompt"),
+        ("prompt.templates=manual", 'setting.templates: "all" → "manual"', "fact"),
+    ],
+)
+def test_compared_ways_to_ask_are_paired_by_what_they_share(
+    results: Path, given: Comparison, add: Add, override: str, asked: str, unit: str
+) -> None:
+    add("other", override)
+    (found,) = compared("first", "other", str(results), given, anyway=False)
+    assert f"prompts {asked}" in found.pair.asked
+    assert found.pair.departures == ()
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["by"], row["facts"]) == (unit, 13)
+    raw = found.report.raw["comparison"]
+    assert raw.schema["p"] == raw.schema["difference"] == pl.Float64
+    # By whatever prompt a fact was sampled, it is not lost.
+    runs = (found.pair.first, found.pair.second)
+    matched = (each.artifacts["matched"].read_all("calibration") for each in runs)
+    first, second = (set(each["pair_id"]) for each in matched)
+    assert raw.filter(metric="ovconf")["n_pairs"].max() == len(first & second) > 0
+
+
+def test_compared_by_prompt_takes_nothing_that_only_one_run_asked(
+    results: Path, given: Comparison, add: Add
+) -> None:
+    add("manual", "prompt.templates=manual")
+    (found,) = compared("first", "manual", str(results), given, anyway=False, unit="prompt")
+    (row,) = found.report.tables["paired"].to_dicts()
+    assert (row["by"], row["prompts"], row["first prompts"]) == ("prompt", 36, 36)
+    raw = found.report.raw["comparison"]
+    (overall,) = raw.filter(pl.col("relation_id").is_null(), metric="acc_at_1").to_dicts()
+    assert (overall["n_prompts"], overall["difference"]) == (36, 0)
+    assert found.report.tables["facts"].is_empty()  # the same prompts, and the same answers
+    (found,) = compared("first", "twin", str(results), given, anyway=False, unit="fact")
+    assert found.report.raw["comparison"]["paired_by"].unique().to_list() == ["fact"]
+
+
+def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
+    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for noisy in ("first", "damaged"):
+        monkeypatch.setattr(
+            "factsweep.pipeline.results.compare.flip_rate",
+            lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
+        )
+        (found,) = compared("first", "damaged", str(results), given, anyway=True)
+        assert found.verdict.outcome != "regression"
+
+
+def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
+    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[pl.DataFrame] = []
+
+    def seen(rows: pl.DataFrame, bar: Bar) -> pl.DataFrame:
+        judged.append(rows)
+        return verdicts(rows, bar)
+
+    monkeypatch.setattr("factsweep.pipeline.results.compare.verdicts", seen)
+    (found,) = compared("first", "damaged", str(results), given, anyway=True)
+    (alone,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
+    among = found.report.raw["comparison"].filter(pl.col("relation_id").is_null())
+    assert alone["metric"] == "one_word_ratio"
+    assert alone["p_holm"] == alone["p"]
+    assert alone["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
+
+
+def test_compared_two_settings_of_one_run_are_named_after_the_colon(
+    results: Path, given: Comparison, add: Add
+) -> None:
+    add("two", "sweep.prompts=[zero-shot,4-template]")
+    (found,) = compared("two:zero-shot", "two:4-template", str(results), given, anyway=False)
+    assert found.pair.names == ("zero-shot", "4-template")
+    assert re.search(naming("72 prompts of 13 facts", "template and name"), found.paired)
+    (found,) = compared("two:zero-shot", "first", str(results), given, anyway=False, unit="fact")
+    assert re.search(naming("13 facts", "72 prompts in the first"), found.paired)
+    (found,) = compared("two", "first", str(results), given, anyway=False)
+    assert found.pair.title == "4-template"
+    with pytest.raises(InputError, match=naming("setting 5-shot", "zero-shot", "4-template")):
+        list(compared("two:5-shot", "first", str(results), given, anyway=False))
+
+
+def test_compared_nothing_in_common_says_what_each_has_and_what_to_type(
+    results: Path, given: Comparison, add: Add
+) -> None:
+    add("two", "sweep.prompts=[zero-shot,4-relation]")
+    has = naming("zero-shot, 4-relation", "first:4-template two:zero-shot")
+    with pytest.raises(InputError, match=has):
+        list(compared("first", "two", str(results), given, anyway=False))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "names"),
+    [
+        ({"alpha": "much"}, "comparison.alpha='much'"),
+        ({"beta": 1}, "comparison.beta is no known field"),
+        ({"decides": ["quantity"]}, "comparison.decides names quantity"),
+    ],
+)
+def test_settings_what_does_not_fit_is_named(overrides: dict[str, object], names: str) -> None:
+    with pytest.raises(InputError, match=names):
+        settings(overrides)
+
+
+def test_compare_command_gate_tells_regression_from_little_evidence(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = [f"results={results}", "--gate"]
+    few = "min_facts=13"
+    changed = [few, "smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
+    assert main(["compare", "first", "damaged", *changed, *where, "--anyway"]) == 3
+    printed = capsys.readouterr().out
+    assert "regression: one_word_ratio" in printed
+    assert re.search(naming("damaged", "first", "72 prompts of 13 facts"), printed)
+    assert "(!) differs in more than model, setting and seed: generations" in printed
+    assert main(["compare", "first", "twin", *where]) == 4
+    assert main(["compare", "first", "twin", few, *where]) == 0
+    folder = results / "compare" / "first" / "to" / "damaged" / "myriadlama-mini-4-template"
+    assert (folder / "figures" / "differences.png").exists()
+    assert pl.read_csv(folder / "tables" / "moves.csv").height == 5
+    raw = pl.read_parquet(folder / "comparison.parquet")
+    assert raw["first_run"].unique().to_list() == ["first"]
+    assert raw["p"].drop_nulls().is_between(0, 1).all()
+
+
+def test_compare_command_without_gate_is_0(results: Path) -> None:
+    assert main(["compare", "first", "twin", f"results={results}"]) == 0

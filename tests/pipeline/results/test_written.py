@@ -1,0 +1,213 @@
+"""Estimates beside full runs: each verb marks them with their share and interval, or refuses."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.commands import api
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.results import past, report, written
+from factsweep.pipeline.results.record import ESTIMATE, ESTIMATED, ESTIMATES
+from factsweep.pipeline.runs import estimate as estimating
+from factsweep.pipeline.runs.verify import verify
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.shard import Place, encode
+from tests.messages import naming
+from tests.pipeline.here import make_here, rewrite
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+FEW = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+
+
+@pytest.fixture(scope="module")
+def results_once(
+    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A full run, and estimates of it from a part of its prompts and from all."""
+    folder = tmp_path_factory.mktemp("estimates")
+    common = [*small, *FEW, f"artifacts={folder}/artifacts", f"results={folder}/results"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimating, "compute", make_here)
+        for name, budget in (("part", "60%"), ("all", "100%")):
+            estimating.estimate(load([*common, f"run_name={name}", f"budget={budget}"]))
+    report.write(compute_here(load([*common, "run_name=full"])), {"total": 0})
+    return folder / "results"
+
+
+@pytest.fixture
+def results(results_once: Path, tmp_path: Path) -> Path:
+    """Those results, in a folder that more may be added to."""
+    return shutil.copytree(results_once, tmp_path / "results")
+
+
+def said(results: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code of a command, and all that it said, on lines as they come."""
+    code = main([*words, f"results={results}"])
+    found = capsys.readouterr()
+    return code, " ".join((found.out + found.err).split())
+
+
+def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) -> None:
+    there = {path.name for path in (results / "part").iterdir() if path.is_file()}
+    assert there >= set(ESTIMATES)
+    assert "run.json" not in there
+    found = written.read(str(results), "part")
+    assert found.budget == "60%"
+    assert found.found.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
+    assert past.known(str(results), ESTIMATE) == ["all", "part"]
+
+
+@pytest.mark.parametrize("name", ESTIMATED.values())
+def test_estimate_of_other_files_than_its_record_lists_is_damaged(results: Path, name: str) -> None:
+    shutil.copy(results / "all" / name, results / "part" / name)
+    with pytest.raises(DamagedFileError, match=naming(name, "estimate.json")):
+        written.read(str(results), "part")
+
+
+def test_verify_names_estimates_that_the_answers_do_not_give(
+    results: Path, results_once: Path, small: list[str]
+) -> None:
+    places = [f"artifacts={results_once.parent}/artifacts", f"results={results}"]
+    run = load([*small, *FEW, *places, "run_name=part", "budget=60%"])
+    assert verify(run).problems == []
+    path = results / "part" / "estimates.parquet"
+    doubled = pl.read_parquet(path).with_columns(pl.col("value") * 2)
+    path.write_bytes(encode(doubled, Place("estimates", "", "estimates")))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    record = results / "part" / "estimate.json"
+    rewrite(record, lambda content: content["files"].update({path.name: digest}))
+    (problem,) = verify(run).problems
+    assert re.search(naming(str(path), "run again"), problem)
+    (results / "part" / "estimates.md").write_text("Acc@1 .9312")
+    assert any("estimates.md" in each for each in verify(run).problems)
+    other = pl.read_parquet(path).with_columns(model=pl.lit("gpt-5"))
+    path.write_bytes(encode(other, Place("estimates", "", "estimates")))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    rewrite(record, lambda content: content["files"].update({path.name: digest}))
+    with pytest.raises(DamagedFileError, match=naming("model", "gpt-5")):
+        written.read(str(results), "part")
+
+
+def test_compare_estimate_with_full_marks_it_and_its_interval(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = said(results, "compare", "part", "full", capsys=capsys)
+    assert code == 0
+    assert re.search(naming("part", "58.33% of the prompts"), text)
+    assert "full runs" in text
+    (raw,) = (results / "compare").rglob("comparison.parquet")
+    found = pl.read_parquet(raw).row(by_predicate=pl.col("metric") == "acc_at_1", named=True)
+    part = pl.read_parquet(results / "part" / "estimates.parquet")
+    row = part.row(by_predicate=pl.col("metric") == "acc_at_1", named=True)
+    assert found["ci_low"] == pytest.approx(found["second"] - row["full_high"])
+    assert found["ci_high"] == pytest.approx(found["second"] - row["full_low"])
+    written = next((results / "compare").rglob("headline.md")).read_text()
+    assert "part (estimate from 58.33% of the prompts)" in written
+
+
+def test_compare_of_two_estimates_of_the_same_prompts_pairs_them(
+    results: Path, results_once: Path, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimating, "compute", make_here)
+    places = [f"artifacts={results_once.parent}/artifacts", f"results={results}"]
+    twin = ["model.name=twin", "model.max_model_len=1024", "run_name=twin", "budget=60%"]
+    estimating.estimate(load([*small, *FEW, *places, *twin]))
+    assert main(["compare", "part", "twin", f"results={results}"]) == 0
+    (raw,) = (results / "compare").rglob("comparison.parquet")
+    compared = pl.read_parquet(raw)
+    found = compared.row(by_predicate=pl.col("metric") == "one_word_ratio", named=True)
+    n, share = pl.read_parquet(results / "part" / "estimates.parquet").select("n", "share").row(0)
+    # The fake engine is the same: nothing has changed in n prompts.
+    assert found["difference"] == 0
+    assert 3 / n * (1 - share) ** 0.5 <= found["ci_high"] < 4 / n
+    alone = compared.row(by_predicate=pl.col("metric") == "consist", named=True)
+    assert alone["ci_high"] > found["ci_high"]
+
+
+def test_compare_gate_judges_an_estimate_by_its_interval(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = ("compare", "part", "full", "--gate")
+    code, text = said(results, *gate, "smallest_difference=0.001", capsys=capsys)
+    assert code == 4
+    assert re.search(naming("not enough evidence", "acc_at_1"), text)
+    assert said(results, *gate, "smallest_difference=0.9", capsys=capsys)[0] == 0
+    code, text = said(results, "compare", "all", "full", "--gate", capsys=capsys)
+    assert code == 0
+    assert "no change" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["compare", "part", "full", "--by", "fact"], "--by fact pairs prompts or facts"),
+        (["compare", "part:zero-shot", "full"], "part has no setting zero-shot"),
+        (["baseline", "accept", "demo", "part"], "part .* has estimates from a part"),
+        (["export", "part", "--format", "lm-eval"], "--format lm-eval cannot mark"),
+        (["export", "part", "--format", "mlflow"], "--format mlflow cannot mark"),
+    ],
+)
+def test_verb_that_takes_full_runs_refuses_an_estimate_in_a_sentence(
+    results: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = said(results, *words, capsys=capsys)
+    assert code == 2
+    assert re.search(why, text)
+
+
+def test_score_with_a_budget_is_refused(small_settings: Settings) -> None:
+    from factsweep.pipeline.runs.run import measured
+
+    with pytest.raises(InputError, match=naming("`estimate`")):
+        measured(small_settings("budget=5%"), make_here)
+
+
+def test_load_of_an_estimate_says_what_it_is(results: Path) -> None:
+    with pytest.raises(InputError, match=naming("estimates", "part")):
+        api.load(results / "part")
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex", "parquet"])
+def test_export_of_an_estimate_has_its_share_in_each_row(results: Path, form: str) -> None:
+    from factsweep.pipeline.results.export import export
+
+    file = Path(export("part", str(results), form, None))
+    assert file.stem == "estimates"
+    if form == "parquet":
+        assert pl.read_parquet(file)["share"].unique().to_list() == [
+            pytest.approx(0.5833, abs=1e-4)
+        ]
+    else:
+        rows = [
+            line for line in file.read_text().splitlines() if "acc_at_1" in line or "Acc@1" in line
+        ]
+        assert rows
+        assert all("58.33" in row or "0.5833" in row for row in rows)
+
+
+def test_report_keeps_estimates_apart_from_full_numbers(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = said(results, "report", capsys=capsys)
+    assert code == 0
+    apart = results / "report" / "estimates"
+    page = (apart / "index.html").read_text()
+    assert "58.33% to 100.00% of the prompts" in page
+    assert "58.33%" in (apart / "tables" / "estimates.md").read_text()
+    others = [
+        path for path in (results / "report").glob("*/tables/*.md") if apart not in path.parents
+    ]
+    assert others
+    assert not any("58.33" in path.read_text() for path in others)
+    assert said(results, "report", "part", capsys=capsys)[0] == 0
+    assert [path.name for path in (results / "report").iterdir() if path.is_dir()] == ["estimates"]

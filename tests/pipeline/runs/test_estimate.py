@@ -1,0 +1,306 @@
+"""Estimates from a budget of prompts: what is asked, what stays, and what it becomes."""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.commands import api
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.asked import sampled
+from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.runs import estimate as estimating
+from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.integrity import listed
+from tests.messages import naming
+from tests.pipeline.here import make_here, opened
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+
+
+class Counting(FakeEngine):
+    """Counts how often each prompt is asked; dies at the answer of a number, if one is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Counter[str]()
+        self.dies_at: int | None = None
+
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        for answer in super().answers(requests):
+            if self.dies_at == 0:
+                raise RuntimeError
+            if self.dies_at is not None:
+                self.dies_at -= 1
+            self.asked[answer.request_id] += 1
+            yield answer
+
+
+def estimate(settings: Run) -> pl.DataFrame:
+    return estimating.estimate(settings).estimates
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    """The engine of all estimates of a test, which are made in this process."""
+    engine = Counting()
+    monkeypatch.setattr(estimating, "compute", lambda plan: make_here(plan, engine))
+    return engine
+
+
+@pytest.mark.slow
+def test_estimate_then_more_then_all_asks_no_prompt_twice(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    found = [estimate(small_settings(*GREEDY, f"budget={share}%")) for share in (20, 60)]
+    assert [round(each["share"][0], 2) for each in found] == [0.19, 0.58]
+    assert sum(engine.asked.values()) < 60
+    whole = compute_here(small_settings(*GREEDY), engine).branches[0]
+    assert set(engine.asked.values()) == {1}
+    alone = compute_here(small_settings(*GREEDY, "artifacts=" + small_settings().artifacts + "2"))
+    other = alone.branches[0]
+    for shard in other.answers.shards("generations"):
+        assert_frame_equal(
+            whole.answers.read("generations", shard), other.answers.read("generations", shard)
+        )
+    assert_frame_equal(whole.metrics.read_all("metrics"), other.metrics.read_all("metrics"))
+    again = estimate(small_settings(*GREEDY, "budget=20%"))
+    assert_frame_equal(again, found[0])
+    assert sum(engine.asked.values()) == len(engine.asked)
+
+
+def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
+    small_settings: Settings, engine: Counting
+) -> None:
+    estimate(small_settings(*GREEDY, "budget=20%"))
+    more = sampled(planned(small_settings(*GREEDY, "budget=60%")))
+    for step in more.steps:
+        if step.artifact == more.branches[0].chosen:
+            assert step.stage is not None
+            step.stage.make(step.artifact)
+    items = work(more)
+    n_asked = sum(engine.asked.values())
+    assert remaining.left(items) == [opened(each).n_left for each in items]
+    estimate(small_settings(*GREEDY, "budget=60%"))
+    assert sum(remaining.left(items)) == 0
+    assert sum(engine.asked.values()) > n_asked
+
+
+def test_estimate_of_all_prompts_is_the_full_run(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    found = dict(
+        estimate(small_settings(*GREEDY, "budget=100%")).select("metric", "value").iter_rows()
+    )
+    n = sum(engine.asked.values())
+    branch = compute_here(small_settings(*GREEDY), engine).branches[0]
+    assert sum(engine.asked.values()) == n
+    metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    full = dict(metrics.filter(pl.col("variant").is_null()).select("metric", "value").iter_rows())
+    for name in ("acc_at_1", "consist", "one_word_ratio"):
+        assert found[name] == pytest.approx(full[name])
+
+
+def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
+    small_settings: Settings, engine: Counting
+) -> None:
+    settings = small_settings(*GREEDY, "budget=50%", "cluster.rows_per_chunk=1")
+    engine.dies_at = 9
+    with pytest.raises(RuntimeError):
+        estimate(settings)
+    engine.dies_at = None
+    found = estimate(settings)
+    assert found["n"][0] > 30
+    # The one that was under way when the engine died may be asked again.
+    assert sum(engine.asked.values()) <= len(engine.asked) + 1
+
+
+def test_estimate_done_asks_nothing_more(small_settings: Settings, engine: Counting) -> None:
+    settings = small_settings(*GREEDY, "budget=30")
+    first, n = estimate(settings), sum(engine.asked.values())
+    assert 0 < n <= 30
+    assert_frame_equal(estimate(settings), first)
+    assert sum(engine.asked.values()) == n
+
+
+def test_estimate_says_as_the_plan_that_a_budget_is_small(
+    small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    few, enough = (small_settings(*GREEDY, f"budget={share}%") for share in (20, 60))
+    estimate(few)
+    (said,) = re.findall(r"too few to ask each of \d+ facts twice: .*estimated", caplog.text)
+    assert said in str(api.forecast_of(few))
+    caplog.clear()
+    estimate(enough)
+    assert "too few" not in caplog.text + str(api.forecast_of(enough))
+
+
+def test_estimate_leaves_artifacts_open_and_sound(
+    small_settings: Settings, compute_here: Compute, engine: Counting
+) -> None:
+    estimate(small_settings(*GREEDY, "budget=40%"))
+    from factsweep.pipeline.stages.plan import planned
+
+    answers = planned(small_settings(*GREEDY)).branches[0].answers
+    assert not answers.is_complete()
+    assert list(listed(answers)) == []
+
+
+def test_estimate_in_the_place_of_a_full_run_is_refused(
+    small_settings: Settings, engine: Counting
+) -> None:
+    settings = small_settings(*GREEDY, "budget=40%", "run_name=full")
+    estimating.report.folder(settings).put("run.json", b"{}")
+    with pytest.raises(InputError, match=naming("run_name")):
+        estimate(settings)
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "many", "5kk"])
+def test_budget_that_is_none_is_refused(small_settings: Settings, text: str) -> None:
+    with pytest.raises(InputError, match=naming("1%")):
+        small_settings(f"budget={text}")
+
+
+def test_run_of_the_api_with_a_budget_names_estimate() -> None:
+    with pytest.raises(InputError, match=naming("`estimate`")):
+        api.run("budget=1%")
+
+
+OTHERS = {
+    "kamel-mini": (("prompt=1-shot",), ("precision", "recall", "f1", "f1_relation_mean")),
+    "probelm-mini": ((), ("accuracy", "mrr", "plausibility")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", OTHERS)
+def test_estimate_of_queries_then_all_is_the_full_run(
+    benchmark: str, make_model: Callable[[str], Path], tmp_path: Path, engine: Counting
+) -> None:
+    more, names = OTHERS[benchmark]
+    common = [
+        *("model.source=path", "model.name=tiny", f"model.id={make_model('tiny')}"),
+        *(f"benchmark={benchmark}", "decoding.engine=fake", "metrics.n_rounds=20", *more),
+        *(f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", *GREEDY),
+    ]
+    part = estimate(load([*common, "budget=60%"]))
+    assert 0.3 < part["share"][0] <= 0.6
+    found = estimate(load([*common, "budget=100%"]))
+    full = load([*common, "run_name=full"])
+    metrics = measured(full, lambda plan: make_here(plan, engine))
+    known = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    on = [name for name in ("setting", "metric") if name in known.columns]
+    rows = found.join(known, on=on, suffix="_known").filter(pl.col("metric").is_in(names))
+    assert set(rows["metric"]) == set(names)
+    assert rows["value"].to_list() == pytest.approx(rows["value_known"].to_list())
+    assert rows["full_low"].to_list() == pytest.approx(rows["full_high"].to_list())
+    told = estimate(load([*common, "budget=60%", "run_name=told", "control=full"]))
+    rows = told.drop_nulls("n_effective").join(known, on=on, suffix="_known")
+    assert {*rows["metric"], "f1_relation_mean"} >= set(names)
+    assert (rows["full_low"] <= rows["value_known"]).all()
+    assert (rows["full_high"] >= rows["value_known"]).all()
+
+
+@pytest.fixture
+def earlier(
+    sound: Path,
+    two_runs: dict[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: Counting,
+) -> Callable[..., Run]:
+    """Loads an estimate by a new model, beside the full runs `one` and `two` of others."""
+    for folder in ("artifacts", "results"):
+        shutil.copytree(sound / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    third = [
+        "model.name=third",
+        "model.max_model_len=1024",
+        "budget=60%",
+        "run_name=third",
+        *GREEDY,
+    ]
+    return lambda *more: load([*two_runs["two"], *third, *more])
+
+
+def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
+    earlier: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    without, found = estimate(earlier()), estimate(earlier("control=one"))
+    assert without["n_effective"].null_count() == without.height
+    assert without["control"].null_count() == without.height
+    narrowed = found.filter(pl.col("n_effective").is_not_null())["metric"].to_list()
+    assert sorted(narrowed) == ["acc_at_1", "one_word_ratio"]
+    (folder,) = set(found["control"])
+    assert folder.startswith("matched/")
+    (other,) = set(estimate(earlier("control=two"))["control"])
+    assert other != folder
+    assert re.search(naming("facts", "not all answered"), caplog.text)
+    table = Path("results/third/estimates.md").read_text()
+    assert "worth prompts" in table
+
+
+REFUSED = {
+    "control=none": "has no run none",
+    "control=one:zero-shot": "one has no setting zero-shot",
+    "control=part": "has estimates alone, and a control has answers to all prompts",
+    "benchmark.relations=[P30]": "was asked other prompts than 4-template asks now",
+    "prompt.templates=manual": "was asked other prompts than 4-template asks now",
+    "budget=null": "is for an estimate; give budget= too",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_control_that_says_nothing_of_the_prompts_is_refused(
+    earlier: Callable[..., Run], given: str
+) -> None:
+    if given == "control=part":
+        estimate(earlier("run_name=part"))
+    with pytest.raises(InputError, match=REFUSED[given]):
+        estimate(earlier("control=one", given))
+
+
+@pytest.mark.slow
+def test_target_asks_more_until_the_interval_is_as_narrow(
+    small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    given = (*GREEDY, "budget=20%", "run_name=sure", "target=consist±0.12")
+    found = estimating.estimate(small_settings(*given)).estimates
+    row = found.row(by_predicate=pl.col("metric") == "consist", named=True)
+    assert row["full_high"] - row["full_low"] <= 0.24
+    assert 0.2 < row["share"] <= 1
+    looks = [line for line in caplog.messages if "consist is" in line]
+    assert len(looks) > 1
+    assert all("wider than ±.1200" in line for line in looks[:-1])
+    assert "no wider than ±.1200" in looks[-1] or "exactly" in looks[-1]
+    assert set(engine.asked.values()) == {1}
+    report = estimating.report.folder(small_settings(*given)).get("estimates.md").decode()
+    assert report.endswith(f"{looks[-1]}\n")
+    again = estimate(small_settings(*given))
+    assert_frame_equal(again, found)
+    assert set(engine.asked.values()) == {1}
+
+
+@pytest.mark.slow
+def test_target_that_takes_all_prompts_ends_with_the_exact_number(
+    small_settings: Settings, engine: Counting
+) -> None:
+    found = estimate(small_settings(*GREEDY, "budget=30", "target=one_word_ratio+-.0001"))
+    row = found.row(by_predicate=pl.col("metric") == "one_word_ratio", named=True)
+    assert row["value"] == row["full_low"] == row["full_high"]
+    assert row["share"] == 1

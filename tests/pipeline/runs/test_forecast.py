@@ -1,0 +1,242 @@
+"""plan: what is forecast is what a run then does."""
+
+import json
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster.ray_cluster import started
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding import rates, remaining
+from factsweep.pipeline.decoding.asked import sampled
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.runs.forecast import Forecast, forecast
+from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+TIGHT = "model.max_model_len=235"
+SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template"]
+
+
+def figures(run: Run) -> Forecast:
+    _, (found,) = forecast(run)
+    return found
+
+
+def texts(prompts: Artifact) -> pl.DataFrame:
+    return pl.concat([with_text(prompts, "prompts", s) for s in prompts.shards("prompts")])
+
+
+def test_forecast_writes_nothing(small_settings: Settings, tmp_path: Path) -> None:
+    forecast(small_settings())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("prompt", SETTINGS)
+def test_forecast_prompts_and_tokens_are_those_of_the_run(
+    small_settings: Settings, compute_here: Compute, prompt: str
+) -> None:
+    run = small_settings(f"prompt={prompt}", *GREEDY)
+    expected = figures(run)
+    plan = compute_here(run)
+    (branch,) = plan.branches
+    prompts = texts(branch.prompts)
+    metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1").drop_nulls("slice")
+    assert expected.prompts == {"P30": 36, "P36": 36}
+    assert [f"relation={r}" for r in expected.prompts] == metrics["slice"].to_list()
+    assert list(expected.prompts.values()) == metrics["n"].to_list()
+    assert expected.duplicates == prompts["same_as"].count()
+    assert expected.shards == len(branch.prompts.shards("prompts"))
+    decoded = prompts.filter(pl.col("same_as").is_null())["text"]
+    encode = tokenizer(plan.weights)
+    assert expected.tokens == sum(len(encode(text).input_ids) for text in decoded)
+    assert figures(run).tokens == expected.tokens
+
+
+def test_forecast_tokens_are_those_that_engines_counted(finished: Plan) -> None:
+    footers = finished.branches[0].answers.counts("generations").values()
+    assert figures(finished.run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
+
+
+def test_forecast_shared_prefix_is_counted_from_prompt_to_prompt(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("benchmark.relations=[P30]", *GREEDY)
+    found = texts(compute_here(run).branches[0].prompts)["text"].to_list()
+    pairs = pairwise(found)
+    assert figures(run).shared_tokens == sum(common_prefix(*pair) for pair in pairs)
+
+
+def common_prefix(a: str, b: str) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
+def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> None:
+    found = figures(small_settings())
+    assert found.left["generations"] == 72 - found.duplicates
+    assert (found.asked["samples"], found.left["samples"]) == (8, 8 * 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [[], [TIGHT]], ids=["room", "tight"])
+def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
+    small_settings: Settings, compute_here: Compute, overrides: list[str]
+) -> None:
+    run = small_settings(*overrides)
+    before = figures(run)
+    (branch,) = compute_here(run).branches
+    assert before.left["generations"] == branch.answers.read_all("generations").height
+    assert branch.again is not None
+    assert before.left["canary"] == branch.again.read_all("canary").height
+    sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
+    assert before.left["samples"] == sum(sampled)
+    assert set(figures(run).left.values()) == {0}
+
+
+def test_forecast_more_samples_leave_the_new_blocks(
+    finished: Plan, small_settings: Settings
+) -> None:
+    found = figures(small_settings("decoding.samples.n_answers=150"))
+    assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
+
+
+def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
+    part, more = (small_settings(*GREEDY, f"budget={share}%") for share in (40, 80))
+    before = figures(part)
+    plan = sampled(planned(part))
+    make_here(plan)
+    (branch,) = plan.branches
+    assert branch.chosen is not None
+    assert before.whole == 72
+    assert sum(before.prompts.values()) == branch.chosen.read_all("chosen").height
+    needed = branch.chosen.read_all("needed").height
+    assert before.asked == {"generations": needed}
+    counts = remaining.open_counts(branch.answers)
+    assert before.tokens == sum(int(each["prompt_tokens"]) for each in counts)
+    after, larger = figures(part), figures(more)
+    assert (before.left["generations"], after.left["generations"]) == (needed, 0)
+    assert larger.left["generations"] == larger.asked["generations"] - needed
+    text = "\n".join(lines(*forecast(more)))
+    assert f"budget          80%: {sum(larger.prompts.values())} of 72 prompts of 4-temp" in text
+    assert f"{larger.left['generations']} answers left" in text
+
+
+def test_forecast_answers_of_another_system_need_no_tokenizer(
+    small_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"prompt_id": "P30.Q0.000.0", "text": "Europe"}\n')
+    monkeypatch.setattr(models, "tokenizer", None)
+    _, (found,) = forecast(small_settings(f"answers={path}"))
+    assert not found.asked
+    assert found.left["generations"] == sum(found.prompts.values())
+
+
+def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
+    *_, last = lines(*forecast(small_settings()))
+    assert last.startswith("time            unknown: canary, generations, samples of tiny")
+    assert "`factsweep plan … --calibrate`" in last
+
+
+def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:
+    *_, last = lines(*forecast(finished.run))
+    assert last == "time            nothing is left to do"
+
+
+def test_lines_everything_decoded_speak_of_no_decoding(finished: Plan) -> None:
+    (branch,) = finished.branches
+    shutil.rmtree(f"{finished.run.artifacts}/{branch.metrics.folder}")
+    *_, table, last = lines(*forecast(finished.run))
+    assert "metrics" in table
+    assert last == "time            nothing is left to decode; what is left needs no engine"
+
+
+def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
+    replicas = [f"model.replicas.{limit}=2" for limit in ("min", "max")]
+    run = small_settings("cluster.answers_per_s=0.5", *replicas)
+    plan, found = forecast(run)
+    text = list(lines(plan, found))
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert "0.5 answers/s of an engine, given" in text[-2]
+    minutes, seconds = divmod(answers, 60)
+    assert text[-1].startswith(f"time            {minutes}:{seconds:02d} of decoding with 2")
+
+
+def test_lines_rate_measured_is_that_of_the_same_model(
+    finished: Plan, small_settings: Settings
+) -> None:
+    rates.publish(finished)
+    same, other = (
+        "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
+        for name in ("tiny", "another")
+    )
+    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in same
+    assert f"of another in {finished.run.model.dtype} were never measured on fake engine" in other
+
+
+def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
+    finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates.publish(finished)
+    for free, few in {10**12: False, 100: True}.items():
+        monkeypatch.setattr(Store, "free", lambda _, free=free: free)
+        said = next(e for e in lines(*forecast(small_settings("seed=1"))) if e.startswith("disk"))
+        assert ("artifacts=" in said) == few
+        assert "GB to write" in said
+    monkeypatch.setattr(Store, "free", lambda _: None)
+    assert not any(e.startswith("disk") for e in lines(*forecast(small_settings("seed=1"))))
+
+
+def test_lines_name_how_weights_are_quantised(small_settings: Settings, tmp_path: Path) -> None:
+    run = small_settings()
+    assert "bits" not in "\n".join(lines(*forecast(run)))
+    folder = shutil.copytree(run.model.id, tmp_path / "quantised")
+    config = json.loads((folder / "config.json").read_text())
+    said = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    assert "(awq, 4 bits)" in "\n".join(lines(*forecast(small_settings(f"model.id={folder}"))))
+    said["quantization_config"]["quant_method"] = "nosuch"
+    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    lacks = naming(folder, "nosuch, 4 bits", "cluster.device=cpu", "take a copy in AWQ")
+    vllm = small_settings(f"model.id={folder}", "decoding.engine=vllm", "cluster.device=cpu")
+    with pytest.raises(InputError, match=lacks):
+        forecast(vllm)
+    with pytest.raises(InputError, match=lacks):
+        started(vllm).__enter__()
+
+
+def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
+    (branch,) = finished.branches
+    set_aside(branch.answers, f"{branch.answers.folder}/generations/P30.0000.parquet")
+    *_, table, _ = lines(*forecast(small_settings()))
+    (row,) = [line for line in table.splitlines() if "generations" in line]
+    assert "16" in row
+    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in row
+
+
+def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
+    run = small_settings(
+        *("decoding.engine=vllm", "cluster.device=cuda", "model.tensor_parallel=4"),
+        *("cluster.answers_per_s=1", "decoding.samples.n_prompts=0"),
+    )
+    plan, found = forecast(run)
+    *_, last = lines(plan, found)
+    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    assert last.endswith(f"{answers * 4 / 3600:.2f} GPU-hours")

@@ -1,0 +1,413 @@
+"""What a store holds, what for, and what can go; in a folder and on a real S3 protocol."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+
+from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.results import baseline, report
+from factsweep.pipeline.runs import inventory as inventories
+from factsweep.pipeline.runs.forecast import forecast
+from factsweep.pipeline.runs.inventory import forget, inventory, outdated, removed, unneeded
+from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.runs.needs import needs
+from factsweep.pipeline.runs.verify import verify_store
+from factsweep.pipeline.stages import match
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lookup import Recipes, causes
+from factsweep.pipeline.storage.recipe import Recipe
+from tests.messages import naming
+from tests.s3_server import serving
+
+pytestmark = pytest.mark.usefixtures("plain")
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+OTHER = ("seed=1", "run_name=other")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as found:
+        yield found.url
+
+
+BOTH = pytest.mark.parametrize(
+    "root", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture(scope="module")
+def _both_once(
+    _finished_once: Path,
+    small: list[str],
+    compute_here: Compute,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("both") / "artifacts"
+    shutil.copytree(_finished_once, folder)
+    compute_here(load([*small, f"artifacts={folder}", *OTHER]))
+    return folder
+
+
+@pytest.fixture
+def both(_both_once: Path, small_settings: Settings, tmp_path: Path) -> tuple[Plan, Plan]:
+    """The small run and one of another seed when both are done, in a copy."""
+    shutil.copytree(_both_once, tmp_path / "artifacts", dirs_exist_ok=True)
+    return planned(small_settings()), planned(small_settings(*OTHER))
+
+
+@pytest.fixture
+def root(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    _finished_once: Path,
+) -> str:
+    """Where artifacts are: a folder, in which those of the small run are, or an empty bucket."""
+    if getattr(request, "param", "folder") == "folder":
+        shutil.copytree(_finished_once, tmp_path / "artifacts", dirs_exist_ok=True)
+        return str(tmp_path / "artifacts")
+    url = request.getfixturevalue("server")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "no-secret-of-ours")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    name = f"b{abs(hash(tmp_path)) % 10**9}"
+    boto3.client("s3", endpoint_url=url).create_bucket(Bucket=name)
+    return f"s3://{name}/sweeps"
+
+
+@pytest.fixture
+def done(root: str, small_settings: Settings, compute_here: Compute) -> Callable[..., Plan]:
+    """Makes a run with results, as `run` notes it."""
+
+    def done(*overrides: str) -> Plan:
+        plan = begun(small_settings(f"artifacts={root}", *overrides))
+        compute_here(plan.run)
+        report.write(plan, {"total": 1.0})
+        uses.note(plan.store, uses.ended(use(plan)))
+        return plan
+
+    return done
+
+
+def use(plan: Plan) -> uses.Use:
+    return uses.begun(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
+
+
+def begun(run: Run) -> Plan:
+    plan = planned(run)
+    uses.note(plan.store, use(plan))
+    return plan
+
+
+def of(plan: Plan) -> set[str]:
+    return {step.artifact.folder for step in plan.steps}
+
+
+def idle(plan: Plan, *, unfinished: bool = False) -> set[str]:
+    """What of a store nothing needs."""
+    items = inventory(plan.store, plan.run.results)
+    return {item.folder for item in unneeded(items, unfinished=unfinished)}
+
+
+def results(plan: Plan) -> Path:
+    return Path(plan.run.results) / plan.run.name
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("both")
+def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
+    one, two = done(), done(*OTHER)
+    items = {item.folder: item for item in inventory(one.store, one.run.results)}
+    assert items.keys() == of(one) | of(two)
+    shared = items[one.branches[0].facts.folder]
+    assert {need.why for need in shared.needs} == {f"run {one.run.name}", "run other"}
+    for folder, item in items.items():
+        assert item.bytes == sum(one.store.sizes(folder).values())
+        assert item.is_complete
+        assert item.used >= item.written
+    assert idle(one) == set()
+
+
+@pytest.mark.slow
+@BOTH
+@pytest.mark.usefixtures("both")
+def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
+    one, two = done(), done(*OTHER)
+    shutil.rmtree(results(two))
+    assert idle(one) == of(two) - of(one)
+    assert idle(one) != set()
+    gone = [*removed(one.store, sorted(idle(one)), one.run.results, unfinished=False)]
+    assert set(gone) == of(two) - of(one)
+    assert one.is_complete()
+    assert not two.branches[0].metrics.is_complete()
+    for folder in gone:
+        assert [name.partition("/")[0] for name in one.store.files(folder)] == ["leases"]
+    assert {item.folder for item in inventory(one.store, one.run.results)} == of(one)
+
+
+def test_pruned_artifacts_are_made_anew(done: Callable[..., Plan], compute_here: Compute) -> None:
+    plan = done()
+    before = plan.branches[0].metrics.read_all("metrics")
+    shutil.rmtree(results(plan))
+    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert not planned(plan.run).is_complete()
+    again = compute_here(plan.run)
+    assert again.branches[0].metrics.read_all("metrics").equals(before)
+
+
+def test_run_that_is_not_done_keeps_all_that_it_plans(
+    done: Callable[..., Plan], root: str, small_settings: Settings
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    assert idle(plan) == of(plan)
+    begun(small_settings(f"artifacts={root}", "run_name=again"))
+    assert idle(plan) == set()
+    why = {n.why for each in needs(plan.store, of(plan), plan.run.results).values() for n in each}
+    assert len(why) == 1
+    assert why.pop().startswith("run again, begun 20")
+    forget(plan.store, "again")
+    assert idle(plan) == of(plan)
+
+
+def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Plan]) -> None:
+    plan = done()
+    noted = uses.ended(use(plan))
+    shutil.rmtree(results(plan))
+    plan.store.drop(noted.name)
+    elsewhere = replace(noted, host="another", results="/home/her/results")
+    uses.note(plan.store, elsewhere)
+    assert idle(plan) == set()
+    forget(plan.store, plan.run.name)
+    assert idle(plan) == of(plan)
+
+
+def test_baseline_keeps_what_its_metrics_were_made_of(done: Callable[..., Plan]) -> None:
+    plan = done()
+    baseline.accept("demo", plan.run.name, plan.run.results)
+    shutil.rmtree(results(plan))
+    assert idle(plan) == set()
+    found = needs(plan.store, of(plan), plan.run.results)
+    assert {need.why for each in found.values() for need in each} == {"baseline of demo"}
+
+
+def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan]) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    answers = plan.branches[0].answers
+    plan.store.drop(f"{answers.folder}/manifest.json")
+    kept = {answers.folder, *(each.folder for each in _sources(plan))}
+    assert idle(plan) == of(plan) - kept
+    assert idle(plan, unfinished=True) == of(plan)
+
+
+def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
+    done: Callable[..., Plan],
+) -> None:
+    plan = done()
+    baseline.accept("demo", plan.run.name, plan.run.results)
+    shutil.rmtree(results(plan))
+    plan.store.put(f"{plan.branches[0].metrics.folder}/recipe.json", b"damaged")
+    assert idle(plan) == set()
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
+    done: Callable[..., Plan], harm: str
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    answers = plan.branches[0].answers
+    plan.store.drop(f"{answers.folder}/manifest.json")
+    if harm == "gone":
+        plan.store.drop(f"{answers.folder}/recipe.json")
+    else:
+        plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
+    said = f"{answers.folder}/recipe.json is {harm}, so that nobody knows what must be kept"
+    with pytest.raises(DamagedFileError, match=said):
+        idle(plan)
+    with pytest.raises(DamagedFileError, match=said):
+        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert plan.branches[0].prompts.is_complete()
+    problems = verify_store(plan.run.artifacts, repair=True).problems
+    assert len(problems) == (harm == "damaged")
+    answers.begin()
+    assert not {answers.folder, *(each.folder for each in _sources(plan))} & idle(plan)
+
+
+def _sources(plan: Plan) -> list[Artifact]:
+    branch = plan.branches[0]
+    return [branch.facts, branch.prompts, branch.admitted]
+
+
+def test_results_elsewhere_are_found_by_the_note(done: Callable[..., Plan], tmp_path: Path) -> None:
+    plan = done(f"results={tmp_path}/elsewhere")
+    items = inventory(plan.store, str(tmp_path / "nowhere"))
+    assert unneeded(items, unfinished=False) == []
+
+
+def test_prune_refuses_a_store_that_is_being_written(
+    done: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    monkeypatch.setattr(lease, "RENEW_S", 0.2)
+    with (
+        lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
+        pytest.raises(ArtifactHeldError, match=naming("being", "written")),
+    ):
+        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert plan.is_complete()
+    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+
+
+def test_prune_leaves_what_is_needed_by_now(done: Callable[..., Plan]) -> None:
+    plan = done()
+    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)] == []
+    assert plan.is_complete()
+
+
+def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None:
+    plan = done()
+    with pytest.raises(InputError, match=naming("results", "remove")):
+        forget(plan.store, plan.run.name)
+    with pytest.raises(InputError, match=naming("run nope")):
+        forget(plan.store, "nope")
+
+
+@BOTH
+def test_commands_list_then_remove(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plan = done()
+    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["artifacts", *where]) == 0
+    out = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("|"))
+    assert f"{len(of(plan))} artifacts in " in out
+    assert plan.branches[0].answers.folder in out.replace("\n", "")
+    assert main(["prune", *where]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+    shutil.rmtree(results(plan))
+    assert main(["artifacts", *where]) == 0
+    assert f": factsweep prune {' '.join(where)}\n" in capsys.readouterr().out
+    assert main(["prune", *where]) == 0
+    assert f"would remove {len(of(plan))} artifacts" in capsys.readouterr().out
+    assert plan.is_complete()
+    assert main(["prune", "--yes", *where]) == 0
+    assert f"removed {len(of(plan))} artifacts" in capsys.readouterr().out
+    assert not plan.is_complete()
+    assert main(["artifacts", *where]) == 0
+    assert capsys.readouterr().out.startswith("0 artifacts in ")
+
+
+def test_prune_says_what_no_known_run_has_begun(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    facts = plan.branches[0].facts
+    for each in of(plan) - {facts.folder}:
+        plan.store.drop(f"{each}/manifest.json")
+    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["prune", *where]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"nothing to remove: all of {len(of(plan))} artifacts are needed, ")
+    assert f"; --unfinished removes {len(of(plan))} artifacts begun by no known run, " in out
+
+
+def test_verify_of_a_pruned_store_finds_nothing_wrong(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = done()
+    shutil.rmtree(results(plan))
+    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert main(["verify", "--all", f"artifacts={plan.run.artifacts}"]) == 0
+    assert capsys.readouterr().out == "0 shards read, 0 problems\n"
+
+
+def test_causes_go_down_to_the_field(both: tuple[Plan, Plan]) -> None:
+    left, right = (plan.branches[0].metrics.recipe for plan in both)
+    recipes = Recipes(both[0].store)
+    found = causes(left, right, recipes)
+    assert "fields.seed: 0 → 1" in found
+    assert "prompts: fields.seed: 0 → 1" in found
+    assert not any("inputs." in line for line in found)
+    assert causes(left, left, recipes) == []
+
+
+def test_causes_of_a_lost_recipe_are_its_fingerprints(both: tuple[Plan, Plan]) -> None:
+    store = both[1].store
+    shutil.rmtree(store.where(both[1].branches[0].admitted.folder))
+    left, right = (plan.branches[0].answers.recipe for plan in both)
+    found = causes(left, right, Recipes(store))
+    names = [plan.branches[0].admitted.fingerprint for plan in both]
+    assert f"inputs.admitted: {names[0]} → {names[1]}" in found
+
+
+def test_outdated_names_versions_and_follows_inputs(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = Recipes(finished.store)
+    metrics = finished.branches[0].metrics.recipe
+    assert outdated(metrics, recipes) == []
+    answers = finished.branches[0].answers.recipe
+    older = {**answers.fields["software"], "engine": "fake 0", "torch": "1.0"}
+    changed = replace(answers, fields={**answers.fields, "software": older})
+    found = outdated(changed, recipes)
+    assert found[0] == "fake 0 → 1"
+    assert found[1].startswith("torch 1.0 → ")
+    elsewhere = replace(answers, fields={"software": {"engine": "another 3", "nosuch": "1"}})
+    assert outdated(elsewhere, recipes) == []
+    lost = Recipe("metrics", metrics.version, metrics.fields, {"x": changed.fingerprint})
+    assert outdated(lost, Recipes(finished.store, [changed])) == found
+    matched = finished.branches[0].matched.recipe
+    assert outdated(replace(matched, version=match.VERSION - 1), recipes) == [
+        f"stage matched {match.VERSION - 1} → {match.VERSION}"
+    ]
+
+
+def test_artifacts_says_what_another_version_made(
+    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = done()
+    monkeypatch.setitem(inventories._STAGES, "generations", 99)
+    assert main(["artifacts", f"artifacts={plan.run.artifacts}"]) == 0
+    out = capsys.readouterr().out
+    assert "stage generations 3 → 99" in out
+
+
+def test_plan_says_why_answers_are_decoded_anew(
+    finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "\n".join(lines(*forecast(finished.run)))
+    assert "decoded anew" not in said
+    with monkeypatch.context() as patch:
+        patch.setattr("factsweep.pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
+        said = "\n".join(lines(*forecast(small_settings())))
+    (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
+    assert "software.engine: fake 1 → fake 2" in why
+    said = "\n".join(lines(*forecast(small_settings("decoding.stop=[x]"))))
+    assert "stop: " in said
+
+
+def test_note_that_was_edited_stops_prune(done: Callable[..., Plan]) -> None:
+    plan = done()
+    (name,) = plan.store.names("uses")
+    content = json.loads(plan.store.get(f"uses/{name}"))
+    plan.store.put(f"uses/{name}", json.dumps(content | {"artifacts": []}).encode())
+    with pytest.raises(InputError, match=naming("checksum", "says")):
+        inventory(plan.store, plan.run.results)

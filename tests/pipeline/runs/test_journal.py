@@ -1,0 +1,225 @@
+"""The log of a run, and where things lie when it fails."""
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from factsweep.operators.errors import DecodingError
+from factsweep.pipeline.cli import main
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.runs import follow as following
+from factsweep.pipeline.runs import journal, pulse
+from factsweep.pipeline.runs.run import measured, run
+from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.store import Store
+from tests.messages import naming
+from tests.pipeline.here import make_here
+
+Settings = Callable[..., Run]
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+SECRET = "hf_planted0123456789abcdefgh"
+
+
+def folder(settings: Run) -> Path:
+    return Path(settings.results) / settings.name / "logs"
+
+
+def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) -> None:
+    def make(plan: Plan) -> None:
+        logs.LOG.warning("something odd, %s", SECRET)
+        make_here(plan)
+
+    settings = small_settings()
+    measured(settings, make)
+    lines = (folder(settings) / "run.log").read_text().splitlines()
+    assert all(re.match(rf"{STAMP} (INFO|WARNING) ", line) for line in lines)
+    assert lines[0].endswith("begins: tiny on myriadlama-mini (4-template), seed 0")
+    assert any("WARNING something odd, [redacted]" in line for line in lines)
+    assert lines[-1].endswith(f"done; results in {settings.results}/{settings.name}")
+    assert not any(type(each).__module__ == journal.__name__ for each in logs.LOG.handlers)
+
+
+@pytest.mark.slow
+def test_journal_finished_run_again_begins_nothing(small_settings: Settings) -> None:
+    settings = small_settings()
+    for _ in range(2):
+        measured(settings, make_here)
+    written = (folder(settings) / "run.log").read_text()
+    assert written.count(" begins: ") == written.count(" done; ") == 1
+
+
+def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings()
+    measured(settings, make_here)
+    pulse.write(settings, "stopped", {"answers": 7.0})
+    measured(settings, make_here)
+    found = pulse.read(settings)
+    assert found is not None
+    assert (found.state, found.counts) == ("done", {"answers": 7.0})
+
+
+def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
+    def make(plan: Plan) -> None:
+        logs.LOG.warning('a "quoted"\nsentence, %s', SECRET)
+        make_here(plan)
+
+    settings = small_settings("log=json")
+    measured(settings, make)
+    rows = [json.loads(each) for each in (folder(settings) / "run.jsonl").read_text().splitlines()]
+    assert all(list(row) == ["time", "level", "run", "engine", "shard", "message"] for row in rows)
+    assert {(row["run"], row["engine"], row["shard"]) for row in rows} == {
+        (settings.name, None, None)
+    }
+    assert {row["level"] for row in rows} == {"INFO", "WARNING"}
+    assert any(row["message"] == 'a "quoted"\nsentence, [redacted]' for row in rows)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_journal_has_the_error_with_time_and_level(
+    small_settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    terminal: bool,
+) -> None:
+    def fail(_: Plan) -> None:
+        raise DecodingError(f"no engine was ready for {SECRET}.")
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    for form, name in (("text", "run.log"), ("json", "run.jsonl")):
+        settings = small_settings(f"log={form}", f"run_name={form}")
+        with pytest.raises(DecodingError):
+            measured(settings, fail)
+        line = (folder(settings) / name).read_text().splitlines()[-1]
+        said = "ended by DecodingError: no engine was ready for [redacted]."
+        if form == "text":
+            assert re.fullmatch(rf"{STAMP} ERROR {re.escape(said)}", line)
+        else:
+            row = json.loads(line)
+            assert (row["level"], row["message"]) == ("ERROR", said)
+            assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", row["time"])
+    elsewhere = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert len(elsewhere) == (0 if terminal else 2)  # a terminal gets the sentence of the command
+
+
+def test_journal_failed_run_says_where_things_lie(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: Plan, **__: object) -> None:
+        raise DecodingError("no engine was ready.")
+
+    monkeypatch.setattr("factsweep.pipeline.runs.run.compute", fail)
+    places = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=r"]
+    assert main(["run", *small, *places]) == 1
+    sentence, log, published = capsys.readouterr().err.splitlines()
+    assert sentence == "factsweep: no engine was ready."
+    assert log == f"  log: {tmp_path}/results/r/logs/run.log, those of the engines beside it"
+    assert published.startswith(f"  published so far: {tmp_path}/artifacts/; the next run resumes")
+    assert "ended by DecodingError: no engine" in (tmp_path / "results/r/logs/run.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray", "plain")
+def test_journal_engines_logs_lie_beside_it_and_the_pulse_of_the_run_says_that_it_is_done(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings("decoding.samples.n_prompts=0")
+    run(settings)
+    names = sorted(path.name for path in folder(settings).iterdir())
+    assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
+    assert "first prompt, " in (folder(settings) / "run.log").read_text()
+    found = pulse.read(settings)
+    assert found is not None
+    assert (found.state, found.pid, found.why) == ("done", os.getpid(), None)
+    assert found.counts["all_answers"] == 83
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray")
+def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
+    small_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = small_settings()
+    here = ray.get_runtime_context().get_node_id()
+    known = ray.put([(f"{1:056x}", "/gone.err"), (here, "/none.err")])
+    tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: known))
+    with caplog.at_level("WARNING"):
+        following._keep_logs(settings, tally)
+    (kept,) = folder(settings).iterdir()
+    assert kept.name.endswith("-2.log")
+    assert re.search(naming("1 of 2 engines", "TaskUnschedulableError"), caplog.text)
+
+
+def test_keep_hides_secrets(small_settings: Settings) -> None:
+    settings = small_settings()
+    journal.keep(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
+    (path,) = folder(settings).iterdir()
+    assert path.read_text() == "Bearer [redacted]\nValueError: no memory"
+
+
+def test_journal_whose_folder_is_removed_meanwhile_begins_anew_there(
+    small_settings: Settings,
+) -> None:
+    settings = small_settings()
+    with journal.kept(settings):
+        logs.LOG.info("before")
+        shutil.rmtree(folder(settings).parent)
+        for text in ("after", "and on"):
+            logs.LOG.info(text)
+    written = (folder(settings) / "run.log").read_text()
+    assert re.fullmatch(rf"{STAMP} INFO after\n{STAMP} INFO and on\n", written)
+
+
+def test_journal_that_is_full_is_set_aside(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_MOST_BYTES", 100)
+    settings = small_settings()
+    with journal.kept(settings):
+        for number in range(9):
+            logs.LOG.info("line %d, %s", number, "x" * 20)
+    names = ["run.log", *(f"run.log.{number}" for number in (1, 2, 3))]
+    assert sorted(path.name for path in folder(settings).iterdir()) == names
+    assert "line 8" in (folder(settings) / "run.log").read_text()
+
+
+def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_path: Path) -> None:
+    settings = small_settings(f"results=file://{tmp_path}/there")
+    for _ in range(2):
+        with journal.kept(settings):
+            logs.LOG.info("hello")
+    written = (tmp_path / "there" / settings.name / "logs/run.log").read_text()
+    assert re.fullmatch(rf"({STAMP} INFO hello\n){{2}}", written)
+
+
+def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path))
+    handler = journal._InStore(store, "run.log")
+
+    def told(level: int) -> list[str]:
+        handler.handle(logging.LogRecord("x", level, __file__, 0, f"line {level}", None, None))
+        return store.get("run.log").decode().split("\n") if store.exists("run.log") else []
+
+    assert told(logging.INFO) == []
+    assert told(logging.ERROR) == ["line 20", "line 40", ""]
+    assert told(logging.INFO)[-2] == "line 40"
+    monkeypatch.setattr(journal, "_PUT_EVERY_S", -1.0)
+    assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
+    handler.close()
+    assert store.get("run.log").count(b"line") == 4

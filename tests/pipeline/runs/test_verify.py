@@ -1,0 +1,165 @@
+"""verify: what is wrong with a run, or with a whole store; all kinds of damage: test_reads."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding.asked import sampled
+from factsweep.pipeline.runs.verify import verify, verify_store
+from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.artifact import Artifact
+from tests.messages import naming
+from tests.pipeline.here import complete, make_here, overwrite
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+
+
+def shard_path(artifact: Artifact, table: str = "generations") -> Path:
+    return Path(
+        artifact.store.where(f"{artifact.folder}/{table}/{artifact.shards(table)[0]}.parquet")
+    )
+
+
+def test_verify_finished_run_is_clean(finished: Plan) -> None:
+    checked, problems = verify(finished.run)
+    assert problems == []
+    assert checked == len([*Path(finished.run.artifacts).rglob("*.parquet")])
+
+
+def test_verify_unfinished_run_names_what_is_not_complete(small_settings: Settings) -> None:
+    checked, problems = verify(small_settings())
+    assert checked == 0
+    assert [problem.partition(" is ")[2] for problem in problems] == [
+        "not complete; run it again."
+    ] * 11
+
+
+def test_verify_missing_shard_is_named(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.unlink()
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} is gone") for problem in problems)
+
+
+def test_verify_truncated_shard_is_named(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(path.read_bytes()[:-50])
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} has ") for problem in problems)
+
+
+@pytest.mark.parametrize("table", ["pairs", "prompts", "errors", "samples", "answers", "metrics"])
+def test_verify_truncated_shard_of_any_stage_is_named(finished: Plan, table: str) -> None:
+    artifacts = finished.branches[0].artifacts()
+    artifact = next(each for each in artifacts if each.shards(table))
+    path = shard_path(artifact, table)
+    path.write_bytes(path.read_bytes()[:100])
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} has ") for problem in problems)
+
+
+def test_verify_shard_of_another_artifact_is_named(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    (other,) = compute_here(small_settings("decoding.max_tokens=9")).branches
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(shard_path(other.answers).read_bytes())
+    _, problems = verify(finished.run)
+    assert any(problem.startswith(f"{path} ") for problem in problems)
+
+
+def test_verify_whole_shard_with_other_content_is_named(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    shard = greedy.shards("generations")[0]
+    changed = greedy.read("generations", shard).with_columns(text=pl.lit("Paris"))
+    path = shard_path(greedy)
+    manifest = path.parents[1] / "manifest.json"
+    before = manifest.read_bytes()
+    overwrite(greedy, "generations", shard, changed)
+    manifest.write_bytes(before)
+    _, problems = verify(finished.run)
+    assert all(f"/generations/{shard}.parquet " in problem for problem in problems)
+    assert problems
+
+
+def test_verify_prompt_answered_twice_is_counted(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    first, second, *_ = greedy.shards("generations")
+    rows = [greedy.read("generations", shard) for shard in (first, second)]
+    overwrite(greedy, "generations", second, pl.concat([rows[1], rows[0][:1]]))
+    complete(finished, greedy)
+    _, problems = verify(finished.run)
+    assert any("2 rows share a prompt_id with another" in problem for problem in problems)
+
+
+def test_verify_prompt_without_an_answer_is_counted(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    shard = greedy.shards("generations")[0]
+    overwrite(greedy, "generations", shard, greedy.read("generations", shard)[2:])
+    complete(finished, greedy)
+    _, problems = verify(finished.run)
+    assert any("2 prompts have neither answer nor error" in problem for problem in problems)
+
+
+def test_verify_sampled_prompt_without_samples_is_counted(finished: Plan) -> None:
+    block = finished.branches[0].further[2]
+    shard = block.shards("samples")[0]
+    overwrite(block, "samples", shard, block.read("samples", shard)[1:])
+    complete(finished, block)
+    _, problems = verify(finished.run)
+    assert any("1 prompts have neither answer nor error" in problem for problem in problems)
+
+
+def test_verify_refused_prompts_are_no_problem(
+    small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("model.max_model_len=235")
+    compute_here(run)
+    assert verify(run)[1] == []
+
+
+def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Settings) -> None:
+    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    run, more = (small_settings(*few, f"budget={share}%") for share in (30, 60))
+    make_here(sampled(planned(run)))
+    assert verify(run).problems == []
+    for step in sampled(planned(more)).steps:
+        if step.stage is not None:
+            step.run()
+    (problem,) = verify(more).problems
+    assert re.search(r"\d+ of \d+ prompts of the budget have neither answer nor error", problem)
+    answers = planned(run).branches[0].answers
+    chunk = next(Path(answers.store.where(answers.folder)).glob("chunks/*/*/*.parquet"))
+    chunk.write_bytes(chunk.read_bytes()[:50])
+    (problem,) = verify(run).problems
+    assert str(chunk) in problem
+
+
+def test_verify_repair_sets_aside_what_the_next_run_recomputes(
+    finished: Plan, compute_here: Compute
+) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(b"damaged")
+    verify(finished.run, repair=True)
+    assert not path.exists()
+    compute_here(finished.run)
+    assert verify(finished.run)[1] == []
+
+
+def test_verify_of_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=naming("nowhere", "holds", "say")):
+        verify_store(str(tmp_path / "nowhere"))
+
+
+def test_verify_without_repair_touches_nothing(finished: Plan) -> None:
+    path = shard_path(finished.branches[0].answers)
+    path.write_bytes(b"damaged")
+    verify(finished.run)
+    assert path.read_bytes() == b"damaged"
+    assert finished.branches[0].answers.is_complete()

@@ -1,0 +1,165 @@
+"""plan: names are known before anything is computed, and what is there is not made again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding.remaining_work import paid, work
+from factsweep.pipeline.inputs.models import resolve
+from factsweep.pipeline.stages import answer, match
+from factsweep.pipeline.stages.plan import Plan, planned, settled
+from factsweep.pipeline.stages.step import check_planned
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
+from tests.messages import naming
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
+STAGES = ("generations", "canary", "samples")
+
+
+def files(plan: Plan) -> dict[Path, int]:
+    """Every artifact's files with the time of their last change."""
+    folder = Path(plan.run.artifacts)
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_planned_writes_nothing(small_settings: Settings, tmp_path: Path) -> None:
+    assert not planned(small_settings()).is_complete()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_planned_finished_run_is_complete_and_has_no_work(finished: Plan) -> None:
+    assert finished.is_complete()
+    assert work(finished) == []
+
+
+def test_planned_same_run_in_another_folder_has_the_same_names(
+    finished: Plan, small_settings: Settings
+) -> None:
+    moved = planned(small_settings("artifacts=elsewhere", "results=there", "run_name=other"))
+    names = [[a.folder for a in plan.branches[0].artifacts()] for plan in (finished, moved)]
+    assert names[0] == names[1]
+
+
+def test_work_prepared_run_has_an_item_for_each_shard(
+    finished: Plan, small_settings: Settings
+) -> None:
+    items = work(planned(small_settings("decoding.max_tokens=9")))
+    shards = [f"{relation}.000{number}" for relation in ("P30", "P36") for number in range(3)]
+    by_stage = {stage: [i.shard for i in items if i.table == stage] for stage in STAGES}
+    assert by_stage["generations"] == shards
+    assert by_stage["canary"] == ["P30", "P36"]
+    assert by_stage["samples"] == ["P30", "P36"] * 4
+
+
+def test_work_unprepared_run_has_none(small_settings: Settings) -> None:
+    assert work(planned(small_settings())) == []
+
+
+def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    run = small_settings("decoding.samples.n_answers=150")
+    (few,), (many,) = finished.branches, planned(run).branches
+    assert (many.answers, many.further[:4]) == (few.answers, few.further)
+    assert {
+        (item.table, getattr(item.question.task, "block", None)) for item in work(planned(run))
+    } == {("samples", 4), ("samples", 5)}
+    before = files(finished)
+    assert compute_here(run).is_complete()
+    assert before.items() <= files(finished).items()
+
+
+def test_compute_second_model_reuses_facts_and_prompts(
+    finished: Plan,
+    small_settings: Settings,
+    compute_here: Compute,
+    make_model: Callable[[str], Path],
+) -> None:
+    run, before = (
+        small_settings(f"model.id={make_model('second')}", "model.name=x"),
+        files(finished),
+    )
+    (mine,), (theirs,) = finished.branches, planned(run).branches
+    assert (theirs.facts, theirs.prompts) == (mine.facts, mine.prompts)
+    shared = {artifact.folder for artifact in mine.artifacts()}
+    assert shared & {artifact.folder for artifact in theirs.artifacts()} == {
+        mine.facts.folder,
+        mine.prompts.folder,
+    }
+    assert compute_here(run).is_complete()
+    assert before.items() <= files(finished).items()
+
+
+def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) -> None:
+    zero, four = planned(small_settings("sweep.prompts=[zero-shot,4-template]")).branches
+    assert zero.facts == four.facts
+    shared = {a.folder for a in zero.artifacts()} & {a.folder for a in four.artifacts()}
+    assert shared == {zero.facts.folder}
+
+
+def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
+    greedy = finished.branches[0].answers
+    shard = greedy.shards("generations")[0]
+    set_aside(greedy, f"{greedy.folder}/generations/{shard}.parquet")
+    assert not finished.is_complete()
+    assert [(item.table, item.shard) for item in work(finished)] == [("generations", shard)]
+
+
+def test_set_aside_shard_alone_is_recomputed(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    greedy, before = finished.branches[0].answers, files(finished)
+    name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
+    content = greedy.store.get(name)
+    set_aside(greedy, name)
+    assert compute_here(small_settings()).is_complete()
+    changed = {path.name for path, time in files(finished).items() if before.get(path) != time}
+    told = {"manifest.json", "recipe.json", "values_of.json"}  # written by each run that goes on
+    assert Path(name).name in changed <= {Path(name).name, *told}
+    assert greedy.read_all("generations").height == 72 - 2
+    assert len(greedy.store.get(name)) == pytest.approx(len(content), rel=0.1)
+
+
+def test_set_aside_prompts_keep_the_size_of_their_shards(
+    finished: Plan, small_settings: Settings, compute_here: Compute
+) -> None:
+    prompts = finished.branches[0].prompts
+    shards = prompts.shards("prompts")
+    set_aside(prompts, f"{prompts.folder}/prompts/{shards[0]}.parquet")
+    assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
+    assert prompts.shards("prompts") == shards
+
+
+def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:
+    run = small_settings("sweep.prompts=[zero-shot,4-template]")
+    assert planned(run).weights == resolve(settled(run).model)
+
+
+def test_run_step_where_a_library_is_another_than_planned_is_refused(
+    finished: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (branch,) = finished.branches
+    set_all_aside(branch.matched)
+    monkeypatch.setattr(match, "versions", lambda *names: dict.fromkeys(names, "0.0"))
+    with pytest.raises(InputError, match=naming("machine that planned", "versions.polars")):
+        branch.step(branch.matched).run()
+    assert branch.matched.published("answers") == []
+
+
+def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> None:
+    (branch,) = finished.branches
+    here = answer.software(finished.run.method.ask.ability, finished.run.decoding)
+    check_planned({"software": here}, branch.answers)
+    with pytest.raises(
+        InputError, match=naming("software.engine", '"fake 1"', "→", '"fake 2"', "install")
+    ):
+        check_planned({"software": {**here, "engine": "fake 2"}}, branch.answers)
+
+
+def test_paid_answers_without_a_price_cost_nothing(finished: Plan) -> None:
+    assert finished.answered
+    assert paid(finished) == 0

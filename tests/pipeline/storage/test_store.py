@@ -1,0 +1,339 @@
+"""Stores: a folder and a URL do the same, and a file exists whole or not at all."""
+
+import contextlib
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.store import Store, below
+from tests.messages import naming
+
+FILL = """
+from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.store import Store, below
+store = Store("{0}")
+store.put("a/one", b"old")
+try:
+    store.put("a/one", bytes(1 << 20))
+except InputError as error:
+    print(error, store.get("a/one"), store.names("a"), sep="|")
+"""
+
+
+@pytest.fixture(
+    params=["{}/store", "file://{}/store", "memory://{}/store"],
+    ids=["folder", "file", "memory"],
+)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A folder, the same as a URL, and an object store: no folders, one put per file."""
+    return Store(request.param.format(tmp_path))
+
+
+@contextlib.contextmanager
+def largest_file(n_bytes: int) -> Iterator[None]:
+    """The kernel refuses to let a file grow longer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.contextmanager
+def not_root() -> Iterator[None]:
+    """Root may write everywhere; nobody may not."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_put_new_name_is_read_back(store: Store) -> None:
+    store.put("stage/table/one.parquet", b"content")
+    assert store.get("stage/table/one.parquet") == b"content"
+    assert store.exists("stage/table/one.parquet")
+
+
+def test_put_old_name_replaces_the_content(store: Store) -> None:
+    store.put("a/one", b"old")
+    store.put("a/one", b"new")
+    assert store.get("a/one") == b"new"
+
+
+def test_put_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    Store(str(tmp_path)).put("a/one", b"content")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "one"]
+
+
+def test_put_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        Store(str(tmp_path)).put("one", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o640
+
+
+def test_put_file_too_large_keeps_the_old_one_alone(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.put("a/one", b"old")
+    with largest_file(1000), pytest.raises(InputError, match=naming("File", "large")):
+        store.put("a/one", bytes(2000))
+    assert store.get("a/one") == b"old"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+def test_put_full_disk_keeps_the_old_file_alone(tmp_path: Path) -> None:
+    private = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*private, "true"], check=False).returncode:
+        pytest.skip("this machine lets us mount no small disk")
+    command = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && {sys.executable} -"
+    done = subprocess.run(
+        [*private, "sh", "-c", command],
+        input=FILL.format(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    sentence, *rest = done.stdout.strip().split("|")
+    assert sentence.startswith(f"{tmp_path}/a/one cannot be written (No space left on device)")
+    assert rest == ["b'old'", "['one']"]
+
+
+def test_put_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Store(str(tmp_path)).put("a/one", b"content")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_put_read_only_folder_says_so_in_one_sentence(read_only: Path) -> None:
+    with not_root(), pytest.raises(InputError) as error:
+        Store(str(read_only)).put("a/one", b"content")
+    assert str(error.value) == (
+        f"{read_only}/a/one cannot be written (Permission denied); make room or choose another "
+        "folder with artifacts=… or results=…; what is published is untouched."
+    )
+
+
+def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError, match=naming("file/a/one")):
+        Store(f"{tmp_path}/file").put("a/one", b"content")
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
+@pytest.mark.parametrize("root", ["{}", "memory://{}"])
+def test_store_of_any_name_holds_its_own_files(root: str, name: str, tmp_path: Path) -> None:
+    root = root.format(tmp_path)
+    others = [Store(below(root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "a/1", "b")]
+    for other in others:
+        other.put("one", b"other")
+    store = Store(below(root, name))
+    assert (store.names(""), store.exists("one")) == ([], False)
+    assert store.put_new("one", b"own")
+    assert (store.get("one"), store.sizes(""), store.names("")) == (b"own", {"one": 3}, ["one"])
+    store.set_aside("one")
+    store.drop("damaged/one")
+    assert [other.get("one") for other in others] == [b"other"] * len(others)
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "abfs", "http"])
+def test_put_scheme_of_no_store_is_refused_with_those_there_are(scheme: str) -> None:
+    with pytest.raises(InputError, match=naming(f"{scheme}://bucket/a", "s3://", "gs://", "az://")):
+        Store(f"{scheme}://user:planted@bucket/a?region=x").put("one", b"content")
+
+
+def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: store.put_new("a/one", b"%d" % n), range(8)))
+    assert sum(won) == 1
+    assert store.get("a/one") == b"%d" % won.index(True)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
+
+
+def test_put_new_old_name_is_left_alone(store: Store) -> None:
+    assert store.put_new("a/one", b"first")
+    assert not store.put_new("a/one", b"second")
+    assert store.get("a/one") == b"first"
+
+
+def test_get_unknown_name_is_not_found(store: Store) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.get("a/one")
+
+
+def test_names_folder_with_files_and_folders_lists_files_sorted(store: Store) -> None:
+    for name in ("a/two", "a/one", "a/inner/three"):
+        store.put(name, b"")
+    assert store.names("a") == ["one", "two"]
+    assert store.names("nowhere") == []
+
+
+def test_names_file_of_an_open_write_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".one.x1y2").write_bytes(b"half")
+    assert Store(str(tmp_path)).names("a") == []
+
+
+def test_folders_folder_with_files_and_folders_lists_folders_sorted(store: Store) -> None:
+    for name in ("a/one", "a/second/two", "a/first/three"):
+        store.put(name, b"")
+    assert store.folders("a") == ["first", "second"]
+    assert store.folders("nowhere") == []
+
+
+def test_drop_known_and_unknown_name_leaves_neither(store: Store) -> None:
+    store.put("a/one", b"")
+    store.drop("a/one")
+    store.drop("a/never")
+    assert store.names("a") == []
+
+
+def test_set_aside_moves_the_file_and_keeps_its_content(store: Store) -> None:
+    store.put("a/one", b"damaged")
+    aside = store.set_aside("a/one")
+    assert store.get(aside) == b"damaged"
+    assert store.names("a") == []
+
+
+def test_where_any_slashes_is_one_path() -> None:
+    assert Store("s3://bucket/place/").where("a/one") == "s3://bucket/place/a/one"
+    assert Store("/place/").where() == "/place"
+
+
+def test_store_unknown_scheme_names_the_field() -> None:
+    with pytest.raises(InputError, match=naming("artifacts=gopher://x", "URL")):
+        Store("gopher://x").put("a", b"")
+    with pytest.raises(InputError) as refused:
+        Store("gopher://name:planted@x").put("a", b"")
+    assert "planted" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) -> None:
+    store, path = Store(str(tmp_path)), tmp_path / "a/one"
+    for _ in range(3):
+        path.parent.mkdir(exist_ok=True)
+        if kind == "file":
+            path.write_text("damaged")
+        elif kind == "link":
+            path.symlink_to("/nowhere")
+        else:
+            (path / "below").mkdir(parents=True)
+        store.set_aside("a/one")
+    assert sorted(p.name for p in (tmp_path / "a/damaged").iterdir()) == ["one", "one.1", "one.2"]
+
+
+def test_set_aside_what_is_not_there_is_left(store: Store) -> None:
+    store.put("a/one", b"")
+    store.set_aside("a/two")
+    assert store.names("a") == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda path: path.mkdir(), "a folder"),
+        (lambda path: path.symlink_to("/nowhere"), "a link to no file"),
+        (lambda path: path.symlink_to("/etc/hostname"), "a link out of the store"),
+        (os.mkfifo, "something else"),
+    ],
+    ids=["folder", "dangling", "out", "pipe"],
+)
+def test_get_what_is_no_file_is_refused(
+    tmp_path: Path, make: Callable[[Path], object], found: str
+) -> None:
+    make(tmp_path / "one.json")
+    with pytest.raises(DamagedFileError, match=rf"one\.json is {found} where a file should be"):
+        Store(str(tmp_path)).get("one.json")
+
+
+@pytest.mark.parametrize(("is_near", "at_once"), [(True, 1), (False, 16)])
+def test_in_turn_no_more_is_asked_than_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_near: bool, at_once: int
+) -> None:
+    store, asked = Store(str(tmp_path)), list[int]()
+    monkeypatch.setattr(type(store._files), "is_near", is_near)
+    found = store.in_turn(lambda n: asked.append(n) or n, range(40))
+    assert next(found) == 0
+    assert len(asked) == at_once
+    assert list(found) == [*range(1, 40)]
+
+
+def test_get_link_within_the_store_is_read(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("1")
+    (tmp_path / "two").symlink_to("one")
+    assert Store(str(tmp_path)).get("two") == b"1"
+
+
+@pytest.mark.parametrize("link", ["a", "a/b"])
+def test_get_behind_a_link_out_of_the_store_names_the_link(tmp_path: Path, link: str) -> None:
+    (tmp_path / "elsewhere/b").mkdir(parents=True)
+    (tmp_path / "elsewhere/b/one").write_text("1")
+    store = Store(str(tmp_path / "store"))
+    (tmp_path / "store" / link).parent.mkdir(parents=True)
+    (tmp_path / "store" / link).symlink_to(tmp_path / "elsewhere" / link[2:])
+    for name in ("one", "none"):
+        with pytest.raises(DamagedFileError, match=naming(f"store/{link}", "link")) as error:
+            store.get(f"a/b/{name}")
+        assert error.value.name == link
+    (tmp_path / "store/c").symlink_to("d")
+    store.put("d/one", b"1")
+    assert store.get("c/one") == b"1"
+
+
+def test_put_new_without_hard_links_asks_for_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    with pytest.raises(
+        InputError, match=naming(str(tmp_path), "hard links", "artifacts=")
+    ) as error:
+        Store(str(tmp_path)).put_new("one", b"1")
+    assert "room" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_put_where_a_folder_lies_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(DamagedFileError, match=naming("file should")):
+        Store(str(tmp_path)).put("one", b"1")
+
+
+def test_sizes_files_below_a_folder_but_what_was_set_aside(store: Store) -> None:
+    for name in ("a/one", "a/b/two", "a/b/bad"):
+        store.put(name, name.encode())
+    store.set_aside("a/b/bad")
+    assert store.sizes("a") == {"one": 5, "b/two": 7}
+    assert store.sizes("nowhere") == {}
