@@ -13,10 +13,12 @@ from _simulation import counted
 from factsweep.operators.estimates.choosing.choice import Relation, chosen, crossed, relation
 from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.answers import (
+    acc_at_1_terms,
+    fluctuation,
+    one_word_ratio_terms,
+)
 from factsweep.operators.metrics.belief.consist import consist_terms
-from factsweep.operators.metrics.belief.fluctuation import fluctuation
-from factsweep.operators.metrics.belief.one_word_ratio import one_word_ratio_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
 _PLACE = ("pair_id", "template_id", "subject_index")

@@ -13,8 +13,8 @@ import polars as pl
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.stratified import MISSING, By, Means, controlled_means, means
 from factsweep.operators.estimates.table import ESTIMATES, row
-from factsweep.operators.metrics.kamel.macro import macro, precision_recall
-from factsweep.operators.metrics.probelm.probelm import group_tables, with_all_types
+from factsweep.operators.metrics.kamel import macro, precision_recall
+from factsweep.operators.metrics.probelm import group_tables, with_all_types
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
 
@@ -119,7 +119,7 @@ def probelm_estimates(
 ) -> pl.DataFrame:
     """Estimate PRobELM's numbers: the table ESTIMATES after the column `setting` (a prompt type).
 
-    `scores` and `candidates` are those of `operators.metrics.probelm.probelm`. Means over groups;
+    `scores` and `candidates` are those of `operators.metrics.probelm`. Means over groups;
     plausibility, under the setting "all", where all three prompt types are there. A `control`
     narrows those of the prompt types that it has.
     """

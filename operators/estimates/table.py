@@ -17,8 +17,8 @@ from factsweep.operators.estimates.crossed import Crossed, FloatArray
 from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import weighted_mean
-from factsweep.operators.metrics.belief.fluctuation import fluctuation
-from factsweep.operators.metrics.comparing.pairing import in_both
+from factsweep.operators.metrics.belief.answers import fluctuation
+from factsweep.operators.metrics.comparing.paired import in_both
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
 from factsweep.operators.schemas import SETTING, columns

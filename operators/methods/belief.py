@@ -20,17 +20,17 @@ from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
+from factsweep.operators.metrics.belief.answers import DRAWS, Condensed
 from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
-from factsweep.operators.metrics.belief.condensed import Condensed
 from factsweep.operators.metrics.belief.consist import By
-from factsweep.operators.metrics.belief.fluctuation import DRAWS
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
-from factsweep.operators.metrics.comparing.paired_terms import (
+from factsweep.operators.metrics.comparing.paired import (
+    Unit,
     paired_calibration_terms,
     paired_terms,
+    unit_of,
 )
-from factsweep.operators.metrics.comparing.pairing import Unit, unit_of
 from factsweep.operators.metrics.shared.rows import counted
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting

@@ -17,15 +17,9 @@ from factsweep.operators.matching.preferred import preferred
 from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
 from factsweep.operators.metrics.belief.knowledge_state import evidence
-from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
-from factsweep.operators.metrics.distractors import (
-    agreement,
-    continuations,
-    distractors,
-    karr,
-    preference,
-)
-from factsweep.operators.metrics.shared.slices import samples
+from factsweep.operators.metrics.comparing.paired import known, paired_preferences
+from factsweep.operators.metrics.distractors import agreement, baselines, distractors
+from factsweep.operators.metrics.shared.rows import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables import distractors as tables
@@ -78,9 +72,9 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
-    said = pl.concat([preference.VALUES.to_frame(), *_of_continuations(evidence)])
-    by_chance = karr.of_karr(answers, evidence.tables["by_chance"])
-    own = preference.of_distractors(answers), preference.of_probability(answers)
+    said = pl.concat([distractors.VALUES.to_frame(), *_of_continuations(evidence)])
+    by_chance = baselines.of_karr(answers, evidence.tables["by_chance"])
+    own = distractors.of_distractors(answers), distractors.of_probability(answers)
     values = pl.concat([*own, by_chance, said])
     ratings = details.select("pair_id", rating="human_score")
     agreeing = agreement.agreement(values, ratings, seed=evidence.seed)
@@ -88,8 +82,8 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     robust = agreement.robustness(values.join(verbalised, on="pair_id", how="semi"))
     metrics = [
         distractors.distractors(answers, details, evidence.n_failed, **draws),
-        continuations.baselines(said, evidence.n_failed, **draws),
-        *([] if by_chance.is_empty() else [karr.karr(by_chance, evidence.n_failed, **draws)]),
+        baselines.baselines(said, evidence.n_failed, **draws),
+        *([] if by_chance.is_empty() else [baselines.karr(by_chance, evidence.n_failed, **draws)]),
         agreement.agreement_rows(agreeing),
         agreement.robustness_rows(robust),
     ]
@@ -105,7 +99,7 @@ def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     """Min@n and Avg@n by n, over all facts (sample null) and over each sample of the set."""
     parts = [(None, answers), *samples(answers, details)]
     sample = {name: pl.lit(name, pl.String).alias("sample") for name, _ in parts}
-    return pl.concat(preference.curve(rows).with_columns(sample[name]) for name, rows in parts)
+    return pl.concat(distractors.curve(rows).with_columns(sample[name]) for name, rows in parts)
 
 
 def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
@@ -115,17 +109,17 @@ def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     labels = dict(evidence.facts.pairs.select("pair_id", first_labels).iter_rows())
     if continued.is_empty():
         return
-    yield continuations.of_top_tokens(continued, labels)
-    readers = {"rouge_l": continuations.rouge_l}
+    yield baselines.of_top_tokens(continued, labels)
+    readers = {"rouge_l": baselines.rouge_l}
     if options.encoder is not None:
         readers["bertscore"] = BertScore(options.encoder)
     for measure, alike in readers.items():
-        yield continuations.of_texts(continued, labels, measure, alike, preference.WIDTHS)
+        yield baselines.of_texts(continued, labels, measure, alike, baselines.WIDTHS)
     if options.judge is not None:
         relations = continued["relation_id"].unique(maintain_order=True)
         asked = pl.concat([clozes(evidence.facts.of(each)) for each in relations])
         texts = dict(asked.select("prompt_id", "query").iter_rows())
-        yield continuations.of_judged(continued, labels, texts, options.judge)
+        yield baselines.of_judged(continued, labels, texts, options.judge)
 
 
 def _report(result: method.Result) -> method.Report:
@@ -199,7 +193,12 @@ METHOD = method.Method(
         main_metric="min_at_1",
         options=Options,
         measured=("metrics", "curve", "agreement", "robustness"),
-        metrics=(*distractors.METRICS, *continuations.METRICS, *karr.METRICS, *agreement.METRICS),
+        metrics=(
+            *distractors.METRICS,
+            *baselines.METRICS,
+            *baselines.KARR_METRICS,
+            *agreement.METRICS,
+        ),
     ),
     show=method.Show("distractors", _report, tables.card, _digest),
     compare=method.Compare(

@@ -9,8 +9,7 @@ from factsweep.operators.datasets.kamel import sliced
 from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
-from factsweep.operators.metrics.kamel.kamel import kamel
-from factsweep.operators.metrics.kamel.macro import precision_recall
+from factsweep.operators.metrics.kamel import kamel, precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.shared.wide import called

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts, Slice, sliced
 from factsweep.operators.methods.ability import GENERATE, PREFER, Ability
-from factsweep.operators.metrics.comparing.pairing import Unit
+from factsweep.operators.metrics.comparing.paired import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
@@ -285,7 +285,7 @@ class Compare:
     """How two runs are compared: the part of it that is the method's own.
 
     All three read matched tables (`Measure.matched`, by name) of two runs. `terms` gives the terms
-    of one relation's pairs in both (columns: `operators.metrics.comparing.paired_terms.PAIRED`),
+    of one relation's pairs in both (columns: `operators.metrics.comparing.paired.PAIRED`),
     from the prompts that both have or, where facts are paired, from those that each has of the
     facts of both; a fact is robustly known from the given share of right prompts. `evidence` says
     what one run shows of each fact of a relation

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.continuations import METRICS as BASELINES
+from factsweep.operators.metrics.distractors.baselines import KARR_METRICS as KARR
+from factsweep.operators.metrics.distractors.baselines import METRICS as BASELINES
 from factsweep.operators.metrics.distractors.distractors import METRICS
-from factsweep.operators.metrics.distractors.karr import METRICS as KARR
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared.canvas import Figure, curves, framed

@@ -12,8 +12,7 @@ import polars.selectors as cs
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown
-from factsweep.operators.metrics.kamel.kamel import METRICS
-from factsweep.operators.metrics.kamel.macro import F1, PRECISION, RECALL
+from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING

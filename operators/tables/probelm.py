@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.probelm.probelm import ALL_TYPES, METRICS, correlations
+from factsweep.operators.metrics.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared import canvas

@@ -15,7 +15,7 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     state_moves,
 )
 from factsweep.operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
-from factsweep.operators.metrics.comparing.pairing import Shared, Unit, in_both, shared
+from factsweep.operators.metrics.comparing.paired import Shared, Unit, in_both, shared
 from factsweep.operators.metrics.comparing.verdict import (
     HIGHER_IS_BETTER,
     Bar,

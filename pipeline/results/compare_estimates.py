@@ -11,7 +11,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Paired, Report
-from factsweep.operators.metrics.comparing.estimates import differences, judged
+from factsweep.operators.metrics.comparing.verdict import differences, judged
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.results import past, written

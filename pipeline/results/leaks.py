@@ -10,7 +10,7 @@ from itertools import chain
 import polars as pl
 
 from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1, acc_at_1_terms
+from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.prompts.expansion import showing, telling
 from factsweep.operators.schemas import schema

@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
+from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, Record

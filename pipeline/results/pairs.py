@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Compare
-from factsweep.operators.metrics.comparing.pairing import Unit, unit_between
+from factsweep.operators.metrics.comparing.paired import Unit, unit_between
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch

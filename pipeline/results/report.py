@@ -21,7 +21,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, printable
 from factsweep.operators.methods.method import Report, Result, joined
-from factsweep.operators.metrics.shared.seeds import over_seeds
+from factsweep.operators.metrics.shared.rows import over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.paper_table import beside, of_other_facts
 from factsweep.operators.tables.shared.wide import (

@@ -13,8 +13,8 @@ from factsweep.operators.metrics.comparing.across_languages import (
     across_languages,
     known_in_one_alone,
 )
-from factsweep.operators.metrics.comparing.life import threshold_variant
-from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.metrics.comparing.along import threshold_variant
+from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
 from factsweep.operators.tables.runs.comparison import across_table, alone_table
 from factsweep.pipeline.results.past import PastBranch

@@ -12,12 +12,11 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.looks import banded
 from factsweep.operators.methods.method import Report, joined
-from factsweep.operators.metrics.comparing.along import along
-from factsweep.operators.metrics.comparing.life import counted, lives, threshold_variant
-from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.metrics.comparing.along import along, counted, lives, threshold_variant
+from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.metric import headings
-from factsweep.operators.metrics.shared.slices import deciles
+from factsweep.operators.metrics.shared.rows import deciles
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.operators.tables.runs.comparison import POINTS

@@ -6,7 +6,7 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.metrics.belief import consist
-from factsweep.operators.metrics.belief.condensed import Condensed
+from factsweep.operators.metrics.belief.answers import Condensed
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped
 from factsweep.operators.metrics.shared.rows import Counts, Row, pair_terms, plain_rows, table
 
@@ -16,7 +16,7 @@ _TEMPLATE = ("relation_id", "template_id")
 def template_accuracy(rates: pl.DataFrame) -> pl.DataFrame:
     """Give each template its Acc@1 (0 to 1): the mean over pairs of the mean over their names.
 
-    `rates` comes from `fluctuation.template_rates`. Columns: relation_id, template_id, accuracy,
+    `rates` comes from `answers.template_rates`. Columns: relation_id, template_id, accuracy,
     n_pairs (with an answer under it) and n (answers); sorted by the ids.
 
     Source: BELIEF, appendix C.2. The paper does not say how names weigh; here pairs count alike.
@@ -39,7 +39,7 @@ def spread_rows(metric: str, known: Condensed, counts: Counts, ends: Sequence[st
 
     Source: BELIEF, appendix C.2, Table 11 (2025: Table 12).
 
-    >>> from factsweep.operators.metrics.belief.condensed import condensed
+    >>> from factsweep.operators.metrics.belief.answers import condensed
     >>> answers = pl.DataFrame({
     ...     "relation_id": ["P1"] * 4, "template_id": ["a", "a", "b", "b"],
     ...     "pair_id": ["t1", "t2", "t1", "t2"], "correct": [True, True, True, False],
@@ -95,7 +95,7 @@ def subject_rows(
     Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
     Table 11, which shows that the extremes are taken this way.
 
-    >>> from factsweep.operators.metrics.belief.condensed import condensed
+    >>> from factsweep.operators.metrics.belief.answers import condensed
     >>> answers = pl.DataFrame({
     ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],
     ...     "subject_index": [0, 1, 0, 1], "correct": [True, True, False, True],
@@ -125,7 +125,11 @@ def _group_terms(
     groups = templates.select(ids, "group").drop_nulls()
     grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
     inner = consist.match_counts(grouped, by=by, within=["subject_index", "group"])
-    inter = _difference(consist.match_counts(grouped, by=by, within=["subject_index"]), inner)
+    of_all = consist.match_counts(grouped, by=by, within=["subject_index"])
+    both = of_all.join(inner, on=["relation_id", "pair_id"], suffix="_inner")
+    inter = both.with_columns(
+        pl.col(name) - pl.col(f"{name}_inner") for name in ("n_matches", "n_compared")
+    )
     return dict(zip(_GROUPS, map(consist.share_of_matches, (inner, inter)), strict=True))
 
 
@@ -149,7 +153,7 @@ def manual_rows(
     its two numbers, weighted by their pairs of templates, come near to the Consist of
     prompts with the same name (Table 12), and not to that of all prompts (Table 3).
 
-    >>> from factsweep.operators.metrics.belief.condensed import condensed
+    >>> from factsweep.operators.metrics.belief.answers import condensed
     >>> answers = pl.DataFrame({
     ...     "relation_id": ["P1"] * 3, "pair_id": ["t"] * 3, "template_id": ["a", "b", "c"],
     ...     "subject_index": [0, 0, 0], "correct": [True, True, False],
@@ -165,28 +169,13 @@ def manual_rows(
     >>> [(row.metric, row.value) for row in rows if row.slice is None]
     [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
     """
-    ranks = plain_rows("manual_rank", _manual_ranks(known.rates, templates), counts)
-    return ranks + [row for metric in _GROUPS for row in counts.rows(metric, estimates[metric])]
-
-
-def _manual_ranks(rates: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
-    """Each manual template's rank in its relation, over 1."""
-    accuracy = template_accuracy(rates)
     # Sums of the same shares in another order differ in their last digits: those are ties.
     rank = pl.col("accuracy").round(12).rank("average", descending=True).over("relation_id")
     origin = templates.select(pl.col("template_id").cast(pl.String), "origin")
-    ranked = accuracy.with_columns(numerator=rank, denominator=1.0).join(origin, on="template_id")
-    return ranked.filter(pl.col("origin") == "manual")
-
-
-def _difference(all_pairs: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
-    """The counts of the prompt pairs that are among `all_pairs` and not among `inner`."""
-    both = all_pairs.join(inner, on=["relation_id", "pair_id"], suffix="_inner")
-    return both.select(
-        "relation_id",
-        "pair_id",
-        *(pl.col(name) - pl.col(f"{name}_inner") for name in ("n_matches", "n_compared")),
-    )
+    ranked = template_accuracy(known.rates).with_columns(numerator=rank, denominator=1.0)
+    manual = ranked.join(origin, on="template_id").filter(origin="manual")
+    ranks = plain_rows("manual_rank", manual, counts)
+    return ranks + [row for metric in _GROUPS for row in counts.rows(metric, estimates[metric])]
 
 
 Analysis = Literal["template_spread", "subject_template", "manual_paraphrase", "ovconf_by_length"]

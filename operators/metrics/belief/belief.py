@@ -4,8 +4,20 @@ from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
 from factsweep.operators.metrics.belief.analyses import Analysis, analysis_terms
+from factsweep.operators.metrics.belief.answers import (
+    ACC_AT_1,
+    COVERAGE_MAXIMUM,
+    COVERAGE_ORACLE,
+    DRAWS,
+    FLUCTUATION_RANGE,
+    FLUCTUATION_SD,
+    ONE_WORD_RATIO,
+    Condensed,
+    Draw,
+    condensed,
+    coverage_maximum_terms,
+)
 from factsweep.operators.metrics.belief.calibration import (
     AUROC,
     BRIER,
@@ -17,27 +29,16 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ovconf_terms,
 )
-from factsweep.operators.metrics.belief.condensed import Condensed, condensed
 from factsweep.operators.metrics.belief.consist import CONSIST, By, coded, consist_terms
-from factsweep.operators.metrics.belief.coverage import (
-    COVERAGE_MAXIMUM,
-    COVERAGE_ORACLE,
-    coverage_maximum_terms,
-)
-from factsweep.operators.metrics.belief.fluctuation import (
-    DRAWS,
-    FLUCTUATION_RANGE,
-    FLUCTUATION_SD,
-    Draw,
-    pair_draws,
-    spread,
-    template_draws,
-)
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
-from factsweep.operators.metrics.belief.one_word_ratio import ONE_WORD_RATIO
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, Estimate, bootstrap_ratios
-from factsweep.operators.metrics.shared.rows import Counts, Row, counted, table
-from factsweep.operators.metrics.shared.slices import of_facts
+from factsweep.operators.metrics.shared.rows import (
+    Counts,
+    Row,
+    counted,
+    parts,
+    table,
+)
 from factsweep.operators.schemas import empty
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
@@ -90,7 +91,7 @@ def belief(
     counts = known.counts(n_failed)
     rows = [
         answer_rows(counts, estimates),
-        *(fluctuation_rows(known, counts, each, seed=seed, n_draws=n_draws) for each in DRAWS),
+        *(fluctuation_rows(known, counts, draw, seed=seed, n_draws=n_draws) for draw in DRAWS),
     ]
     if calibration is not None:
         sampled = counted(calibration, n_failed_samples)
@@ -125,11 +126,13 @@ def by_part(known: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int
     """
     rows = []
     once = details.unique("pair_id", keep="first", maintain_order=True)
-    for part, pairs in of_facts(known.pairs, once):
-        mine = known._replace(terms=known.terms.join(pairs, on="pair_id", how="semi"))
-        found = mine.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
+    for part, pairs in parts(known.pairs, once):
+        facts = known._replace(terms=known.terms.join(pairs, on="pair_id", how="semi"))
+        estimates = facts.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
         n = int(pairs["n"].sum())
-        rows += [Row(None, part, name, *each.overall, n, 0) for name, each in found.items()]
+        rows += [
+            Row(None, part, name, *estimate.overall, n, 0) for name, estimate in estimates.items()
+        ]
     return table(rows)
 
 
@@ -142,14 +145,14 @@ def fluctuation_rows(
     known: Condensed, counts: Counts, draw: Draw, *, seed: int, n_draws: int
 ) -> pl.DataFrame:
     """The rows of the fluctuation over draws of templates, or of prompts (table ROWS)."""
-    drawn = {"seed": seed, "n_draws": n_draws}
-    if draw == "template":
-        accuracies, variant = template_draws(known.rates, **drawn), None
-    else:
-        accuracies, variant = pair_draws(known.of(ACC_AT_1.name), **drawn), "draw=pair"
-    found = spread(accuracies)._asdict().items()
-    rows = (counts.row(f"fluctuation_{n}", Estimate(each), variant=variant) for n, each in found)
-    return table(list(rows))
+    values = known.fluctuation(draw, seed=seed, n_draws=n_draws)._asdict()
+    variant = None if draw == "template" else f"draw={draw}"
+    return table(
+        [
+            counts.row(f"fluctuation_{name}", Estimate(value), variant=variant)
+            for name, value in values.items()
+        ]
+    )
 
 
 def calibration_rows(

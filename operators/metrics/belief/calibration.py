@@ -38,7 +38,7 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
     >>> bins(pl.DataFrame(prompts | correct), n_bins=2).rows()
     [(1, 2, 0.875, 0.5), (2, 2, 0.125, 0.0)]
     """
-    index = pl.Series("bin", bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
+    index = pl.Series("bin", _bin_index(calibration.height, n_bins) + 1, dtype=pl.Int64)
     rows = by_confidence(calibration).with_columns(index)
     means = rows.group_by("bin").agg(
         n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct")
@@ -106,11 +106,6 @@ def by_confidence(calibration: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def bin_index(n: int, n_bins: int) -> IntArray:
-    """Give the bin, from 0, of each position of n sorted prompts."""
-    return np.arange(n) * min(n_bins, n) // max(n, 1)
-
-
 def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatArray:
     """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
 
@@ -120,7 +115,7 @@ def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatAr
     n_rounds, n = weights.shape
     gaps = ordered.select(_GAP).to_series().to_numpy()
     taken = np.repeat(np.tile(gaps, n_rounds), weights.ravel()).reshape(n_rounds, n)
-    starts = np.flatnonzero(np.diff(bin_index(n, n_bins), prepend=-1))
+    starts = np.flatnonzero(np.diff(_bin_index(n, n_bins), prepend=-1))
     mean_gaps: FloatArray = np.abs(np.add.reduceat(taken, starts, axis=1)).sum(axis=1) / n
     return mean_gaps
 
@@ -147,36 +142,32 @@ def bootstrap_ranked(
     For ECE it sorts the prompts that it took and cuts them into bins again; for AUROC, rounds
     without any right or any wrong answer are left out.
     """
-    rows = numbered(calibration)
-    weights = drawn_prompts(rows, seed, n_rounds)
-    found = in_rounds(rows, weights, n_bins)
-    return estimate(found["ece"]), estimate(found["auroc"])
+    rounds = ranked_rounds(calibration, seed, n_rounds, n_bins)
+    return estimate(rounds["ece"]), estimate(rounds["auroc"])
 
 
-def numbered(calibration: pl.DataFrame) -> pl.DataFrame:
-    """The prompts in the order in which rounds draw them, each with its number (`unit`)."""
-    ids = ("relation_id", "pair_id", "prompt_id")
-    return calibration.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
-
-
-def drawn_prompts(rows: pl.DataFrame, seed: int, n_rounds: int) -> IntArray:
-    """How often each round takes each prompt: rounds × prompts, relation by relation."""
-    columns = list(relation_weights(rows, seed, n_rounds).values())
-    return np.hstack(columns) if columns else np.ones((1, 0), np.int64)
-
-
-def in_rounds(rows: pl.DataFrame, weights: IntArray, n_bins: int) -> dict[str, FloatArray]:
+def ranked_rounds(
+    calibration: pl.DataFrame, seed: int, n_rounds: int, n_bins: int
+) -> dict[str, FloatArray]:
     """`ece` and `auroc` in each round, over a bounded number of drawn prompts at once."""
-    if rows.is_empty():
+    if calibration.is_empty():
         return dict.fromkeys(("ece", "auroc"), np.full(1, np.nan))
+    ids = ("relation_id", "pair_id", "prompt_id")
+    rows = calibration.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
+    weights = np.hstack(list(relation_weights(rows, seed, n_rounds).values()))
     ordered = by_confidence(rows)
     units = ordered["unit"].to_numpy()
     blocks = np.array_split(weights, -(-weights.size // _CELLS_PER_BLOCK))
-    found = [
+    values = [
         (ece_rounds(ordered, drawn, n_bins), auroc_rounds(ordered, drawn))
         for drawn in (block[:, units] for block in blocks)
     ]
-    return dict(zip(("ece", "auroc"), map(np.concatenate, zip(*found, strict=True)), strict=True))
+    return dict(zip(("ece", "auroc"), map(np.concatenate, zip(*values, strict=True)), strict=True))
+
+
+def _bin_index(n: int, n_bins: int) -> IntArray:
+    """The bin, from 0, of each position of n sorted prompts."""
+    return np.arange(n) * min(n_bins, n) // max(n, 1)
 
 
 def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
@@ -248,10 +239,10 @@ def ovconf_by_length(
     sequences = canary.select(
         "prompt_id", "n_tokens", confidence=pl.col("logprob").cast(pl.Float64).exp()
     )
-    rows = answers.join(sequences.drop_nulls("confidence"), on="prompt_id")
-    found = []
+    answered = answers.join(sequences.drop_nulls("confidence"), on="prompt_id")
+    rows = []
     for n_tokens in range(1, longest + 1):
-        group = rows.filter(pl.col("n_tokens") == n_tokens)
+        group = answered.filter(pl.col("n_tokens") == n_tokens)
         estimate = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
-        found.append(Row(None, f"tokens={n_tokens}", "ovconf", *estimate, group.height, 0))
-    return table(found)
+        rows.append(Row(None, f"tokens={n_tokens}", "ovconf", *estimate, group.height, 0))
+    return table(rows)

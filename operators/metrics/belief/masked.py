@@ -2,14 +2,12 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
-    Counts,
-    Row,
     counted,
     pair_terms,
     plain_rows,
+    ratio_rows,
     table,
 )
 
@@ -41,38 +39,26 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     >>> rows.select("metric", "variant", "value", "n").rows()
     [('bias_level', None, 1.0, 2), ('bias_level', 'prompts=multi', 0.0, 2)]
     """
-    counts = counted(content_free, n_failed)
-    templates = _mean_distributions(content_free)
-    relations = _mean(templates, ["relation_id"])
-    return table([*_bias_rows(templates, counts, None), *_bias_rows(relations, counts, MULTI)])
-
-
-def _bias_rows(distributions: pl.DataFrame, counts: Counts, variant: str | None) -> list[Row]:
-    ids = [name for name in distributions.columns if name.endswith("_id")]
-    p = pl.col("p")
+    counts, share = counted(content_free, n_failed), pl.element() / pl.element().sum()
+    distributions = (
+        content_free.filter(pl.col("probabilities").list.sum() > 0)
+        .select(
+            pl.col("relation_id", "template_id").cast(pl.String),
+            place=pl.int_ranges(pl.col("probabilities").list.len()),
+            p=pl.col("probabilities").cast(pl.List(pl.Float64)).list.eval(share),
+        )
+        .explode("place", "p")
+    )
+    p, rows = pl.col("p"), []
     entropy = -pl.when(p > 0).then(p * p.log()).otherwise(0.0).sum()
     level = pl.when(pl.len() > 1).then(1 - entropy / pl.len().log())  # null: a single candidate
-    levels = distributions.group_by(ids, maintain_order=True).agg(numerator=level)
-    known = levels.drop_nulls("numerator").sort(ids)
-    sums = known.select("relation_id", "numerator", denominator=pl.lit(1.0))
-    return plain_rows("bias_level", sums, counts, variant)
-
-
-def _mean_distributions(content_free: pl.DataFrame) -> pl.DataFrame:
-    """Each template's distribution: relation_id, template_id, place (of the candidate), p."""
-    share = pl.element() / pl.element().sum()
-    asked = content_free.filter(pl.col("probabilities").list.sum() > 0)
-    prompts = asked.select(
-        pl.col("relation_id", "template_id").cast(pl.String),
-        place=pl.int_ranges(pl.col("probabilities").list.len()),
-        p=pl.col("probabilities").cast(pl.List(pl.Float64)).list.eval(share),
-    )
-    return _mean(prompts.explode("place", "p"), ["relation_id", "template_id"])
-
-
-def _mean(distributions: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
-    """Average the distributions over all but the ids."""
-    return distributions.group_by(*ids, "place").agg(pl.mean("p")).sort(*ids, "place")
+    for ids, variant in ((("relation_id", "template_id"), None), (("relation_id",), MULTI)):
+        distributions = distributions.group_by(*ids, "place").agg(pl.mean("p")).sort(*ids, "place")
+        levels = distributions.group_by(ids, maintain_order=True).agg(numerator=level)
+        known = levels.drop_nulls("numerator").sort(ids)
+        sums = known.select("relation_id", "numerator", denominator=pl.lit(1.0))
+        rows += plain_rows("bias_level", sums, counts, variant)
+    return table(rows)
 
 
 BIAS_LEVEL = Metric(
@@ -130,16 +116,14 @@ def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -
     >>> found.filter(slice="relation=P36").select("variant", "value").rows()
     [(None, 0.5), ('unit=alias', 0.25)]
     """
-    found = []
+    rows, drawn = [], {"seed": seed, "n_rounds": n_rounds}
     for metric in ("extended_subject", "extended_object"):
         pairs = gains.filter(metric=metric)
-        sizes = pairs.group_by("relation_id").agg(pl.sum("n_units")).sort("relation_id")
-        counts = Counts(dict(sizes.iter_rows()), {})
+        counts = counted(pairs, n=pl.sum("n_units"))
         for variant, (gaining, units) in _UNITS.items():
             terms = pair_terms(pairs, pl.sum(gaining), pl.sum(units))
-            estimates = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-            found += counts.rows(metric, estimates, variant)
-    return table(found)
+            rows += ratio_rows(metric, terms, counts, **drawn, variant=variant)
+    return table(rows)
 
 
 def _gains(rows: pl.DataFrame, index: str, unit: tuple[str, ...]) -> pl.DataFrame:
@@ -175,8 +159,8 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for unit in UNITS:
         sums = counts.select("relation_id", numerator=f"n_{unit}_left_out", denominator=f"n_{unit}")
-        sizes = dict(counts.select("relation_id", f"n_{unit}").iter_rows())
-        rows += plain_rows(f"{unit}_left_out", sums, Counts(sizes, {}))
+        sizes = counted(counts, n=pl.sum(f"n_{unit}"))
+        rows += plain_rows(f"{unit}_left_out", sums, sizes)
     return table(rows)
 
 

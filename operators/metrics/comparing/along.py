@@ -1,4 +1,4 @@
-"""Several runs over the same facts, side by side: a band around all, differences, certain ranks.
+"""Several runs over the same facts: a band around all, certain ranks, and the life of facts.
 
 All runs are resampled together (module `bootstrap`): a round draws the same facts for each, so that
 what facts have in common cancels from differences. The band is the sup-t band: it reaches as many
@@ -16,14 +16,15 @@ variances keep that effect from being 0 (as Agresti and Coull 1998 add two).
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.paired_tests import holm, sign_flip
-from factsweep.operators.metrics.comparing.pairing import FACT
+from factsweep.operators.metrics.comparing.comparison import holm, sign_flip
+from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.metrics.shared.bootstrap import (
     FloatArray,
     estimate,
@@ -37,6 +38,12 @@ ALONG = schema("""
     difference float, difference_low float, difference_high float, p_holm float, rank_low int,
     rank_high int, n_pairs int
 """)
+KINDS = ("always known", "learned", "learned anew", "forgotten", "known for a while", "never known")
+HALF = 0.5  # of the prompts of a fact
+LIVES = schema("""
+    relation_id text, pair_id text, life text, learned_at text, forgotten_at text,
+    is_known bool[], shares float[]
+""") | {"life": pl.Enum(KINDS)}
 _LEVEL = 0.95
 _Z = 1.959963984540054  # standard errors on each side of a single interval
 _NOTHING = 1e-12  # an SD of rounding errors alone
@@ -58,29 +65,29 @@ def along(
     Raises:
         InputError: the runs have no fact in common.
     """
-    facts = _shared(terms, len(labels))
+    everywhere = terms.group_by(FACT).agg(n=pl.n_unique("label")).filter(n=len(labels))
+    facts = terms.join(everywhere, on=FACT, how="semi")
+    if facts.is_empty():
+        raise InputError("these runs have no fact in common; compare runs over the same facts.")
     rounds = _rounds(facts, labels, seed, n_rounds)
     n_pairs = facts.height // len(labels)
     degrees = n_pairs - facts["relation_id"].n_unique()
     base, (low, high) = labels.index(reference), band(rounds, degrees, n_pairs)
-    p_values, ranks = _tested(facts, labels, reference), _ranks(rounds, degrees)
-    found = []
+    best, worst = _ranks(rounds, degrees)
+    change = pl.col("numerator") - pl.col("numerator_reference")
+    of_base = facts.filter(label=reference).select(*FACT, numerator_reference="numerator")
+    changes = facts.join(of_base, on=FACT).select("label", change)
+    rows = []
     for place, label in enumerate(labels):
         own = estimate(rounds[:, place], degrees)
-        change = estimate(rounds[:, place] - rounds[:, base], degrees)
+        difference = estimate(rounds[:, place] - rounds[:, base], degrees)
         ends = (None, None) if own.value is None else (low[place], high[place])
-        best, worst = (rank[place] for rank in ranks)
-        found.append((label, *own, *ends, *change, p_values[place], best, worst, n_pairs))
-    return pl.DataFrame(found, schema=ALONG, orient="row").with_columns(holm(pl.col("p_holm")))
-
-
-def _shared(terms: pl.DataFrame, n_labels: int) -> pl.DataFrame:
-    """The terms of the facts that all runs have."""
-    everywhere = terms.group_by(FACT).agg(n=pl.n_unique("label")).filter(n=n_labels)
-    found = terms.join(everywhere, on=FACT, how="semi")
-    if found.is_empty():
-        raise InputError("these runs have no fact in common; compare runs over the same facts.")
-    return found
+        p = sign_flip(changes.filter(label=label)["numerator"].to_numpy())
+        ranks = best[place], worst[place]
+        rows.append(
+            (label, *own, *ends, *difference, None if place == base else p, *ranks, n_pairs)
+        )
+    return pl.DataFrame(rows, schema=ALONG, orient="row").with_columns(holm(pl.col("p_holm")))
 
 
 def _rounds(facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int) -> FloatArray:
@@ -155,14 +162,92 @@ def possible_ranks(better: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
     return best.tolist(), worst.tolist()
 
 
-def _tested(facts: pl.DataFrame, labels: Sequence[str], reference: str) -> list[float | None]:
-    """The p-values of the differences from the reference, in the order of the labels."""
-    change = pl.col("numerator") - pl.col("numerator_reference")
-    base = facts.filter(label=reference).select(*FACT, numerator_reference="numerator")
-    rows = facts.join(base, on=FACT)
-    return [
-        None
-        if label == reference
-        else sign_flip(rows.filter(label=label).select(change).to_series().to_numpy())
-        for label in labels
+def lives(
+    shares: pl.DataFrame, labels: Sequence[str], *, known_share: float = HALF
+) -> pl.DataFrame:
+    """Say how each fact fares along the labels, in their order: one row per fact (columns: LIVES).
+
+    `shares` has one row per label and fact (label, relation_id, pair_id, share): the share of the
+    fact's prompts that are answered rightly. A fact is learned at the first label from which its
+    share exceeds `known_share` at two labels in a row. It is forgotten at the first later label
+    from which its share is below `known_share` at two in a row, and then it can be learned anew. A
+    share of exactly `known_share` counts for neither. `learned_at` and `forgotten_at` are the first
+    of their kind; `is_known` says for each label whether the fact is learned and not forgotten.
+
+    - always known: learned at the first label and never forgotten; never known: never learned;
+    - learned: learned later and never forgotten;
+    - forgotten: learned at the first label, and forgotten;
+    - learned anew: known at the last label, after it was forgotten;
+    - known for a while: learned later or anew, and not known at the last label.
+
+    Facts without a share at some label are left out; fewer than two labels give no row.
+
+    >>> shares = pl.DataFrame({"label": ["a", "b", "c"], "relation_id": ["P1"] * 3,
+    ...     "pair_id": ["t"] * 3, "share": [0.0, 0.75, 1.0]})
+    >>> lives(shares, ["a", "b", "c"]).row(0)[2:6]
+    ('learned', 'b', None, [False, True, True])
+    """
+    if len(labels) < 2:
+        return LIVES.to_frame()
+    order = pl.col("label").cast(pl.Enum(labels))
+    rows = shares.filter(pl.col("label").is_in(labels)).drop_nulls("share").sort(*FACT, order)
+    curves = rows.group_by(*FACT, maintain_order=True).agg("share")
+    complete = curves.filter(pl.col("share").list.len() == len(labels))
+    life_rows = [
+        (relation_id, pair_id, *_life(curve, labels, known_share), curve)
+        for relation_id, pair_id, curve in complete.iter_rows()
     ]
+    return pl.DataFrame(life_rows, schema=LIVES, orient="row")
+
+
+def _life(
+    curve: Sequence[float], labels: Sequence[str], known_share: float
+) -> tuple[str, str | None, str | None, list[bool]]:
+    """The columns of LIVES from `life` to `is_known`."""
+    turns = _turns(curve, known_share)
+    learned_at, forgotten_at = (
+        labels[turns[number]] if len(turns) > number else None for number in range(2)
+    )
+    is_known = [sum(turn <= place for turn in turns) % 2 == 1 for place in range(len(curve))]
+    if not turns:
+        kind = "never known"
+    elif len(turns) <= 2 and turns[0] == 0:
+        kind = "forgotten" if forgotten_at else "always known"
+    elif is_known[-1]:
+        kind = "learned anew" if forgotten_at else "learned"
+    else:
+        kind = "known for a while"
+    return kind, learned_at, forgotten_at, is_known
+
+
+def _turns(curve: Sequence[float], known_share: float) -> list[int]:
+    """The places at which a fact is learned and forgotten, alternately."""
+    turns: list[int] = []
+    for place, pair in enumerate(pairwise(curve)):
+        is_known = len(turns) % 2 == 1
+        if max(pair) < known_share if is_known else min(pair) > known_share:
+            turns.append(place)
+    return turns
+
+
+def threshold_variant(known_share: float) -> str | None:
+    """The part of a variant that names the threshold of knowledge; null for the default.
+
+    >>> threshold_variant(0.5), threshold_variant(0.8)
+    (None, 'known_share=0.8')
+    """
+    return None if known_share == HALF else f"known_share={known_share:g}"
+
+
+def counted(lives: pl.DataFrame, by: str = "relation_id") -> pl.DataFrame:
+    """How many facts fare in each way, over all (null) and by relation, or another column.
+
+    Columns: that one, life, n_pairs; ways that no fact goes have no row.
+
+    >>> row = ("P1", "t", "learned", "b", None, [False, True, True], [0.0, 1.0, 1.0])
+    >>> counted(pl.DataFrame([row], LIVES, orient="row")).rows()
+    [(None, 'learned', 1), ('P1', 'learned', 1)]
+    """
+    everything = lives.with_columns(pl.lit(None, lives.schema[by]).alias(by))
+    counts = pl.concat([everything, lives]).group_by(by, "life")
+    return counts.agg(n_pairs=pl.len().cast(pl.Int64)).sort(by, "life")

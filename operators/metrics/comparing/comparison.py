@@ -1,14 +1,16 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
-from typing import Any
+from itertools import product
+from math import asin, erfc, sqrt
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.belief import calibration
-from factsweep.operators.metrics.comparing import paired_tests
-from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from factsweep.operators.metrics.comparing.pairing import Unit, in_both
+from factsweep.operators.metrics.belief.calibration import ranked_rounds
+from factsweep.operators.metrics.comparing.paired import PREFERENCES, Unit, in_both
 from factsweep.operators.metrics.shared import bootstrap
+from factsweep.operators.metrics.shared.bootstrap import FloatArray
 from factsweep.operators.schemas import schema
 
 COMPARISON = schema("""
@@ -27,12 +29,18 @@ SHARES = (
 )
 # A run's best template is chosen on the same facts, so no test would keep its level.
 _UNTESTED = "coverage_maximum"
+# Up to so many changed facts, all 2^n signs are enumerated; beyond, the normal approximation is
+# close.
+_EXACT = 14
+_TIE = 1e-9
+# Below this variance of a prompt's change, nothing but rounding is left of it.
+_NO_VARIANCE = 1e-12
 
 
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
 
-    `paired` has the columns PAIRED (module `paired_terms`). difference = second − first, with its
+    `paired` has the columns PAIRED (module `paired`). difference = second − first, with its
     95 % interval (module `bootstrap`: every round draws the same pairs for both runs). `p` is
     two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and `sign_flip` over the
     pairs for the rest. `p_holm` is corrected within a family (`corrected`). `effect_size` is
@@ -64,22 +72,17 @@ def compare_ranked(
     design effect. Prompts with a confidence in both runs count, or all of the facts of both
     (`unit`). No interval where a pair has several (encoder models): rounds would resample prompts.
     """
-    runs = [calibration.numbered(each) for each in in_both(first, second, unit)]
-    several = any(each["pair_id"].is_duplicated().any() for each in runs)
-    weights = [calibration.drawn_prompts(each, seed, 0 if several else n_rounds) for each in runs]
-    drawn = zip(runs, weights, strict=True)
-    first_rounds, second_rounds = (
-        calibration.in_rounds(rows, each, n_bins) for rows, each in drawn
-    )
-    sizes = runs[0]["pair_id"].n_unique(), runs[0].height if unit == "prompt" else None
-    found = []
-    for metric, one in first_rounds.items():
-        other = second_rounds[metric]
-        before, after = (bootstrap.estimate(each[:1]).value for each in (one, other))
-        change = bootstrap.estimate(other - one)
-        row = {"metric": metric, "first": before, "second": after, **_interval(change)}
-        found.append({**row, "n_pairs": sizes[0], "n_prompts": sizes[1]})
-    return _with_holm(found)
+    runs = in_both(first, second, unit)
+    several = any(run["pair_id"].is_duplicated().any() for run in runs)
+    before, after = (ranked_rounds(run, seed, 0 if several else n_rounds, n_bins) for run in runs)
+    n_prompts = runs[0].height if unit == "prompt" else None
+    rows = []
+    for metric, rounds in before.items():
+        one, other = (bootstrap.estimate(each[:1]).value for each in (rounds, after[metric]))
+        change = _interval(bootstrap.estimate(after[metric] - rounds))
+        sizes = {"n_pairs": runs[0]["pair_id"].n_unique(), "n_prompts": n_prompts}
+        rows.append({"metric": metric, "first": one, "second": other, **change, **sizes})
+    return _with_holm(rows)
 
 
 def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +97,7 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     sums = {"n_pairs": pl.len(), "n_gained": (change > 0).sum(), "n_lost": (change < 0).sum()}
     counts = pl.concat([everything, facts]).group_by("metric", "relation_id").agg(**sums)
     ordered = counts.sort("metric", "relation_id")
-    rows = [(*row, *paired_tests.mcnemar(*row[-2:])) for row in ordered.iter_rows()]
+    rows = [(*row, *mcnemar(*row[-2:])) for row in ordered.iter_rows()]
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
@@ -112,7 +115,7 @@ def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
     [0.03]
     """
     family = pl.when(pl.col("relation_id").is_not_null()).then(pl.col("metric"))
-    return comparison.with_columns(p_holm=paired_tests.holm(pl.col("p")).over(family))
+    return comparison.with_columns(p_holm=holm(pl.col("p")).over(family))
 
 
 def _row(
@@ -127,8 +130,8 @@ def _row(
         **values,
         **_interval(interval),
         "p": _p_value(metric, change["numerator"].to_numpy()),
-        "effect_size": paired_tests.cohens_h(**values) if metric in SHARES else None,
-        "design_effect": paired_tests.design_effect(change),
+        "effect_size": cohens_h(**values) if metric in SHARES else None,
+        "design_effect": design_effect(change),
         "n_pairs": change.height,
         "n_prompts": None if change["n_prompts"].has_nulls() else change["n_prompts"].sum(),
     }
@@ -138,13 +141,129 @@ def _interval(of: bootstrap.Estimate) -> dict[str, float | None]:
     return {"difference": of.value, "ci_low": of.ci_low, "ci_high": of.ci_high}
 
 
-def _p_value(metric: str, changes: bootstrap.FloatArray) -> float | None:
+def _p_value(metric: str, changes: FloatArray) -> float | None:
     if metric == _UNTESTED:
         return None
     if metric in OF_FACTS:
-        return paired_tests.mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
-    return paired_tests.sign_flip(changes)
+        return mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
+    return sign_flip(changes)
 
 
 def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
     return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
+
+
+class McNemar(NamedTuple):
+    """Two-sided p-values of McNemar's test."""
+
+    exact: float
+    mid_p: float
+
+
+def mcnemar(n_gained: int, n_lost: int) -> McNemar:
+    """Test whether as many facts are gained as are lost (McNemar 1947).
+
+    If both runs know equally much, a fact that only one of them knows belongs to either with
+    probability 1/2. `exact` is the binomial test on that; `mid_p` counts what is as likely as the
+    observed half, which keeps its level in practice and is less conservative (Fagerland, Lydersen
+    and Laake 2013). Both are 1 where no fact changed.
+
+    >>> mcnemar(5, 0)
+    McNemar(exact=0.0625, mid_p=0.03125)
+    """
+    from scipy.stats import binom
+
+    n, fewer = n_gained + n_lost, min(n_gained, n_lost)
+    below, up_to = binom.cdf([fewer - 1, fewer], n, 0.5)
+    return McNemar(min(1.0, float(2 * up_to)), float(below + up_to))
+
+
+def sign_flip(changes: FloatArray) -> float | None:
+    """Test whether changes of facts (second − first) lie around 0: a two-sided mid-p-value.
+
+    If the two runs are alike, each fact's change is as likely with the opposite sign (Fisher's
+    randomisation test for pairs, 1935, section 21). The statistic is the sum of the changes. With
+    changes of −1, 0 and 1 this is McNemar's test, so that facts and shares are tested alike. Exact
+    up to 14 changes that are not 0; beyond, the normal approximation with the same variance, Σ
+    change². 1 where nothing changed; None without facts.
+
+    >>> sign_flip(np.array([0.5, 0.25, 0.0]))
+    0.25
+    """
+    if not changes.size:
+        return None
+    moved = changes[changes != 0]
+    if not moved.size:
+        return 1.0
+    if moved.size > _EXACT:
+        return erfc(abs(moved.sum()) / sqrt(2 * np.square(moved).sum()))
+    signs = np.array(list(product((-1.0, 1.0), repeat=moved.size)))
+    sums, observed = np.abs(signs @ moved), abs(moved.sum())
+    tie = _TIE * np.abs(moved).sum()
+    if observed <= tie:
+        return 1.0
+    beyond, tied = sums > observed + tie, np.abs(sums - observed) <= tie
+    return float(beyond.mean() + tied.mean() / 2)
+
+
+def holm(p: pl.Expr) -> pl.Expr:
+    """Correct the p-values of one family of tests (Holm 1979); null is no test, and stays.
+
+    The k-th smallest of m is multiplied by m − k + 1, and none is smaller than the one before it.
+    The chance of any false alarm is then at most the level, however the tests depend on each
+    other.
+
+    >>> pl.DataFrame({"p": [0.01, None, 0.04, 0.03]}).select(holm(pl.col("p")))["p"].to_list()
+    [0.03, None, 0.06, 0.06]
+    """
+    place = p.rank("ordinal").cast(pl.Int64)
+    steps = (p * (p.count() - place + 1)).clip(upper_bound=1.0)
+    return steps.sort_by(place, nulls_last=True).cum_max().gather(place - 1)
+
+
+def cohens_h(first: float, second: float) -> float:
+    """The distance of two shares (0 to 1) after the arcsine transformation (Cohen 1988, chapter 6).
+
+    2 asin √second − 2 asin √first, −π to π: a step near 0 or 1 weighs more than one around the
+    middle. Cohen calls .2 small, .5 medium and .8 large.
+
+    >>> round(cohens_h(0.5, 0.75), 4)
+    0.5236
+    """
+    # Means of shares can pass 0 or 1 by a rounding error.
+    one, other = (2 * asin(sqrt(min(max(share, 0.0), 1.0))) for share in (first, second))
+    return other - one
+
+
+def design_effect(changes: pl.DataFrame) -> float | None:
+    """Divide the variance of a difference by what it would be if each prompt had its own fact.
+
+    The prompts of a fact are right and wrong together: 250 of them say less than 250 facts would.
+    n_prompts / design effect is the number of independent prompts that would measure as sharply.
+    Above 1 as a rule; below, where relations differ more than the facts in them do.
+
+    `changes` has one row per pair: relation_id, numerator (its change, times its denominator),
+    denominator, squares (its denominator × the mean of its prompts' squared changes) and n_prompts.
+    With δ = Σ numerator / Σ denominator and z = (numerator − δ · denominator) / Σ denominator,
+
+        clustered    Σ over relations of  n / (n − 1) · Σ (z − mean z)²,  n the relation's pairs
+        independent  (Σ squares / Σ denominator − δ²) / (number of prompts − 1)
+
+    Pairs within relations are what the intervals resample, too. None: the metric is no mean over
+    prompts, no relation has two pairs, or all prompts change alike.
+
+    Source: Kish 1965, section 8.2; linearised for ratios as in Cochran 1977, section 6.3. Miller
+    2024 ("Adding error bars to evals") does so for evaluations of language models.
+    """
+    total, n_prompts = changes.select(pl.sum("denominator", "n_prompts")).row(0)
+    if not total or changes["squares"].has_nulls():
+        return None
+    difference = changes["numerator"].sum() / total
+    residual = (pl.col("numerator") - difference * pl.col("denominator")) / total
+    # `var` divides by n − 1, and is null for a relation of a single pair.
+    parts = changes.group_by("relation_id").agg(z=residual.var() * pl.len())
+    within = parts.sort("relation_id")["z"].drop_nulls()
+    variance = changes["squares"].sum() / total - difference**2
+    if within.is_empty() or variance < _NO_VARIANCE:
+        return None
+    return float(within.sum() / (variance / (n_prompts - 1)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.distractors.preference import of_facts
+from factsweep.operators.metrics.distractors.distractors import of_facts
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import Row, table
 from factsweep.operators.schemas import SETTING, columns
@@ -44,7 +44,7 @@ def folds(pair_ids: pl.Series, seed: int) -> pl.DataFrame:
 def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.DataFrame:
     """Kendall's tau-b with people in each fold, for each configuration and number of clozes.
 
-    `clozes` has the columns `preference.VALUES`, `ratings` has pair_id and rating. Columns:
+    `clozes` has the columns `distractors.VALUES`, `ratings` has pair_id and rating. Columns:
     AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
     value or a rating are in neither.
 
@@ -142,7 +142,7 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
 def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     """How alike facts rank in flawed and in corrected sentences, for each configuration.
 
-    Columns in: `preference.VALUES`, cloze 0 being the flawed sentence of a fact and 1 its
+    Columns in: `distractors.VALUES`, cloze 0 being the flawed sentence of a fact and 1 its
     correction. Columns out: ROBUSTNESS; `tau` is Kendall's tau-b over the `n` facts that have both.
 
     Source: the paper, section 4.3.

@@ -17,7 +17,7 @@ takes n whole ones (`weight_blocks`), and plain percentiles.
 Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper has no intervals.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,17 +51,6 @@ class Bootstrapped(NamedTuple):
     by_relation: dict[str, Estimate]
 
 
-class Rounds(NamedTuple):
-    """The two sums of a ratio in each round, the first being the sample itself.
-
-    `degrees` are the pairs of the relation minus one.
-    """
-
-    numerator: FloatArray
-    denominator: FloatArray
-    degrees: int
-
-
 def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
     """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
     return bootstrap_ratios({"": terms}, seed=seed, n_rounds=n_rounds)[""]
@@ -72,16 +61,32 @@ def bootstrap_ratios(
 ) -> dict[str, Bootstrapped]:
     """Estimate several ratios as `bootstrap_ratio` does; what all draw alike is drawn once."""
     matrices: dict[str, dict[str, FloatArray]] = {}
-    for name, each in terms.items():
-        for relation, rows in relations(each, "pair_id"):
+    for name, terms_of_metric in terms.items():
+        for relation, rows in relations(terms_of_metric, "pair_id"):
             matrix = rows.select("numerator", "denominator").to_numpy()
             matrices.setdefault(relation, {})[name] = matrix
-    sums: dict[str, dict[str, Rounds]] = {name: {} for name in terms}
-    for relation, mine in sorted(matrices.items()):
-        found = _resampled(list(mine.values()), seed, relation, n_rounds)
-        for (name, matrix), rounds in zip(mine.items(), found, strict=True):
-            sums[name][relation] = Rounds(rounds[:, 0], rounds[:, 1], len(matrix) - 1)
-    return {name: bootstrapped(each) for name, each in sums.items()}
+    sums: dict[str, dict[str, tuple[FloatArray, int]]] = {name: {} for name in terms}
+    for relation, by_name in sorted(matrices.items()):
+        resampled = _resampled(list(by_name.values()), seed, relation, n_rounds)
+        for (name, matrix), rounds in zip(by_name.items(), resampled, strict=True):
+            sums[name][relation] = rounds, len(matrix) - 1
+    return {
+        name: Bootstrapped(
+            _pooled(by_relation.values()),
+            {relation: _pooled([rounds]) for relation, rounds in by_relation.items()},
+        )
+        for name, by_relation in sums.items()
+    }
+
+
+def _pooled(relations: Collection[tuple[FloatArray, int]]) -> Estimate:
+    """The ratio over relations, from the two sums of each round and the degrees of freedom."""
+    numerator, denominator = (
+        np.sum([rounds[:, column] for rounds, _ in relations], axis=0) for column in range(2)
+    )
+    ratios = np.full(np.shape(numerator), np.nan)
+    np.divide(numerator, denominator, out=ratios, where=denominator > 0)
+    return estimate(np.atleast_1d(ratios), sum(degrees for _, degrees in relations))
 
 
 def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
@@ -94,21 +99,15 @@ def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
     resampled = rounds[1:][~np.isnan(rounds[1:])]
     if not resampled.size:
         return Estimate(float(rounds[0]))
-    low, high = np.quantile(resampled, _TAILS if degrees is None else _expanded(degrees))
+    tails = _TAILS
+    if degrees is not None:
+        # scipy.stats takes a second to import.
+        from scipy.special import ndtr, stdtrit
+
+        tail = float(ndtr(stdtrit(max(1, degrees), _TAILS[0])))
+        tails = tail, 1 - tail
+    low, high = np.quantile(resampled, tails)
     return Estimate(float(rounds[0]), float(low), float(high))
-
-
-def _expanded(degrees: int) -> tuple[float, float]:
-    """Where a normal variable is as far out as Student's 95 % interval reaches.
-
-    >>> [round(each, 4) for each in _expanded(9)]
-    [0.0118, 0.9882]
-    """
-    # scipy.stats takes a second to import.
-    from scipy.special import ndtr, stdtrit
-
-    tail = float(ndtr(stdtrit(max(1, degrees), _TAILS[0])))
-    return tail, 1 - tail
 
 
 def weight_blocks(
@@ -153,18 +152,19 @@ def _resampled(
     matrices: Sequence[FloatArray], seed: int, relation: str, n_rounds: int
 ) -> list[FloatArray]:
     """The `resampled_sums` of each matrix; those of as many pairs share their draws."""
-    found: dict[int, FloatArray] = {}
-    for n in {len(each) for each in matrices}:
-        mine = {place: each for place, each in enumerate(matrices) if len(each) == n}
+    sums_by_place: dict[int, FloatArray] = {}
+    for n in {len(matrix) for matrix in matrices}:
+        places = [place for place, matrix in enumerate(matrices) if len(matrix) == n]
         n_taken = max(1, n - 1)
         blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds, n_taken)
         # A product for each: one of all might add in another order, and differ in a last digit.
-        weights = (each.astype(np.float64) for each in blocks)
-        sums = [[each @ matrix for matrix in mine.values()] for each in weights]
-        for place, (sample, *rounds) in zip(mine, zip(*sums, strict=True), strict=True):
+        weights = (block.astype(np.float64) for block in blocks)
+        sums = [[block @ matrices[place] for place in places] for block in weights]
+        for place, (sample, *rounds) in zip(places, zip(*sums, strict=True), strict=True):
             # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
-            found[place] = np.concatenate([sample, *(each * n / n_taken for each in rounds)])
-    return [found[place] for place in range(len(matrices))]
+            scaled = (block * n / n_taken for block in rounds)
+            sums_by_place[place] = np.concatenate([sample, *scaled])
+    return [sums_by_place[place] for place in range(len(matrices))]
 
 
 def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -173,22 +173,3 @@ def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFra
     by_text = rows.with_columns(pl.col(columns).cast(pl.String)).sort(columns)
     for relation in by_text.partition_by("relation_id", maintain_order=True):
         yield relation["relation_id"][0], relation
-
-
-def bootstrapped(sums: dict[str, Rounds]) -> Bootstrapped:
-    """Pool the rounds of each relation, and of all of them."""
-    by_relation = {
-        relation: estimate(_ratios([rounds]), rounds.degrees) for relation, rounds in sums.items()
-    }
-    degrees = sum(rounds.degrees for rounds in sums.values())
-    return Bootstrapped(estimate(_ratios(sums.values()), degrees), by_relation)
-
-
-def _ratios(sums: Iterable[Rounds]) -> FloatArray:
-    """Pool the sums of several relations and divide; NaN where the denominator is 0."""
-    pooled = list(sums)
-    numerator = np.sum([rounds.numerator for rounds in pooled], axis=0)
-    denominator = np.sum([rounds.denominator for rounds in pooled], axis=0)
-    ratios = np.full(np.shape(numerator), np.nan)
-    np.divide(numerator, denominator, out=ratios, where=denominator > 0)
-    return np.atleast_1d(ratios)

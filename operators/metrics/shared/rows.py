@@ -1,5 +1,6 @@
-"""Rows of the metrics table, over everything and each relation; ratios of sums and their terms."""
+"""Rows of the metrics table: over everything, over parts of the facts, and over seeds."""
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -10,10 +11,12 @@ from factsweep.operators.metrics.shared.bootstrap import (
     Estimate,
     bootstrap_ratio,
 )
-from factsweep.operators.schemas import SETTING, columns, schema
+from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
 ROWS = columns("metrics", *SETTING[:3])
+TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
 _ROWS = pl.len()
+_N_DECILES = 10
 
 
 class Row(NamedTuple):
@@ -86,16 +89,22 @@ def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
     >>> counted_pairs(asked, pl.DataFrame({"pair_id": ["a", "b"]}))
     Counts(n={'P1': 2, 'P2': 0}, n_failed={'P1': 0, 'P2': 1})
     """
-    found = pl.col("pair_id").is_in(scored["pair_id"].implode())
-    counts = asked.group_by("relation_id").agg(n=found.sum(), n_failed=(~found).sum())
-    return Counts(_by_relation(counts, "n"), _by_relation(counts, "n_failed"))
+    is_scored = pl.col("pair_id").is_in(scored["pair_id"].implode())
+    n_failed = asked.group_by("relation_id").agg(n_failed=(~is_scored).sum())
+    return counted(asked, n_failed, is_scored.sum())
 
 
 def ratio_rows(
-    metric: str, terms: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int
+    metric: str,
+    terms: pl.DataFrame,
+    counts: Counts,
+    *,
+    seed: int,
+    n_rounds: int,
+    variant: str | None = None,
 ) -> list[Row]:
     """Give the rows of a ratio with its interval, from the terms of its pairs (TERMS)."""
-    return counts.rows(metric, bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds))
+    return counts.rows(metric, bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds), variant)
 
 
 def plain_rows(
@@ -129,9 +138,6 @@ def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
     return dict(texts.iter_rows())
 
 
-TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
-
-
 def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> pl.DataFrame:
     """Aggregate each pair of `rows` to its terms: one row per pair, with the columns of TERMS.
 
@@ -156,3 +162,92 @@ def ratio(terms: pl.DataFrame) -> float | None:
     """Divide the sum of the numerators by that of the denominators; None where that is 0."""
     numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
     return float(numerator / denominator) if denominator else None
+
+
+# A slice of the metrics table, and the rows of the answers in it.
+Part = tuple[str, pl.DataFrame]
+
+
+def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
+    """Facts in ten parts of equal size by popularity, 0 the least popular: pair_id, decile.
+
+    `popularity` has pair_id and popularity; facts without one are left out. Facts that are equally
+    popular share a decile, so that parts are as equal as ties allow.
+
+    >>> facts = pl.DataFrame({"pair_id": ["a", "b", "c", "d"], "popularity": [9.0, 1.0, None, 1.0]})
+    >>> deciles(facts).sort("pair_id").rows()
+    [('a', 6), ('b', 0), ('d', 0)]
+    """
+    known = popularity.drop_nulls("popularity")
+    below = pl.col("popularity").rank("min").cast(pl.Int64) - 1
+    return known.select("pair_id", decile=below * _N_DECILES // pl.len().cast(pl.Int64))
+
+
+def parts(answers: pl.DataFrame, details: pl.DataFrame, **columns: str) -> Iterator[Part]:
+    """The rows by popularity decile, by sample of the set, and by `columns` of the answers.
+
+    `details` has pair_id, popularity and sample, one row per pair. Slices: `popularity=0` to
+    `popularity=9`, `sample=…` where there are several, and so on; those that have rows.
+    """
+    facts = details.join(answers, on="pair_id", how="semi")
+    by_decile = answers.join(deciles(facts), on="pair_id", maintain_order="left")
+    yield from _by_value("popularity", by_decile, "decile")
+    yield from ((f"sample={sample}", rows) for sample, rows in samples(answers, details))
+    for name, column in columns.items():
+        yield from _by_value(name, answers.drop_nulls(column), column)
+
+
+def samples(answers: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
+    """The rows by the sample that their fact is in, where there are several samples."""
+    known = details.select("pair_id", "sample").drop_nulls()
+    rows = answers.join(known, on="pair_id", maintain_order="left")
+    names = rows["sample"].unique().sort()
+    for name in names if names.len() > 1 else ():
+        yield name, rows.filter(sample=name)
+
+
+def _by_value(name: str, rows: pl.DataFrame, column: str) -> Iterator[Part]:
+    for value in rows[column].unique().sort():
+        yield f"{name}={value}", rows.filter(pl.col(column) == value)
+
+
+def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One row for each number of the metrics tables of several seeds.
+
+    `value` is the mean over the seeds that have one, `sd` their standard deviation (over n − 1;
+    null of a single one), `n_seeds` how many they are, of `n_asked`. An interval is null where
+    there are several. `n` is the smallest of the seeds', `n_failed` the largest.
+    """
+    rows = pl.concat(metrics)
+    alone = pl.len() == 1
+    found = rows.group_by(PLACE, maintain_order=True).agg(
+        pl.mean("value"),
+        *(pl.when(alone).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
+        pl.min("n"),
+        pl.max("n_failed"),
+        sd=pl.std("value"),
+        n_seeds=pl.col("value").count().cast(pl.Int64),
+        n_asked=pl.len().cast(pl.Int64),
+    )
+    return found.select(*rows.columns, "sd", "n_seeds", "n_asked")
+
+
+def mean_over_seeds(tables: Sequence[pl.DataFrame], *, weight: str | None = None) -> pl.DataFrame:
+    """The rows of several seeds' tables with the mean of each number; the other columns name a row.
+
+    Floating-point numbers are averaged, by the integers of the column `weight` where there is one,
+    which are summed.
+    """
+    rows = pl.concat(tables)
+    numbers = [name for name, dtype in rows.schema.items() if dtype.is_float()]
+    keys = [name for name in rows.columns if name not in (*numbers, weight)]
+    if weight is None:
+        return rows.group_by(keys, maintain_order=True).agg(pl.mean(*numbers)).select(rows.columns)
+    heavy = pl.col(weight)
+    means = {
+        name: (pl.col(name) * heavy).sum() / heavy.filter(pl.col(name).is_not_null()).sum()
+        for name in numbers
+    }
+    found = rows.group_by(keys, maintain_order=True).agg(heavy.sum(), **means)
+    defined = (pl.when(pl.col(name).is_not_nan()).then(name).alias(name) for name in numbers)
+    return found.with_columns(*defined).select(rows.columns)

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.belief.acc_at_1 import ACC_AT_1
+from factsweep.operators.metrics.belief.answers import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
 from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
-from factsweep.operators.metrics.comparing.paired_terms import METRICS as PAIRED
-from factsweep.operators.metrics.comparing.paired_terms import paired_terms
-from factsweep.operators.metrics.comparing.pairing import Shared, shared, unit_between
+from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
+from factsweep.operators.metrics.comparing.paired import Shared, paired_terms, shared, unit_between
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING

@@ -6,10 +6,8 @@ from types import MappingProxyType
 import polars as pl
 
 from factsweep.operators.metrics.belief.knowledge_state import STATES
-from factsweep.operators.metrics.comparing.along import ALONG
-from factsweep.operators.metrics.comparing.life import KINDS
-from factsweep.operators.metrics.comparing.paired_preferences import METRICS as PREFERENCES
-from factsweep.operators.metrics.comparing.paired_terms import METRICS
+from factsweep.operators.metrics.comparing.along import ALONG, KINDS
+from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure

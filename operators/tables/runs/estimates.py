@@ -6,8 +6,8 @@ import polars as pl
 
 from factsweep.operators.estimates.variance import advice
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
-from factsweep.operators.metrics.kamel.kamel import METRICS as KAMEL
-from factsweep.operators.metrics.probelm.probelm import METRICS as PROBELM
+from factsweep.operators.metrics.kamel import METRICS as KAMEL
+from factsweep.operators.metrics.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
@@ -69,7 +69,7 @@ def headlines(estimates: pl.DataFrame, metric: str) -> Iterator[str]:
 def compared(differences: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
     """The differences of two runs, of which one is an estimate or both, as texts.
 
-    Columns in: `operators.metrics.comparing.estimates.DIFFERENCES`.
+    Columns in: `operators.metrics.comparing.verdict.DIFFERENCES`.
 
     >>> row = {"metric": "acc_at_1", "first": 0.5, "second": 0.6, "difference": 0.1,
     ...     "ci_low": 0.06, "ci_high": 0.13}

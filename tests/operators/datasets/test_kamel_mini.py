@@ -11,7 +11,7 @@ import yaml
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import DATE, NUMBER, counts, facts_from_files, is_literal
-from factsweep.operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
+from factsweep.operators.metrics.kamel import LAMA_RELATIONS, kamel
 from factsweep.operators.prompts.few_shot import FewShot, expand
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"

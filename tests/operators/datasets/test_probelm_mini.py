@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from factsweep.operators.datasets.probelm import Groups, candidates, counts, groups_from_files
-from factsweep.operators.metrics.probelm.probelm import probelm
+from factsweep.operators.metrics.probelm import probelm
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES, items
 
 CATALOG = Path(__file__).parents[3] / "data_catalog"

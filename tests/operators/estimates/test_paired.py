@@ -10,7 +10,7 @@ from _simulation import Made, Sizes
 
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.estimates.paired import mean_difference, paired
-from factsweep.operators.metrics.comparing.estimates import Known, difference
+from factsweep.operators.metrics.comparing.verdict import Known, difference
 
 SIZES = Sizes(n_relations=8, n_facts=30, n_templates=12, most_names=2)
 

@@ -13,8 +13,8 @@ from factsweep.operators.estimates.queries import (
     probelm_estimates,
 )
 from factsweep.operators.estimates.stratified import SINGLE, controlled_means, means
-from factsweep.operators.metrics.kamel.kamel import kamel
-from factsweep.operators.metrics.probelm.probelm import probelm
+from factsweep.operators.metrics.kamel import kamel
+from factsweep.operators.metrics.probelm import probelm
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 

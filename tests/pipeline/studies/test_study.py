@@ -10,7 +10,7 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing import life
+from factsweep.operators.metrics.comparing import along
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, composed, expanded
 from factsweep.pipeline.config.folders import files
@@ -263,7 +263,7 @@ def _runs(name: str) -> list[str]:
 def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
     ways = ["learned"] * 12 + ["always known"] * 8
     rows = [("P1", f"{i:02}", way, "b", None, [], [0.0, 1.0]) for i, way in enumerate(ways)]
-    found = pl.DataFrame(rows, life.LIVES, orient="row")
+    found = pl.DataFrame(rows, along.LIVES, orient="row")
     details = pl.DataFrame({"pair_id": found["pair_id"], "popularity": range(20)})
     # A row for each object of a fact, and facts that not all runs have answers to.
     more = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})

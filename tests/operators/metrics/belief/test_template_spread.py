@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.analyses import template_accuracy
-from factsweep.operators.metrics.belief.fluctuation import template_rates
+from factsweep.operators.metrics.belief.answers import template_rates
 from tests.operators.metrics.analysed import analysed
 from tests.operators.metrics.scalars import acc_at_1
 

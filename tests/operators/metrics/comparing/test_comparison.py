@@ -13,21 +13,19 @@ from factsweep.operators.metrics.comparing.comparison import (
     COMPARISON,
     FACTS,
     OF_FACTS,
+    cohens_h,
     compare,
     compare_ranked,
-    gained_and_lost,
-)
-from factsweep.operators.metrics.comparing.paired_terms import (
-    PAIRED,
-    paired_calibration_terms,
-    paired_terms,
-)
-from factsweep.operators.metrics.comparing.paired_tests import (
-    cohens_h,
     design_effect,
+    gained_and_lost,
     holm,
     mcnemar,
     sign_flip,
+)
+from factsweep.operators.metrics.comparing.paired import (
+    PAIRED,
+    paired_calibration_terms,
+    paired_terms,
 )
 from factsweep.operators.metrics.shared.bootstrap import estimate, weight_blocks
 from factsweep.operators.seeds import generator

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.comparing.estimates import Known, difference, differences, judged
+from factsweep.operators.metrics.comparing.verdict import Known, difference, differences, judged
 
 SHARES = st.floats(0, 1).map(lambda share: round(share, 6))
 ESTIMATES = st.tuples(SHARES, SHARES, SHARES).map(sorted).map(lambda e: Known(e[1], e[0], e[2]))

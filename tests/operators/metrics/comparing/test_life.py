@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.comparing.life import lives
+from factsweep.operators.metrics.comparing.along import lives
 
 LABELS = ["a", "b", "c", "d", "e", "f"]
 # By the curve of a fact: its life, where it is learned, and where it is forgotten.

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.paired_preferences import known, paired_preferences
-from factsweep.operators.metrics.distractors.preference import (
+from factsweep.operators.metrics.comparing.paired import known, paired_preferences
+from factsweep.operators.metrics.distractors.distractors import (
     AGGREGATIONS,
     knowledge_terms,
     numbers,

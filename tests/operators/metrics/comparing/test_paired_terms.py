@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.paired_terms import (
+from factsweep.operators.metrics.comparing.paired import (
     PAIRED,
+    Unit,
     paired_calibration_terms,
     paired_terms,
 )
-from factsweep.operators.metrics.comparing.pairing import Unit
 from tests.messages import naming
 from tests.operators.metrics.scalars import (
     acc_at_1,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 from statsmodels.stats import contingency_tables, multitest, proportion
 
-from factsweep.operators.metrics.comparing import paired_tests
-from factsweep.operators.metrics.comparing.paired_tests import cohens_h, mcnemar, sign_flip
+from factsweep.operators.metrics.comparing import comparison
+from factsweep.operators.metrics.comparing.comparison import cohens_h, mcnemar, sign_flip
 
 COUNTS = st.integers(0, 60)
 CHANGES = st.lists(st.sampled_from([-1.0, -0.5, -0.1, 0.0, 0.0, 0.3, 0.5, 1.0]), max_size=8)
@@ -23,7 +23,7 @@ SHARE = st.floats(0, 1)
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     rows = pl.DataFrame({"p": p_values}, {"p": pl.Float64})
-    return rows.select(paired_tests.holm(pl.col("p"))).to_series().to_list()
+    return rows.select(comparison.holm(pl.col("p"))).to_series().to_list()
 
 
 @given(gained=COUNTS, lost=COUNTS)

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.comparing.pairing import FACT, Shared, shared, unit_of
+from factsweep.operators.metrics.comparing.paired import FACT, Shared, shared, unit_of
 
 Tables = st.SearchStrategy[pl.DataFrame]
 

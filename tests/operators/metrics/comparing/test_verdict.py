@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
-from factsweep.operators.metrics.comparing.paired_terms import PAIRED
+from factsweep.operators.metrics.comparing.paired import PAIRED
 from factsweep.operators.metrics.comparing.verdict import VERDICTS, Bar, verdict, verdicts
 from tests.messages import naming
 

@@ -18,7 +18,7 @@ from factsweep.operators.metrics.distractors.agreement import (
     robustness_rows,
     tau_b,
 )
-from factsweep.operators.metrics.distractors.preference import (
+from factsweep.operators.metrics.distractors.distractors import (
     VALUES,
     of_distractors,
     of_probability,

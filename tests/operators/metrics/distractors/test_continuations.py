@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.distractors.continuations import (
+from factsweep.operators.metrics.distractors.baselines import (
     METRICS,
+    WIDTHS,
     baselines,
     of_judged,
     of_texts,
     of_top_tokens,
     rouge_l,
 )
-from factsweep.operators.metrics.distractors.preference import WIDTHS
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=5).map(" ".join)
 NOBODY = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})

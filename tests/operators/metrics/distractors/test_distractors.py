@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
-from factsweep.operators.metrics.shared.slices import deciles
+from factsweep.operators.metrics.shared.rows import deciles
 
 
 def rows(**changed: list[object]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.distractors.karr import KNOWN_ABOVE, karr, of_karr
+from factsweep.operators.metrics.distractors.baselines import KNOWN_ABOVE, karr, of_karr
 
 LOGPROBS = st.floats(-60, 0)
 FACTS = st.dictionaries(

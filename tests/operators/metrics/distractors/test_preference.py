@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.matching.preferred import N_HARDEST, preferred
-from factsweep.operators.metrics.distractors.preference import (
+from factsweep.operators.metrics.distractors.distractors import (
     AGGREGATIONS,
     Aggregation,
     curve,

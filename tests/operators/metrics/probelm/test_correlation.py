@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr
 
-from factsweep.operators.metrics.probelm.probelm import CORRELATIONS, correlations
+from factsweep.operators.metrics.probelm import CORRELATIONS, correlations
 
 NAMES = ("statement", "question")
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.probelm.probelm import (
+from factsweep.operators.metrics.probelm import (
     ALL_TYPES,
     OCCUPATION,
     PLAUSIBILITY,
     PROBELM,
+    RANKING_METRICS,
     probelm,
 )
-from factsweep.operators.metrics.probelm.ranking import RANKING_METRICS
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 
 # An example takes a tenth of a second: shrinking one would take minutes.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from factsweep.operators.metrics.probelm.ranking import (
+from factsweep.operators.metrics.probelm import (
     GROUP_SCORES,
     RANKING_METRICS,
     costs,

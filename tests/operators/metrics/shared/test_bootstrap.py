@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from factsweep.operators.metrics.belief.acc_at_1 import acc_at_1_terms
+from factsweep.operators.metrics.belief.answers import acc_at_1_terms, coverage_maximum_terms
 from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
@@ -16,7 +16,6 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ece_rounds,
 )
-from factsweep.operators.metrics.belief.coverage import coverage_maximum_terms
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,

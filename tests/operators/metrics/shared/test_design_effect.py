@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.comparing.paired_tests import design_effect
+from factsweep.operators.metrics.comparing.comparison import design_effect
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 
 Fact = tuple[str, list[int]]

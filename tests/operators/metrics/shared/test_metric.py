@@ -8,7 +8,7 @@ import pytest
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
-from factsweep.operators.metrics.comparing import paired_terms
+from factsweep.operators.metrics.comparing import paired
 from factsweep.operators.metrics.shared.metric import Metric, headings, higher_is_better
 from factsweep.operators.pages.page import terms_of
 from factsweep.operators.schemas import empty
@@ -38,7 +38,7 @@ def test_metrics_with_a_heading_stand_on_the_card_with_a_line_in_the_glossary(
 
 def test_metrics_are_described_in_the_documentation() -> None:
     everything = {
-        each.name for method in OURS for each in (*method.measure.metrics, *paired_terms.METRICS)
+        each.name for method in OURS for each in (*method.measure.metrics, *paired.METRICS)
     }
     missing = {name for name in everything if f"`{name}`" not in DOCS}
     assert missing <= {"baseline_accuracy", "baseline_plausibility"}  # `baseline_…`

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.shared.seeds import mean_over_seeds, over_seeds
+from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.operators.schemas import empty
 
 VALUES = st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=5)

@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 from statistics import mean
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 
 from factsweep.operators.datasets.kamel import DATE, NUMBER
 from factsweep.operators.matching.answer_set import Matching
-from factsweep.operators.metrics.kamel.kamel import LAMA_RELATIONS, kamel
-from factsweep.operators.metrics.kamel.macro import Labels, precision_recall
-from factsweep.operators.metrics.shared.rows import ROWS
+from factsweep.operators.metrics.kamel import (
+    LAMA_RELATIONS,
+    Labels,
+    kamel,
+    macro,
+    most_frequent_answers,
+    precision_recall,
+    weighted_medians,
+    year,
+)
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.rows import ROWS, pair_terms
 from factsweep.operators.schemas import empty
 
 VARIANTS: dict[str | None, tuple[Matching, Labels]] = {
@@ -361,20 +371,101 @@ def test_kamel_shuffled_rows_change_nothing() -> None:
     assert kamel(*shuffled, seed=1, n_rounds=50).equals(kamel(answers, pairs, seed=1, n_rounds=50))
 
 
-def test_kamel_year_error_of_dates_stands_beside_the_rest() -> None:
-    queries = [
-        Query("P569", DATE, [["1949", "16 December 1949"]], " 1951%"),
-        Query("P569", DATE, [["1900"]], "I do not know"),
-        Query("P1113", NUMBER, [["1949"]], "1"),
-    ]
+def test_kamel_year_errors_are_means_and_medians_of_the_answers_with_a_year() -> None:
+    answers = [" 1951%", "I do not know", "16 May 1950", "It was in 1940."]
+    dates = [Query("P569", DATE, [["1949", "16 December 1949"]], answer) for answer in answers]
+    both = Query("P570", DATE, [["1900"], ["1950"]], "1945")  # of right years the nearest counts
+    queries = [*dates, both, Query("P1113", NUMBER, [["1949"]], "1")]
     rows = kamel(*tables(queries, {}), seed=1, n_rounds=2)
     years = rows.filter(pl.col("metric").str.starts_with("year"))
     assert years.select("slice", "metric", "value", "n", "n_failed").rows() == [
-        (None, "year_error_mean", 2.0, 1, 1),
-        ("relation=P569", "year_error_mean", 2.0, 1, 1),
-        (None, "year_error_median", 2.0, 1, 1),
-        ("relation=P569", "year_error_median", 2.0, 1, 1),
+        (None, "year_error_mean", 4.25, 4, 1),
+        ("relation=P569", "year_error_mean", 4.0, 3, 1),
+        ("relation=P570", "year_error_mean", 5.0, 1, 0),
+        (None, "year_error_median", 3.5, 4, 1),
+        ("relation=P569", "year_error_median", 2.0, 3, 1),
+        ("relation=P570", "year_error_median", 5.0, 1, 0),
     ]
+
+
+def test_kamel_dates_without_a_year_have_no_error() -> None:
+    rows = kamel(*tables([Query("P569", DATE, [["1900"]], "then")], {}), seed=1, n_rounds=2)
+    years = rows.filter(pl.col("metric").str.starts_with("year"))
+    assert years.select("value", "n", "n_failed").unique().rows() == [(None, 0, 1)]
+
+
+YEARS = {
+    " 1949%": 1949,
+    "October 17, 1972": 1972,
+    "3rd of May 988": 988,
+    "1914–1918": 1914,
+    "1949; 1950": 1949,
+    "1,949": 1949,
+    "79": 79,
+    "AD 79": 79,
+    "44 BC": -44,
+    "-44": -44,
+    "490 bce": -490,
+    "3.": 3,
+    "AD 79.": 79,
+    "79 CE": 79,
+    "44 B.C.": -44,
+    "K-1": None,  # a product, or a class
+    "No. 7": None,
+    "; 1949": 1949,  # an empty answer is none
+    " ;; 1949%": 1949,
+    "%; 1949": None,
+    "16 May": None,
+    "May 16": None,
+    "123456": None,
+    "unknown; 1949": None,
+    "unknown\n1949": None,
+    "": None,
+}
+
+
+def test_year_is_read_from_the_first_answer() -> None:
+    rows = pl.DataFrame({"text": list(YEARS)}).select("text", year=year(pl.col("text")))
+    assert dict(rows.iter_rows()) == YEARS
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), min_size=1, max_size=9))
+def test_weighted_medians_equal_those_of_repeated_values(drawn: list[tuple[int, int]]) -> None:
+    values, weights = (np.array(each, dtype=float) for each in zip(*drawn, strict=True))
+    if weights.sum():
+        expected = np.median(np.repeat(values, weights.astype(int)))
+        assert weighted_medians(values, weights[None, :].astype(int)).tolist() == [expected]
+
+
+def test_most_frequent_answer_counts_once_a_query_and_equals_are_decided_by_text() -> None:
+    asked = [Query(relation, "Q1", [["x"]], None) for relation in ("P1", "P2", "P3")]
+    train = {"P1": [["a", "a", "a"], ["b"], ["b"]], "P2": [["b"], ["a"]]}
+    pairs = tables(asked, train)[1]
+    of_split = (pairs.filter(split=split) for split in ("train", "test"))
+    answers = most_frequent_answers(*of_split)
+    assert answers["text"].to_list() == ["b", "a"]  # of P3 nothing was shown
+
+
+def test_macro_means_weigh_relations_alike_and_have_the_intervals_of_other_metrics() -> None:
+    rows = [(f"P{i % 2}", f"t{i:03d}", float(i % 3 == 0), 0.0) for i in range(60)]
+    columns = ["relation_id", "pair_id", "precision", "recall"]
+    scores = pl.DataFrame(rows, schema=columns, orient="row")
+    terms = pair_terms(scores, pl.mean("precision"), pl.lit(1.0))
+    expected = bootstrap_ratio(terms, seed=1, n_rounds=50).by_relation
+    found = macro(scores, seed=1, n_rounds=50).precision.by_relation
+    assert [found[r] for r in found] == [pytest.approx(expected[r]) for r in found]
+    few = pl.concat([scores.head(1), scores.filter(relation_id="P1", precision=0)])
+    assert macro(few, seed=1, n_rounds=3).precision.overall.value == 0.5
+
+
+def test_macro_interval_of_means_has_the_normal_width() -> None:
+    rows = [(f"P{i % 4}", f"t{i:03d}", float(i % 3 == 0), 0.0) for i in range(400)]
+    columns = ["relation_id", "pair_id", "precision", "recall"]
+    scores = pl.DataFrame(rows, schema=columns, orient="row")
+    _, low, high = macro(scores, seed=1, n_rounds=2000).precision.overall
+    assert low is not None
+    assert high is not None
+    assert high - low == pytest.approx(2 * 1.96 * (2 / 9 / 400) ** 0.5, rel=0.1)
 
 
 def test_kamel_no_queries_give_undefined_numbers() -> None:

@@ -1,24 +1,47 @@
-"""Measures of what a model says by itself after a cloze: Precision@n, ROUGE-L, BERTScore, a judge.
+"""The measures that the paper compares with: Precision@n, ROUGE-L, BERTScore, a judge, and KaRR.
 
 The table `continued` has, of each cloze, the likeliest sequences of a beam search (`texts`, the
 likeliest first) and the likeliest next tokens (`top_tokens`). The right answer's names are its
 labels. A measure of sequences takes the best of the first `width` of them.
 
-Source: "Factual Knowledge Assessment of Language Models Using Distractors", Table 2.
+KaRR says how many times likelier the right answer is behind its own clozes than by chance:
+
+    P = mean over the fact's clozes c of the sum over the answer's labels of P(label | c)
+    S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.chance)
+    KaRR = sqrt( P / S · P / R ) = P / sqrt( S · R )
+
+Source: "Factual Knowledge Assessment of Language Models Using Distractors", Table 2. KaRR: Dong et
+al. 2023, "Statistical Knowledge Assessment for Large Language Models", the geometric mean of two
+risk ratios; a fact is known above 22. How we differ: docs/metrics.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors import preference
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.distractors.distractors import (
+    N_GRID,
+    NUMBERS,
+    VALUES,
+    up_to,
+    values,
+)
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, table
+from factsweep.operators.metrics.shared.rows import (
+    Counts,
+    Row,
+    counted,
+    pair_terms,
+    ratio_rows,
+    table,
+)
 
+WIDTHS = (1, 2, 5, 10, 20, 30, 50, 100)  # beams of ROUGE-L and BERTScore
+_JUDGE_WIDTHS = (1, 2, 5)
 Labels = Mapping[str, Sequence[str]]  # of each pair's right answer
 # How alike two texts are, for each pair of a reference and a continuation.
 Alike = Callable[[Sequence[tuple[str, str]]], Sequence[float]]
@@ -42,7 +65,7 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
         [token.strip() in labels[pair_id] for token in tokens]
         for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
     ]
-    return _best_of_first(continued, found, "precision", "n={}", preference.N_GRID)
+    return _best_of_first(continued, found, "precision", "n={}", N_GRID)
 
 
 def of_texts(
@@ -72,7 +95,7 @@ def of_judged(
 
     `clozes` has the text of each prompt. A cloze without a verdict that could be read has no value.
     """
-    first = pl.col("texts").list.head(preference.JUDGE_WIDTHS[-1])
+    first = pl.col("texts").list.head(_JUDGE_WIDTHS[-1])
     rows = list(continued.select("prompt_id", "pair_id", first).iter_rows())
     asked = [
         (clozes[prompt_id], labels[pair_id], text)
@@ -81,7 +104,7 @@ def of_judged(
     ]
     verdicts = iter(judge(asked))
     found = [[next(verdicts) for _ in texts] for _, _, texts in rows]
-    return _best_of_first(continued, found, "judge", "width={}", preference.JUDGE_WIDTHS)
+    return _best_of_first(continued, found, "judge", "width={}", _JUDGE_WIDTHS)
 
 
 def _best_of_first(
@@ -92,18 +115,17 @@ def _best_of_first(
     grid: Sequence[int],
 ) -> pl.DataFrame:
     """The best of the first n of each row's values, for each n; null without any."""
-    best = [list(accumulate(each, _better)) for each in found]
+    best = [list(accumulate(values_of_row, _best)) for values_of_row in found]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
-    parts = [preference.VALUES.to_frame()]
-    for n in preference.up_to(grid, max(map(len, found), default=0)):
+    parts = [VALUES.to_frame()]
+    for n in up_to(grid, max(map(len, found), default=0)):
         best_of_n = pl.col("best").list.head(n).list.last()
-        parts.append(preference.values(rows, measure, name.format(n), best_of_n))
+        parts.append(values(rows, measure, name.format(n), best_of_n))
     return pl.concat(parts)
 
 
-def _better(one: float | None, other: float | None) -> float | None:
-    known = [each for each in (one, other) if each is not None]
-    return max(known) if known else None
+def _best(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def rouge_l(pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -125,9 +147,41 @@ def _rouge_scorer() -> Any:
     return RougeScorer(["rougeL"], use_stemmer=False)
 
 
+def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
+    """P(c) / sqrt(S · R) of each cloze, whose mean over a fact's clozes is its KaRR (VALUES).
+
+    `by_chance` has pair_id, `subjects` and `relations`: nats behind each such cloze. Null: there is
+    no cloze of either kind. Without any row in it there are no values: none were asked for.
+
+    >>> import math
+    >>> preferred = pl.DataFrame({
+    ...     "pair_id": ["t"], "relation_id": ["P36"], "template_id": ["P36.0"],
+    ...     "subject_index": [0], "prompt_id": ["t.0.0"], "open_logprob": [math.log(0.8)],
+    ... })
+    >>> chance = pl.DataFrame({
+    ...     "pair_id": ["t"], "subjects": [[math.log(0.3), math.log(0.1)]],
+    ...     "relations": [[math.log(0.05)]],
+    ... })
+    >>> of_karr(preferred, chance)["value"].round(6).to_list()
+    [8.0]
+    """
+    if by_chance.is_empty():
+        return VALUES.to_frame()
+    # The logarithm of the mean of probabilities that are given as logarithms; null of none.
+    most = pl.element().max()
+    log_mean = most + (pl.element() - most).exp().mean().log()
+    subjects, relations = (
+        pl.col(name).list.eval(log_mean).list.first() for name in ("subjects", "relations")
+    )
+    chance = by_chance.select("pair_id", chance=(subjects + relations) / 2)
+    rows = preferred.drop_nulls("open_logprob")
+    rows = rows.join(chance, on="pair_id", how="left", maintain_order="left")
+    return values(rows, "karr", "", (pl.col("open_logprob") - pl.col("chance")).exp())
+
+
 _WIDTH = "width="
 # The numbers of next tokens that stand in the metrics table.
-_N_TOKENS = tuple(n for n in preference.NUMBERS if n in preference.N_GRID)
+_N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
 _PRECISION = "share of clozes with a right name among the {} likeliest next tokens"
 METRICS = (
     *(
@@ -144,6 +198,11 @@ METRICS = (
         )
     ),
 )
+KNOWN_ABOVE = 22
+_SAYS = f"share of facts whose answer is {KNOWN_ABOVE} times likelier than by chance, in percent"
+KARR = Metric("karr", f"KaRR > {KNOWN_ABOVE}", _SAYS, "higher")
+LOG_KARR = Metric("log_karr", better="higher", range=(-inf, inf))
+KARR_METRICS = (KARR, LOG_KARR)
 
 
 def baselines(
@@ -157,9 +216,9 @@ def baselines(
     """
     rows: list[Row] = []
     for metric, variant, mine in _measured(clozes):
-        terms, counts = preference.cloze_terms(mine, n_failed, pl.col("value").mean())
-        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        rows += counts.rows(metric, found, variant)
+        terms, counts = _cloze_terms(mine, n_failed, pl.col("value").mean())
+        drawn = {"seed": seed, "n_rounds": n_rounds}
+        rows += ratio_rows(metric, terms, counts, **drawn, variant=variant)
     return table(rows)
 
 
@@ -174,3 +233,34 @@ def _measured(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFr
         if widths:
             variant = f"{_WIDTH}{max(widths)}"
             yield measure, variant, mine.filter(hyperparameters=variant)
+
+
+def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: int) -> pl.DataFrame:
+    """`karr`, the share of facts that are known by it, and `log_karr`, the mean of ln KaRR (ROWS).
+
+    `clozes` has what `of_karr` gives. A cloze without a value counts in `n_failed`. Slices: each
+    relation.
+
+    >>> clozes = pl.DataFrame({
+    ...     "relation_id": ["P36"] * 3, "pair_id": ["t", "t", "u"], "value": [40.0, 10.0, 1.0]
+    ... })
+    >>> none = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
+    >>> rows = karr(clozes, none, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+    >>> rows.select("metric", pl.col("value").round(3), "n").rows()
+    [('karr', 0.5, 3), ('log_karr', 1.609, 3)]
+    """
+    mean, rows = pl.col("value").mean(), []
+    for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):
+        terms, counts = _cloze_terms(clozes, n_failed, of_fact)
+        rows += ratio_rows(metric.name, terms, counts, seed=seed, n_rounds=n_rounds)
+    return table(rows)
+
+
+def _cloze_terms(
+    clozes: pl.DataFrame, n_failed: pl.DataFrame, of_fact: pl.Expr
+) -> tuple[pl.DataFrame, Counts]:
+    """The terms of a mean over facts of what their clozes say; one without a value has failed."""
+    known, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
+    more = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
+    failed = pl.concat([n_failed, more], how="vertical_relaxed")
+    return pair_terms(known, of_fact, pl.lit(1)), counted(known, failed)

@@ -1,0 +1,254 @@
+"""BELIEF's metrics of answers but Consist, and what is kept of the answers of a few relations.
+
+`Condensed` has a few rows for each pair and each template. It is made relation by relation and put
+together (`pl.concat`), so that memory holds the answers of a few relations.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, bootstrap_ratios
+from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import TERMS, Counts, counted, pair_terms
+from factsweep.operators.schemas import schema
+from factsweep.operators.seeds import generator
+
+Draw = Literal["template", "pair"]
+DRAWS: tuple[Draw, ...] = get_args(Draw)
+RATES = schema("relation_id text, template_id text, n_names int, n_correct int, n_pairs int")
+PAIRS = schema("relation_id text, pair_id text, n int")
+NAMED_TERMS = schema(
+    "metric text, relation_id text, pair_id text, numerator float, denominator float"
+)
+_PAIR = ("relation_id", "pair_id")
+_TEMPLATE = ("relation_id", "template_id")
+
+
+def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair the share of its prompts that are answered correctly (0 to 1), over 1.
+
+    Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
+
+    Source: BELIEF, section 2.2, "Average accuracy". The paper averages N = 50,000 random draws;
+    this is their expected value, computed exactly.
+
+    >>> ids = {"relation_id": ["P1"] * 3, "pair_id": ["t1", "t1", "t2"]}
+    >>> answers = pl.DataFrame({**ids, "correct": [True, False, True]})
+    >>> acc_at_1_terms(answers)["numerator"].to_list()
+    [0.5, 1.0]
+    """
+    return pair_terms(answers, pl.mean("correct"), pl.lit(1.0))
+
+
+def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair its number of answers of exactly one lemma, over its number of answers.
+
+    Needs the columns relation_id, pair_id and n_lemmas. An empty answer is not one word.
+
+    Source: BELIEF-ICL, section 5.3 ("one-word generation"); counted here on lemmas, so
+    that "Nanjing." is one word.
+
+    >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t1", "t2"]}
+    >>> answers = pl.DataFrame({**ids, "n_lemmas": [1, 0, 3, 1]})
+    >>> one_word_ratio_terms(answers).select("numerator", "denominator").rows()
+    [(1.0, 3.0), (1.0, 1.0)]
+    """
+    return pair_terms(answers, (pl.col("n_lemmas") == 1).sum(), pl.len())
+
+
+def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair a 1 if any of its answers is correct, over 1.
+
+    Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
+
+    Source: BELIEF, section 7, Table 7, "Oracle".
+
+    >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t2"]}
+    >>> answers = pl.DataFrame({**ids, "correct": [True, False, False, False]})
+    >>> coverage_oracle_terms(answers)["numerator"].to_list()
+    [1.0, 0.0]
+    """
+    return pair_terms(answers, pl.col("correct").any(), pl.lit(1.0))
+
+
+def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
+    """Give each pair a 1 if it is known under its relation's best template, over 1.
+
+    The best template of a relation is the one with the most correct pairs, and of several the first
+    by its id; a pair is correct under a template if any of its subject names is answered correctly.
+    Every round of a bootstrap keeps the templates that are best in the sample: were they chosen
+    again in each, they would owe part of their lead to the chance of that round, and the interval
+    would lie high, even above the value.
+
+    Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
+
+    >>> pairs = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t3"]}
+    >>> hits = {"template_id": ["a", "b", "b", "a"], "correct": [True, True, True, False]}
+    >>> coverage_maximum_terms(pl.DataFrame(pairs | hits))["numerator"].to_list()
+    [1.0, 1.0, 0.0]
+    """
+    n_right = pl.col("pair_id").filter("correct").n_unique()
+    relation, template = (pl.col(each).cast(pl.String) for each in _TEMPLATE)
+    templates = answers.group_by(_TEMPLATE).agg(n_right=n_right)
+    ranked = templates.sort(relation, "n_right", template, descending=[False, True, False])
+    best = ranked.unique("relation_id", keep="first", maintain_order=True)
+    rows = answers.join(best, on=_TEMPLATE, how="left")
+    right = pl.col("correct") & pl.col("n_right").is_not_null()
+    return pair_terms(rows, right.any(), pl.lit(1.0))
+
+
+class Fluctuation(NamedTuple):
+    """Range (max − min) and population SD of the drawn accuracies; None without answers."""
+
+    range: float | None
+    sd: float | None
+
+
+def fluctuation(
+    answers: pl.DataFrame, *, draw: Draw, n_draws: int = 50_000, seed: int
+) -> Fluctuation:
+    """Give range and SD (accuracy, 0 to 1) over random choices of one prompt per pair.
+
+    `draw="template"` draws one template per relation, then a subject name per pair; `draw="pair"`
+    draws a prompt for each pair by itself.
+
+    Source: BELIEF, section 2.2, "Fluctuation of accuracy". Its text describes `pair`, but its
+    figures (SD 0.0350 for 24,643 pairs) need `template`: independent draws give 0.003 at most.
+
+    >>> answers = pl.DataFrame({
+    ...     "relation_id": ["P1"] * 4,
+    ...     "pair_id": ["t1", "t1", "t2", "t2"],
+    ...     "template_id": ["a", "b", "a", "b"],
+    ...     "correct": [True, False, True, False],
+    ... })
+    >>> found = fluctuation(answers, draw="template", n_draws=1000, seed=1)
+    >>> found.range, round(found.sd, 2)
+    (1.0, 0.5)
+    """
+    known = condensed(answers, {"acc_at_1": acc_at_1_terms(answers)})
+    return known.fluctuation(draw, n_draws=n_draws, seed=seed)
+
+
+def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
+    """Draw a prompt per pair, from the terms of Acc@1.
+
+    That is a sum of binomials, one for each distinct rate of correct prompts.
+    """
+    if terms.is_empty():
+        return np.empty(0)
+    rates = terms.group_by(rate="numerator").agg(n_pairs=pl.len()).sort("rate")
+    rng, n_correct = generator(seed, "draw=pair"), np.zeros(n_draws, np.int64)
+    for rate, n_pairs in rates.iter_rows():
+        n_correct += rng.binomial(n_pairs, rate, n_draws)
+    return n_correct / terms.height
+
+
+def template_rates(answers: pl.DataFrame) -> pl.DataFrame:
+    """How many pairs have so many right answers, of so many names, under each template (RATES)."""
+    cells = answers.group_by(*_TEMPLATE, "pair_id").agg(
+        n_names=pl.len(), n_correct=pl.sum("correct")
+    )
+    sizes = cells.group_by(*_TEMPLATE, "n_names", "n_correct").agg(n_pairs=pl.len())
+    return sizes.cast(RATES)
+
+
+def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
+    """Draw a template per relation, then a subject name per pair, from `template_rates`.
+
+    A pair without an answer under the drawn template is left out of that draw.
+    """
+    if rates.is_empty():
+        return np.empty(0)
+    shares = rates.with_columns(rate=pl.col("n_correct") / pl.col("n_names"))
+    distinct = shares.group_by(*_TEMPLATE, "rate").agg(pl.sum("n_pairs")).sort(*_TEMPLATE, "rate")
+    n_correct, n_pairs = np.zeros((2, n_draws), np.int64)
+    for relation in distinct.partition_by("relation_id", maintain_order=True):
+        rng = generator(seed, "draw=template", relation["relation_id"][0])
+        template, sizes = relation["template_id"].rle_id().to_numpy(), relation["n_pairs"]
+        n_asked = np.bincount(template, weights=sizes).astype(np.int64)
+        drawn = rng.integers(len(n_asked), size=n_draws)
+        n_drawn = np.bincount(drawn, minlength=len(n_asked))
+        ends = np.cumsum(n_drawn)
+        by_template = np.zeros(n_draws, np.int64)
+        for place, rate, n in zip(template, relation["rate"], sizes, strict=True):
+            draws = slice(ends[place] - n_drawn[place], ends[place])
+            by_template[draws] += rng.binomial(n, rate, n_drawn[place])
+        n_correct[np.argsort(drawn, kind="stable")] += by_template
+        n_pairs += n_asked[drawn]
+    return n_correct / n_pairs
+
+
+class Condensed(NamedTuple):
+    """Each pair's number of answers (PAIRS) and its terms of each metric (NAMED_TERMS).
+
+    `rates` are those of `template_rates`.
+    """
+
+    pairs: pl.DataFrame
+    terms: pl.DataFrame
+    rates: pl.DataFrame
+
+    def of(self, metric: str) -> pl.DataFrame:
+        """The terms of a metric (TERMS), sorted as those of `pair_terms`."""
+        return self.terms.filter(metric=metric).select(TERMS.names()).sort(_PAIR)
+
+    def counts(self, n_failed: pl.DataFrame | None) -> Counts:
+        """How many answers each relation has; `n_failed` as in `counted`."""
+        return counted(self.pairs, n_failed, pl.sum("n"))
+
+    def estimates(
+        self, metrics: Iterable[str], *, seed: int, n_rounds: int
+    ) -> dict[str, Bootstrapped]:
+        """Some metrics with their intervals."""
+        terms = {metric: self.of(metric) for metric in metrics}
+        return bootstrap_ratios(terms, seed=seed, n_rounds=n_rounds)
+
+    def fluctuation(self, draw: Draw, *, n_draws: int, seed: int) -> Fluctuation:
+        """Range and SD over draws, as in `fluctuation`."""
+        if draw == "template":
+            accuracies = template_draws(self.rates, n_draws=n_draws, seed=seed)
+        else:
+            accuracies = pair_draws(self.of("acc_at_1"), n_draws=n_draws, seed=seed)
+        if not accuracies.size:
+            return Fluctuation(None, None)
+        return Fluctuation(float(np.ptp(accuracies)), float(accuracies.std()))
+
+
+def condensed(answers: pl.DataFrame, terms: Mapping[str, pl.DataFrame]) -> Condensed:
+    """What is needed of some answers, of which `terms` are known by metric."""
+    pairs = answers.group_by(_PAIR).agg(n=pl.len()).cast(PAIRS).sort(_PAIR)
+    named = [
+        rows.select(pl.lit(metric).alias("metric"), *TERMS.names()).cast(NAMED_TERMS)
+        for metric, rows in terms.items()
+    ]
+    return Condensed(pairs, pl.concat([NAMED_TERMS.to_frame(), *named]), template_rates(answers))
+
+
+ACC_AT_1 = Metric(
+    "acc_at_1",
+    heading="Acc@1",
+    says="share of prompts answered right, averaged over facts; 0 to 1",
+    better="higher",
+    terms=acc_at_1_terms,
+)
+ONE_WORD_RATIO = Metric(
+    "one_word_ratio",
+    heading="one-word",
+    says="share of answers that are one word",
+    better="higher",
+    terms=one_word_ratio_terms,
+)
+_UNDER_BEST = "share of facts right under their relation's best template"
+_UNDER_ANY = "share of facts right under at least one prompt"
+COVERAGE_MAXIMUM = Metric("coverage_maximum", "maximum", _UNDER_BEST, "higher")
+COVERAGE_ORACLE = Metric(
+    "coverage_oracle", "oracle", _UNDER_ANY, "higher", terms=coverage_oracle_terms
+)
+_BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"
+_SD = "standard deviation of accuracy over draws of prompts"
+FLUCTUATION_RANGE = Metric("fluctuation_range", "range", _BETWEEN_ENDS, "lower")
+FLUCTUATION_SD = Metric("fluctuation_sd", "SD", _SD, "lower")

@@ -1,1 +1,0 @@
-"""KAMEL: precision, recall and F1 of sets of answers."""

@@ -1,1 +1,0 @@
-"""PRobELM: candidates ranked by their likelihood."""
