@@ -66,9 +66,14 @@ class Blame:
                 raise self.refusal(f"it sends us on to {place}, which is not followed") from None
             if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(whole)):
                 raise self.refusal(said) from None
-            reason = _reason(status, whole)
-            if reason in ("content_filter", "prompt_too_long"):
-                return Refused(request.request_id, reason, said)
+            if status in (408, 409, 429) or status >= 500:
+                reason = "endpoint_failed"
+            elif _FILTERED.search(whole):
+                return Refused(request.request_id, "content_filter", said)
+            elif _TOO_LONG.search(whole):
+                return Refused(request.request_id, "prompt_too_long", said)
+            else:
+                reason = "bad_request"
         else:
             reason = "endpoint_failed"
         # From when on an answer shows that a server is not to blame.
@@ -110,12 +115,3 @@ def probe(request: AnyRequest) -> AnyRequest:
     if isinstance(request, NextRequest):
         return replace(request, token_ids=request.token_ids[:2], tokens=request.tokens[:1])
     return replace(request, request_id="", token_ids=request.token_ids[:2], span=(0, 0))
-
-
-def _reason(status: int, said: str) -> str:
-    """What a status means for a prompt."""
-    if status == 429 or status >= 500 or status in (408, 409):
-        return "endpoint_failed"
-    if _FILTERED.search(said):
-        return "content_filter"
-    return "prompt_too_long" if _TOO_LONG.search(said) else "bad_request"

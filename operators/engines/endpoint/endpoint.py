@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +87,9 @@ class EndpointEngine:
                 of one show before any is paid for; or it answers nothing.
         """
         waiting = iter(requests)
-        if (first := next(waiting, None)) is None:
-            return
-        self._check_scores(first, "given texts")
-        yield from self._each(chain([first], waiting))
+        for first in islice(waiting, 1):
+            self._check_scores(first, "given texts")
+            yield from self._each(chain([first], waiting))
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in the order in which they are found.
@@ -187,23 +186,19 @@ class EndpointEngine:
 
     async def _answer(self, request: AnyRequest) -> Any:
         """What is said of a request, with the tokens of all replies to it."""
-        troubles = Troubles()
+        troubles, answer = Troubles(), None
         TROUBLES.set(troubles)
-        answer = await self._explained(request)
+        if not self._dialect.is_known_for(request):
+            async with self._first_sample:
+                if not self._dialect.is_known_for(request):
+                    answer = await self._answer_or_reason(request)
+        if answer is None:
+            answer = await self._answer_or_reason(request)
         return replace(
             answer,
             n_prompt_tokens=answer.n_prompt_tokens + troubles.billed["prompt_tokens"],
             n_output_tokens=(answer.n_output_tokens or 0) + troubles.billed["completion_tokens"],
         )
-
-    async def _explained(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
-        """What is said of a request, or why nothing is, after a first one has shown how to ask."""
-        if self._dialect.is_known_for(request):
-            return await self._answer_or_reason(request)
-        async with self._first_sample:
-            if not self._dialect.is_known_for(request):
-                return await self._answer_or_reason(request)
-        return await self._answer_or_reason(request)
 
     async def _answer_or_reason(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
         from openai import OpenAIError
@@ -267,32 +262,32 @@ class EndpointEngine:
         return answer
 
     async def _some_samples(self, request: Request) -> Answer:
-        """The answer of one request, with as many of its completions as the server gives."""
-        parameters, reply = await self._ask_as_taken(request)
-        part = replace(request, sampling=replace(request.sampling, n=parameters.get("n", 1)))
-        answer = self._replies.answer(part, reply, self._dialect.left_out)
-        self._dialect.note_samples(request.sampling.n, len(answer.completions))
-        return answer
+        """The answer of one request, with as many of its completions as the server gives.
 
-    async def _ask_as_taken(self, request: Request) -> tuple[dict[str, Any], Reply]:
-        """The parameters without those that the server refuses, and its reply to them."""
+        What the server refuses is left out of the request, as far as the dialect knows how.
+        """
         from openai import BadRequestError, InternalServerError, UnprocessableEntityError
 
         refusals = (BadRequestError, InternalServerError, UnprocessableEntityError)
-        while True:
+        reply = None
+        while reply is None:
             parameters = self._dialect.parameters(request)
             try:
-                return parameters, await self._create(parameters)
+                reply = await self._create(parameters)
             except refusals as error:
                 if self._dialect.learns(f"{error} {error.body}", parameters):
                     continue
                 if self._dialect.is_known_for(request):
                     raise
-                single = {name: value for name, value in parameters.items() if name != "n"}
+                parameters.pop("n", None)
                 try:
-                    return single, await self._create(single)
+                    reply = await self._create(parameters)
                 except refusals:
                     raise error from None  # it was not n that is refused
+        part = replace(request, sampling=replace(request.sampling, n=parameters.get("n", 1)))
+        answer = self._replies.answer(part, reply, self._dialect.left_out)
+        self._dialect.note_samples(request.sampling.n, len(answer.completions))
+        return answer
 
     async def _create(self, parameters: Mapping[str, Any]) -> Reply:
         import httpx2

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # Parsers whose marks are looked for in the tokenizer's vocabulary, where none is named.
 _KNOWN = ("qwen3", "seed_oss")
-# As models write it, and as their templates do where they skip the thought.
-_BEHIND = "\n\n"
+_BEHIND = "\n\n"  # as models write it, and their templates where they skip the thought
+_FIRST = 16  # the part of what vLLM can take that its first step has; the second has twice that
 
 
 class Marks(NamedTuple):
@@ -67,7 +67,7 @@ class Marks(NamedTuple):
         return own + list(self.tokenizer.encode(lacking, add_special_tokens=False))
 
 
-def marks(tokenizer: Any, parser: str | None) -> Marks:
+def find_marks(tokenizer: Any, parser: str | None) -> Marks:
     """The marks of a parser of vLLM's; null: of the first whose end the vocabulary has.
 
     Raises:
@@ -98,9 +98,6 @@ def marks(tokenizer: Any, parser: str | None) -> Marks:
         f"model.thinking=on, and no marks of a thought are known for {tokenizer.name_or_path}; "
         f"give model.reasoning_parser: one of {', '.join(known)} that has marks."
     )
-
-
-_FIRST = 16  # the part of what vLLM can take that its first step has; the second has twice that
 
 
 class _Job(NamedTuple):
@@ -154,21 +151,29 @@ class VllmEngine:
         n = self._max_answers
         for asked, output in self._outputs(jobs, n, n // _FIRST):
             if isinstance(asked, Request):
-                yield _answer(asked, output)
+                completions = tuple(map(_completion, output.outputs))
+                n_cached = output.num_cached_tokens or 0
+                yield Answer(asked.request_id, completions, len(asked.token_ids), n_cached)
                 continue
             request, number, thought = asked
             of = found[request.request_id]
             of[number] = replace(_completion(output.outputs[0]), thought=thought)
             if len(of) == request.sampling.n:
                 del found[request.request_id]
-                yield _thoughtful(request, [of[i] for i in range(len(of))])
+                completions = tuple(of[i] for i in range(len(of)))
+                n_thought = sum(each.thought.n_tokens for each in completions if each.thought)
+                n_output = n_thought + sum(each.n_tokens for each in completions)
+                n_prompt = len(request.token_ids)
+                yield Answer(request.request_id, completions, n_prompt, 0, n_output)
 
     def _job(self, request: Request) -> _Job:
         """An answer, or first the thought: behind it, each sample is a job of its own."""
         n, thinking = request.sampling.n, request.thinking
         if thinking is None:
             return _Job(request, request.token_ids, _of_request(request), n)
-        marks = self._marks(thinking.parser)
+        if self._known_marks is None:
+            self._known_marks = find_marks(self._llm.get_tokenizer(), thinking.parser)
+        marks = self._known_marks
         thinks = _of_request(
             request,
             max_tokens=thinking.max_tokens,
@@ -182,11 +187,6 @@ class VllmEngine:
             return [_job_behind(request, marks, i, each) for i, each in enumerate(output.outputs)]
 
         return _Job(request, request.token_ids, thinks, n, behind)
-
-    def _marks(self, parser: str | None) -> Marks:
-        if self._known_marks is None:
-            self._known_marks = marks(self._llm.get_tokenizer(), parser)
-        return self._known_marks
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in the order they are finished.
@@ -203,11 +203,7 @@ class VllmEngine:
             yield Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
-        """One answer for each request, in the order in which they are found.
-
-        Every node of a trie is a prompt of its own. The engine transformers, which reads a whole
-        trie in one pass, is faster (benchmarks/bench_trie.py).
-        """
+        """One answer for each request, in the order in which they are found."""
         return preferences(requests, self._said)
 
     def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
@@ -223,32 +219,28 @@ class VllmEngine:
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
         """One answer for each request, in their order."""
-        for request in requests:
-            yield self._beams(request)
-
-    def _beams(self, request: BeamsRequest) -> Beams:
         from vllm.sampling_params import BeamSearchParams
 
-        tokenizer, n = self._llm.get_tokenizer(), len(request.token_ids)
-        (found,) = self._llm.beam_search(
-            [{"prompt_token_ids": list(request.token_ids)}],
+        tokenizer = self._llm.get_tokenizer()
+        for request in requests:
+            ids, n = list(request.token_ids), len(request.token_ids)
             # No penalty: the sum of log-probabilities, however long.
-            BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0),
-            lora_request=self._lora,
-        )
-        top = _Job(request, request.token_ids, _of_probabilities(logprobs=request.top_tokens), 1)
-        ((_, output),) = self._outputs([top], self._max_answers)
-        said = output.outputs[0].logprobs[0]
-        likeliest = sorted(said, key=lambda token: (-said[token].logprob, token))
-        own = [each.tokens[n:] for each in found.sequences]
-        return Beams(
-            request.request_id,
-            tokenizer.batch_decode(own, skip_special_tokens=True),
-            [each.cum_logprob for each in found.sequences],
-            [tokenizer.decode([token]) for token in likeliest[: request.top_tokens]],
-            n_prompt_tokens=n,
-            n_tokens=max(map(len, own)),
-        )
+            beams = BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0)
+            prompts: Any = [{"prompt_token_ids": ids}]
+            (found,) = self._llm.beam_search(prompts, beams, lora_request=self._lora)
+            top = _Job(request, ids, _of_probabilities(logprobs=request.top_tokens), 1)
+            ((_, output),) = self._outputs([top], self._max_answers)
+            said = output.outputs[0].logprobs[0]
+            likeliest = sorted(said, key=lambda token: (-said[token].logprob, token))
+            own = [each.tokens[n:] for each in found.sequences]
+            yield Beams(
+                request.request_id,
+                tokenizer.batch_decode(own, skip_special_tokens=True),
+                [each.cum_logprob for each in found.sequences],
+                [tokenizer.decode([token]) for token in likeliest[: request.top_tokens]],
+                n_prompt_tokens=n,
+                n_tokens=max(map(len, own)),
+            )
 
     def _outputs(
         self, jobs: Iterable[_Job], capacity: int, first: int | None = None
@@ -258,39 +250,33 @@ class VllmEngine:
         Of requests that come while others are answered, its first step has `first`, the second
         twice as many: they are tokenised meanwhile. Null: as many as it can take.
         """
-        running: dict[str, _Job] = {}
+        engine, waiting, running = self._llm.llm_engine, iter(jobs), dict[str, _Job]()
+        load, room, exhausted = 0, first or capacity, False
+        behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
         try:
-            yield from self._fed(iter(jobs), running, capacity, first or capacity)
+            while running or behind or not exhausted:
+                while load < room and (behind or not exhausted):
+                    job = behind.popleft() if behind else next(waiting, None)
+                    if job is None:
+                        exhausted = True
+                        break
+                    # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
+                    running[number := str(next(self._ids))] = job
+                    prompt = {"type": "token", "prompt_token_ids": job.token_ids}
+                    engine.add_request(number, prompt, job.parameters, lora_request=self._lora)
+                    load += job.load
+                room = min(capacity, 2 * room)
+                for output in engine.step() if running else ():
+                    if output.finished:
+                        job = running.pop(output.request_id)
+                        load -= job.load
+                        if job.then is None:
+                            yield job.asked, output
+                        else:
+                            behind.extend(job.then(output))
         finally:
             # If the caller stops early, they would otherwise be answered in the next call.
-            self._llm.llm_engine.abort_request(list(running))
-
-    def _fed(
-        self, waiting: Iterator[_Job], running: dict[str, _Job], capacity: int, room: int
-    ) -> Iterator[tuple[Any, "RequestOutput"]]:
-        engine = self._llm.llm_engine
-        load, exhausted = 0, False
-        behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
-        while running or behind or not exhausted:
-            while load < room and (behind or not exhausted):
-                job = behind.popleft() if behind else next(waiting, None)
-                if job is None:
-                    exhausted = True
-                    break
-                # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
-                running[str(number := next(self._ids))] = job
-                prompt = {"type": "token", "prompt_token_ids": job.token_ids}
-                engine.add_request(str(number), prompt, job.parameters, lora_request=self._lora)
-                load += job.load
-            room = min(capacity, 2 * room)
-            for output in engine.step() if running else ():
-                if output.finished:
-                    job = running.pop(output.request_id)
-                    load -= job.load
-                    if job.then is None:
-                        yield job.asked, output
-                    else:
-                        behind.extend(job.then(output))
+            engine.abort_request(list(running))
 
 
 def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Job:
@@ -316,15 +302,9 @@ def _of_request(request: Request, **other: Any) -> "SamplingParams":
 @cache
 def _of_sampling(sampling: Sampling, **other: Any) -> "SamplingParams":
     """The same for all requests that sample so, but for their seeds."""
-    asked: dict[str, Any] = {
-        "n": sampling.n,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "stop": sampling.stop,
-        "logprobs": 0 if sampling.logprobs else None,
-    }
-    asked |= other
+    names = ("n", "temperature", "top_p", "max_tokens", "stop")
+    asked = {name: getattr(sampling, name) for name in names}
+    asked |= {"logprobs": 0 if sampling.logprobs else None, **other}
     return _whole(**{**asked, "stop": list(asked["stop"])})
 
 
@@ -339,21 +319,6 @@ def _whole(**asked: Any) -> "SamplingParams":
 
     # vLLM need not copy the lists in it for each request: it changes none of them.
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True, **asked)
-
-
-def _answer(request: Request, output: "RequestOutput") -> Answer:
-    return Answer(
-        request_id=request.request_id,
-        completions=tuple(_completion(each) for each in output.outputs),
-        n_prompt_tokens=len(request.token_ids),
-        n_cached_tokens=output.num_cached_tokens or 0,
-    )
-
-
-def _thoughtful(request: Request, completions: Sequence[Completion]) -> Answer:
-    """The answers of a request, each behind a thought of its own."""
-    n_tokens = sum(c.n_tokens + (c.thought.n_tokens if c.thought else 0) for c in completions)
-    return Answer(request.request_id, tuple(completions), len(request.token_ids), 0, n_tokens)
 
 
 def _completion(output: Any) -> Completion:
