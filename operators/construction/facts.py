@@ -117,15 +117,19 @@ class _Earlier:
 
 def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The facts with one blank for other white space and nothing unseen, and where either was."""
+
+    def clean(text: pl.Expr) -> pl.Expr:
+        return seen(text.str.replace_all(r"[\s--\ ]+", " "))
+
     texts = [n for n in (*NEEDED, *ALIASES) if facts.schema.get(n) == pl.String]
     lists = [n for n in ALIASES if facts.schema.get(n) == pl.List(pl.String)]
-    clean = facts.with_columns(
-        *(_clean(pl.col(name)) for name in texts),
-        *(pl.col(name).list.eval(_clean(pl.element())) for name in lists),
+    clean_facts = facts.with_columns(
+        *(clean(pl.col(name)) for name in texts),
+        *(pl.col(name).list.eval(clean(pl.element())) for name in lists),
     )
-    other = [clean[name].ne_missing(facts[name]) for name in (*texts, *lists)]
+    other = [clean_facts[name].ne_missing(facts[name]) for name in (*texts, *lists)]
     changed = pl.select(pl.any_horizontal(other)).to_series()
-    return clean, _findings(clean.filter(changed), _CLEANED)
+    return clean_facts, _findings(clean_facts.filter(changed), _CLEANED)
 
 
 def undated(facts: pl.DataFrame) -> pl.DataFrame:
@@ -134,6 +138,17 @@ def undated(facts: pl.DataFrame) -> pl.DataFrame:
         return FINDINGS.to_frame()
     given = pl.col("date").replace("", None).is_not_null()
     return _findings(facts.filter(given & as_day(pl.col("date")).is_null()), _UNDATED)
+
+
+def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
+    return _shown(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
+
+
+def _shown(facts: pl.DataFrame) -> pl.DataFrame:
+    """Rows for messages: row, language, relation, and their subject and object as `text`."""
+    text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
+    relation = pl.col("relation").fill_null("")
+    return facts.select(pl.col("row").cast(pl.Int64), "language", relation, text=text)
 
 
 def as_day(date: pl.Expr) -> pl.Expr:
@@ -171,40 +186,21 @@ def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _fact(given: Mapping[str, Any]) -> _Fact:
     relation, subject, object_ = (plain(given[name]) for name in NEEDED)
-    others, labels = ([*map(plain, _aliases(given, name))] for name in ALIASES)
+    cells = {name: given.get(name) or [] for name in ALIASES}
+    others, labels = (
+        [*map(plain, (listed(cell, name, given["row"]) if isinstance(cell, str) else cell) or [])]
+        for name, cell in cells.items()
+    )
     language = given["language"]
+    normaliser = Normaliser("blank" if language == "en" else f"blank-{language}")
     # Most objects begin with a letter or digit: only others are looked at more closely.
     has_words = (
         object_[:1].isalnum()
-        or _normaliser(language).has_words(pl.Series([object_, *labels], dtype=pl.String)).any()
+        or normaliser.has_words(pl.Series([object_, *labels], dtype=pl.String)).any()
     )
     subject_id = str(given.get("subject_id") or "")
     asked = (language, relation, subject)
     return _Fact(asked, subject_id, object_, (others, labels), given, has_words)
-
-
-def _normaliser(language: str) -> Normaliser:
-    return Normaliser("blank" if language == "en" else f"blank-{language}")
-
-
-def _aliases(given: Mapping[str, Any], name: str) -> list[str]:
-    value = given.get(name)
-    return (listed(value, name, given["row"]) if isinstance(value, str) else value) or []
-
-
-def _clean(text: pl.Expr) -> pl.Expr:
-    return seen(text.str.replace_all(r"[\s--\ ]+", " "))
-
-
-def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
-    return _shown(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
-
-
-def _shown(facts: pl.DataFrame) -> pl.DataFrame:
-    """How rows are told: row, language, relation, and their subject and object as `text`."""
-    text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
-    relation = pl.col("relation").fill_null("")
-    return facts.select(pl.col("row").cast(pl.Int64), "language", relation, text=text)
 
 
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")

@@ -73,8 +73,24 @@ def build(
     """
     triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
     asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
-    named = _with_reasons(_named(asked, labels))
-    queries = _with_query_reasons(_queries(named), sizes, max_answers, seed)
+    named = _named(asked, labels)
+    unlabelled = pl.col("labels").is_null()
+    named = with_reasons(
+        named,
+        subject_without_label=pl.col("subjects").is_null(),
+        no_date_and_no_integer=unlabelled & is_literal(pl.col("object_id")),
+        object_without_label=unlabelled,
+        named_in_subject=named_in(pl.col("labels").list.first(), pl.col("subjects").list.first()),
+    )
+    queries = _queries(named.filter(pl.col("reason").is_null()))
+    n_answers = pl.col("objects").list.len()
+    queries = with_reasons(queries, too_many_answers=n_answers > max_answers)
+    drawn = with_reasons(
+        split_by_seed(queries.filter(pl.col("reason").is_null()), sizes, seed),
+        relation_too_small=pl.len().over("relation_id") < sum(sizes),
+        not_drawn=pl.col("split").is_null(),
+    )
+    queries = pl.concat([drawn, queries.drop_nulls("reason")], how="diagonal")
     pairs = queries.filter(pl.col("reason").is_null()).sort("relation_id", "split", "place")
     if pairs.is_empty():
         raise InputError(
@@ -188,37 +204,22 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
     names = united(labels).filter(pl.col("labels").list.len() > 0)
     subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))
-    objects = names.rename({"entity_id": "object_id"})
     rows = triples.join(subjects, on="subject_id", how="left")
-    value = pl.col("value")
-    return rows.join(objects, on="object_id", how="left").with_columns(
+    rows = rows.join(names, left_on="object_id", right_on="entity_id", how="left")
+    return rows.with_columns(
         labels=pl.when(pl.col("object_id") == DATE)
-        .then(year_labels(value))
+        .then(year_labels(pl.col("value")))
         .when(pl.col("object_id") == NUMBER)
-        .then(integer_labels(value))
+        .then(integer_labels(pl.col("value")))
         .otherwise("labels")
-    )
-
-
-def _with_reasons(triples: pl.DataFrame) -> pl.DataFrame:
-    inside = named_in(pl.col("labels").list.first(), pl.col("subjects").list.first())
-    unlabelled = pl.col("labels").is_null()
-    return with_reasons(
-        triples,
-        subject_without_label=pl.col("subjects").is_null(),
-        no_date_and_no_integer=unlabelled & is_literal(pl.col("object_id")),
-        object_without_label=unlabelled,
-        named_in_subject=inside,
     )
 
 
 def _queries(triples: pl.DataFrame) -> pl.DataFrame:
     """One row per subject-relation pair, with its answers in the order of their ids and labels."""
-    kept = triples.filter(pl.col("reason").is_null())
     # Two dates of one year are one answer, with the labels of both.
-    first = pl.col("labels").list.first()
     answers = (
-        kept.with_columns(first=first)
+        triples.with_columns(first=pl.col("labels").list.first())
         .sort("relation_id", "subject_id", "object_id", "first", "value")
         .group_by("relation_id", "subject_id", "object_id", "first", maintain_order=True)
         .agg("subjects", pl.col("labels").explode().unique(maintain_order=True))
@@ -227,16 +228,3 @@ def _queries(triples: pl.DataFrame) -> pl.DataFrame:
         pl.col("subjects").first().list.first(), objects=pl.struct("object_id", "labels")
     )
     return queries.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
-
-
-def _with_query_reasons(
-    queries: pl.DataFrame, sizes: Sizes, max_answers: int, seed: int
-) -> pl.DataFrame:
-    marked = with_reasons(queries, too_many_answers=pl.col("objects").list.len() > max_answers)
-    kept = marked.filter(pl.col("reason").is_null())
-    drawn = with_reasons(
-        split_by_seed(kept, sizes, seed),
-        relation_too_small=pl.len().over("relation_id") < sum(sizes),
-        not_drawn=pl.col("split").is_null(),
-    )
-    return pl.concat([drawn, marked.drop_nulls("reason")], how="diagonal")

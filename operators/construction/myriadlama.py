@@ -10,7 +10,8 @@ import polars as pl
 
 from factsweep.operators.construction.kamel import LABELS, left_out, with_reasons
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
-from factsweep.operators.datasets.facts import Facts, checked, named, numbered
+from factsweep.operators.datasets import facts as facts_of
+from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
@@ -66,17 +67,45 @@ def build(
     labels, manual = fitted(labels, LABELS, "labels"), fitted(manual, MANUAL, "manual templates")
     paraphrases = fitted(paraphrases, PARAPHRASES, "paraphrases")
     templates = _templates(manual, paraphrases)
-    named = _named(_extended(facts, knowledge), labels)
-    triples = _with_reasons(named, templates["relation_id"].unique(), fits)
-    pairs = _pairs(triples)
+    known = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
+    named = _named(pl.concat([facts, known]).unique(maintain_order=True), labels)
+    first = pl.col("labels").list.first()
+    distinct = named.select(first.unique()).to_series().drop_nulls()
+    refused = [] if fits is None else [label for label in distinct if not fits(label)]
+    triples = with_reasons(
+        named,
+        relation_without_template=~pl.col("relation_id").is_in(
+            templates["relation_id"].unique().implode()
+        ),
+        subject_without_label=pl.col("subjects").is_null(),
+        literal=is_literal(pl.col("object_id")),
+        object_without_label=pl.col("labels").is_null(),
+        object_does_not_fit=first.is_in(refused),
+    )
+    kept = triples.filter(pl.col("reason").is_null())
+    pairs = kept.group_by("relation_id", "subject_id", maintain_order=True).agg(
+        pl.col("subjects").first(), objects=pl.struct("object_id", "labels")
+    )
     if pairs.is_empty():
         raise InputError(
             "no fact has a manual template, a subject and an object with labels; "
             "give the labels and templates of the facts' relations."
         )
+    # A pair is left out where none of its triples stayed.
+    reason = pl.col("reason")
+    gone = triples.group_by("relation_id", "subject_id").agg(
+        reason=pl.when(reason.eq_missing(_NO_TEMPLATE).all())
+        .then(pl.lit(_NO_TEMPLATE))
+        .when(reason.is_not_null().all())
+        .then(pl.lit("no_object_left"))
+    )
+    pair_id = pl.format("{}.{}", "relation_id", "subject_id")
+    pairs = pairs.with_columns(pair_id=pair_id, split=pl.lit(None, pl.String))
+    used = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
+    relations = facts_of.named(used["relation_id"].unique(maintain_order=True), relation_labels)
     return Built(
-        _facts(pairs, templates, relation_labels or {}),
-        _dropped(triples),
+        checked(Facts(relations, used, pairs.select(empty("pairs").columns))),
+        left_out({"triple": triples, "pair": gone}),
         missing(templates, n_paraphrases),
     )
 
@@ -115,12 +144,6 @@ def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
     return numbered(distinct.sort("place", maintain_order=True))
 
 
-def _extended(facts: pl.DataFrame, knowledge: pl.DataFrame) -> pl.DataFrame:
-    """The facts, then what else the knowledge base has of their pairs; each triple once."""
-    known = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
-    return pl.concat([facts, known]).unique(maintain_order=True)
-
-
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with the names of both ends: `subjects` and `labels`."""
     filled = pl.element().filter(pl.element().str.strip_chars() != "")
@@ -132,49 +155,3 @@ def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     objects = names.rename({"entity_id": "object_id"})
     rows = triples.join(subjects, on="subject_id", how="left", maintain_order="left")
     return rows.join(objects, on="object_id", how="left", maintain_order="left")
-
-
-def _with_reasons(
-    triples: pl.DataFrame, relations: pl.Series, fits: Callable[[str], bool] | None
-) -> pl.DataFrame:
-    first = pl.col("labels").list.first()
-    distinct = triples.select(first.unique()).to_series().drop_nulls()
-    refused = [] if fits is None else [label for label in distinct if not fits(label)]
-    return with_reasons(
-        triples,
-        relation_without_template=~pl.col("relation_id").is_in(relations.implode()),
-        subject_without_label=pl.col("subjects").is_null(),
-        literal=is_literal(pl.col("object_id")),
-        object_without_label=pl.col("labels").is_null(),
-        object_does_not_fit=first.is_in(refused),
-    )
-
-
-def _pairs(triples: pl.DataFrame) -> pl.DataFrame:
-    kept = triples.filter(pl.col("reason").is_null())
-    pairs = kept.group_by("relation_id", "subject_id", maintain_order=True).agg(
-        pl.col("subjects").first(), objects=pl.struct("object_id", "labels")
-    )
-    return pairs.with_columns(
-        pair_id=pl.format("{}.{}", "relation_id", "subject_id"), split=pl.lit(None, pl.String)
-    )
-
-
-def _dropped(triples: pl.DataFrame) -> pl.DataFrame:
-    """The triples left out, by reason, and the pairs of which no triple stayed."""
-    reason = pl.col("reason")
-    gone = triples.group_by("relation_id", "subject_id").agg(
-        reason=pl.when(reason.eq_missing(_NO_TEMPLATE).all())
-        .then(pl.lit(_NO_TEMPLATE))
-        .when(reason.is_not_null().all())
-        .then(pl.lit("no_object_left"))
-    )
-    return left_out({"triple": triples, "pair": gone})
-
-
-def _facts(
-    pairs: pl.DataFrame, templates: pl.DataFrame, relation_labels: Mapping[str, str]
-) -> Facts:
-    left = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
-    ids = left["relation_id"].unique(maintain_order=True).to_list()
-    return checked(Facts(named(ids, relation_labels), left, pairs.select(empty("pairs").columns)))

@@ -173,18 +173,15 @@ def _first_look(
     if wording(text) in map(wording, before):
         return "no", "a repetition"
     reasons = []
-    if _style(text) != _style(template):
-        reasons.append(f"a {_style(text)}, where the manual template is a {_style(template)}")
-    near = min(before, key=lambda other: _distance(text, other), default=None)
-    if near is not None and _distance(text, near) < min_distance:
+    both = pl.DataFrame({"text": [text, template]})
+    own, manual = both.select(style(pl.col("text"))).to_series()
+    if own != manual:
+        reasons.append(f"a {own}, where the manual template is a {manual}")
+
+    def distance(other: str) -> float:
+        return 1 - len(words(text) & words(other)) / len(words(text) | words(other))
+
+    near = min(before, key=distance, default=None)
+    if near is not None and distance(near) < min_distance:
         reasons.append(f"close to: {near}")
     return ("" if reasons else "yes"), "; ".join(reasons)
-
-
-def _distance(one: str, other: str) -> float:
-    a, b = words(one), words(other)
-    return 1 - len(a & b) / len(a | b)
-
-
-def _style(text: str) -> str:
-    return str(pl.select(style(pl.lit(text))).item())

@@ -88,7 +88,10 @@ def build(
             "give larger snapshots, more relations or ask for fewer alternatives."
         )
     unused = pl.concat([each.select("relation_id", "reason") for each in (new, reasons)])
-    dropped = pl.concat([left_out({"triple": unused}), _paraphrases(groups)])
+    passed_over = groups.group_by("relation_id").agg(
+        unit=pl.lit("alternative"), reason=pl.lit("near_paraphrase"), count=pl.sum("n_paraphrases")
+    )
+    dropped = pl.concat([left_out({"triple": unused}), passed_over.filter(pl.col("count") > 0)])
     return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
 
 
@@ -205,7 +208,6 @@ def _groups(
 def _taken(
     label: str, labels: Iterable[str], max_similarity: float, n: int
 ) -> tuple[list[str], int]:
-    """At most n alternatives to a label, and how many paraphrases were passed over."""
     kept, n_paraphrases = [label], 0
     for other in labels:
         if len(kept) > n:
@@ -228,12 +230,6 @@ def _drawn(
     marked = with_reasons(whole, not_drawn=~taken)
     kept = marked.filter(pl.col("reason").is_null())
     return kept, pl.concat([groups.drop_nulls("reason"), marked])
-
-
-def _paraphrases(groups: pl.DataFrame) -> pl.DataFrame:
-    counts = groups.group_by("relation_id").agg(count=pl.sum("n_paraphrases"))
-    named = {"unit": pl.lit("alternative"), "reason": pl.lit("near_paraphrase")}
-    return counts.filter(pl.col("count") > 0).select("relation_id", **named, count="count")
 
 
 def _rows(groups: pl.DataFrame, relations: Mapping[str, Relation]) -> pl.DataFrame:

@@ -1,10 +1,8 @@
 """Wikidata's JSON dumps → the tables from which sets and knowledge bases are made.
 
-A dump is one JSON array with one entity per line (Wikidata, "Database download", JSON dumps). The
-lines may come from any stream, so that a dump of a terabyte is read in the memory of a chunk.
-
-A set takes triples and labels (`read`), a knowledge base what the dump says of its items
-(`read_items`; its layout: Wikibase/DataModel/JSON):
+A dump is one JSON array with one entity per line (Wikidata, "Database download", JSON dumps), read
+in the memory of a chunk. A set takes triples and labels (`read`), a knowledge base what the dump
+says of its items (`read_items`; its layout: Wikibase/DataModel/JSON):
 
 | column | from |
 |---|---|
@@ -33,8 +31,6 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
 Line = TypeVar("Line", bound=str | bytes)
-_Triple = tuple[str, str, str, str | None]
-_Dated = tuple[str, str, str, str | None, str | None]
 
 
 class Chunk(NamedTuple):
@@ -72,11 +68,15 @@ def read(
     """
     numbered = enumerate(whole(lines), start=1)
     while some := list(islice(numbered, lines_per_chunk)):
-        triples: list[_Triple] = []
-        labels: list[tuple[str, list[str]]] = []
+        triples, labels = list[Any](), list[Any]()
         for number, entity in entities(some):
             with _laid_out(number):
-                triples += _triples(entity, take)
+                if take.subjects is None or entity["id"] in take.subjects:
+                    triples += (
+                        (relation, entity["id"], *value)
+                        for relation, statement in _statements(entity, take.properties)
+                        if (value := _value(statement.get("mainsnak") or {}))
+                    )
                 found = names(entity, take.languages)
                 if found and (take.labelled is None or entity["id"] in take.labelled):
                     labels.append((entity["id"], found))
@@ -140,15 +140,6 @@ def entities(numbered: Iterable[tuple[int, str | bytes]]) -> Iterator[tuple[int,
         yield number, entity
 
 
-def _triples(entity: dict[str, Any], take: Filter) -> Iterator[_Triple]:
-    subject = entity["id"]
-    if take.subjects is not None and subject not in take.subjects:
-        return
-    for relation, statement in _statements(entity, take.properties):
-        if value := _value(statement):
-            yield relation, subject, *value
-
-
 def _statements(
     entity: dict[str, Any], relations: Iterable[str] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -160,12 +151,16 @@ def _statements(
                 yield relation, statement
 
 
-def _value(statement: dict[str, Any]) -> tuple[str, str | None] | None:
+def _value(snak: dict[str, Any]) -> tuple[str, str | None] | None:
     """The object's id, and a literal's value; None where there is no such value."""
-    snak = statement.get("mainsnak") or {}
     match snak.get("datavalue"):
         case {"type": "wikibase-entityid", "value": {"id": str(entity)}}:
             return entity, None
+        case {  # older dumps
+            "type": "wikibase-entityid",
+            "value": {"numeric-id": int(number), "entity-type": "item"},
+        }:
+            return f"Q{number}", None
         case {"type": "time", "value": {"time": str(time)}}:
             return DATE, time
         case {"type": "quantity", "value": {"amount": str(amount)}}:
@@ -216,11 +211,15 @@ def read_items(lines: Iterable[bytes], languages: Sequence[str], first_line: int
             continue  # a property or a lexeme
         with _laid_out(number):
             labels = names(entity, languages)
-            mine = list(_dated(entity)) if labels else []
+            n_unlabelled += not labels
             if labels:
-                found.append(_entity(entity, labels, mine, languages))
-        triples += mine
-        n_unlabelled += not labels
+                mine = list(_dated(entity))
+                types = dict.fromkeys(row[2] for row in mine if row[1] in TYPE_RELATIONS)
+                texts = entity.get("descriptions") or {}
+                description = next((texts[n]["value"] for n in languages if n in texts), None)
+                popularity = log1p(len(entity.get("sitelinks") or ()))
+                found.append((entity["id"], labels, list(types), description, popularity))
+                triples += mine
     return Part(
         pl.DataFrame(found, schema=empty("entities").schema, orient="row"),
         pl.DataFrame(triples, schema=empty("triples").schema, orient="row"),
@@ -228,32 +227,13 @@ def read_items(lines: Iterable[bytes], languages: Sequence[str], first_line: int
     )
 
 
-def _entity(
-    entity: dict[str, Any], labels: list[str], triples: list[_Dated], languages: Sequence[str]
-) -> tuple[str, list[str], list[str], str | None, float]:
-    types = dict.fromkeys(triple[2] for triple in triples if triple[1] in TYPE_RELATIONS)
-    said = entity.get("descriptions") or {}
-    description = next((said[each]["value"] for each in languages if each in said), None)
-    return entity["id"], labels, list(types), description, log1p(len(entity.get("sitelinks") or ()))
-
-
-def _dated(entity: dict[str, Any]) -> Iterator[_Dated]:
+def _dated(entity: dict[str, Any]) -> Iterator[tuple[str, str, str, str | None, str | None]]:
     for relation, statement in _statements(entity):
-        target = _item(statement["mainsnak"])
-        if target is not None:
+        target, literal = _value(statement["mainsnak"]) or ("", None)
+        if target.startswith("Q") and literal is None:
             spans = statement.get("qualifiers") or {}
             start = _time(spans, START) or _time(spans, POINT)
             yield entity["id"], relation, target, start, _time(spans, END)
-
-
-def _item(snak: dict[str, Any]) -> str | None:
-    match snak.get("datavalue"):
-        case {"type": "wikibase-entityid", "value": {"id": str(target)}}:
-            return target if target.startswith("Q") else None
-        case {"type": "wikibase-entityid", "value": {"numeric-id": int(number), **value}}:
-            return f"Q{number}" if value.get("entity-type") == "item" else None  # older dumps
-        case _:
-            return None
 
 
 def _time(qualifiers: dict[str, Any], name: str) -> str | None:

@@ -56,37 +56,39 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
         InputError: it shows both side by side, and the lines of the catalog entry that would fit.
     """
     schema = rows.collect_schema()
-    missing = [c for c in expected if c.name not in schema]
+    types = {column.name: " or ".join(map(type_name, column.types)) for column in expected}
+    missing = [column for column in expected if column.name not in schema]
     wrong = [c for c in expected if c.name in schema and schema[c.name] not in c.types]
-    if not wrong and not any(column.required for column in missing):
+    problems = [f"column {column.name} is missing" for column in missing if column.required] + [
+        f"column {column.name} has type {type_name(schema[column.name])}, not {types[column.name]}"
+        for column in wrong
+    ]
+    if not problems:
         return
-    unfit, known = [*missing, *wrong], {c.name for c in expected} - {c.name for c in wrong}
+    unfit, known = [*missing, *wrong], {*types} - {column.name for column in wrong}
     free = rows.select(name for name in schema if name not in known)
     guesses = guessed(unfit, free.head(_SAMPLE_ROWS).collect())
-    problems = (_problem(schema, c) for c in unfit if c.required or c.name in schema)
+    found = {name: f"{name}: {type_name(dtype)}" for name, dtype in schema.items()}
+    beside = {**found, **{name: f"{found[guess]} (likely this)" for name, guess in guesses.items()}}
+    others = [text for name, text in found.items() if name not in {*types, *guesses.values()}]
+    fitting = [
+        f"  {column.name}: {{from: {guesses[column.name]}}}"
+        if column.name in guesses
+        else f"  {column.name}: {{from: …}} # no column looks like it"
+        for column in unfit
+        if column.name in guesses or column.required or column.name in schema
+    ]
     lines = [
         f"{', '.join(problems)}; map the columns of {layout} in the catalog entry, or rename those "
         "of the file.",
-        *_side_by_side(schema, expected, guesses),
+        *_side_by_side(
+            [f"{c.name}{'' if c.required else '?'}: {types[c.name]}" for c in expected],
+            [*(beside.get(name, "–") for name in types), *others],
+        ),
         "Under `columns` in the catalog entry this would fit:",
-        *_lines(schema, unfit, guesses),
+        *fitting,
     ]
     raise InputError("\n".join(lines))
-
-
-def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
-    """Which column of the sample may be meant by each missing one: by content, type and name."""
-    both = product(missing, sample)
-    return _best((_likeness(column, found), column.name, found.name) for column, found in both)
-
-
-def _best(scores: Iterable[tuple[float, str, str]]) -> dict[str, str]:
-    """From scores of (expected, found): each name's best that no better pair has taken."""
-    best: dict[str, str] = {}
-    for score, name, found in sorted(scores, key=lambda each: -each[0]):
-        if score >= _LIKE and name not in best and found not in best.values():
-            best[name] = found
-    return best
 
 
 def check_fields(
@@ -101,31 +103,33 @@ def check_fields(
     if not missing:
         return
     free = [name for name in row if name not in expected]
-    likely = _best((_ratio(name, found), name, found) for name in missing for found in free)
+    likely = _best((_likeness(name, found), name, found) for name in missing for found in free)
     renamed = "".join(f", {found} to {name}" for name, found in likely.items())
     raise InputError(
         f"{where}: field {', '.join(missing)} is missing; rename the fields of the file to "
-        f"those of {layout}{renamed}.\n" + "\n".join(_beside(expected, [*row]))
+        f"those of {layout}{renamed}.\n" + "\n".join(_side_by_side(expected, [*row]))
     )
 
 
-def _beside(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
-    """Both in columns, under their headings."""
+def _side_by_side(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
     width = max(map(len, ["expected", *expected])) + 3
     for one, other in zip_longest(["expected", *expected], ["found", *found], fillvalue=""):
         yield f"  {one:{width}}{other}"
 
 
-def _ratio(one: str, other: str) -> float:
-    return SequenceMatcher(None, _plain(one), _plain(other)).ratio()
-
-
-def _likeness(column: Column, found: pl.Series) -> float:
-    """How much a column is like the expected one; 0 where its type or its texts speak against."""
-    if found.dtype not in column.types or _kind(found) != column.kind:
-        return 0.0
-    by_name = max(_ratio(name, found.name) for name in (column.name, *column.other_names))
-    return by_name + (column.kind in ("relation", "template"))
+def guessed(missing: Iterable[Column], sample: pl.DataFrame) -> dict[str, str]:
+    """Which column of the sample may be meant by each missing one: by content, type and name."""
+    kinds = {found.name: _kind(found) for found in sample}
+    return _best(
+        (
+            max(_likeness(name, found.name) for name in (column.name, *column.other_names))
+            + (column.kind in ("relation", "template")),
+            column.name,
+            found.name,
+        )
+        for column, found in product(missing, sample)
+        if found.dtype in column.types and kinds[found.name] == column.kind
+    )
 
 
 def _kind(values: pl.Series) -> str | None:
@@ -140,38 +144,18 @@ def _kind(values: pl.Series) -> str | None:
     return None
 
 
-def _plain(name: str) -> str:
-    """A name without case and separators, and with the usual words cut short."""
-    plain = re.sub(r"[^a-z]+", "", name.lower())
+def _best(scores: Iterable[tuple[float, str, str]]) -> dict[str, str]:
+    """From scores of (expected, found): each name's best that no better pair has taken."""
+    best: dict[str, str] = {}
+    for score, name, found in sorted(scores, key=lambda row: -row[0]):
+        if score >= _LIKE and name not in best and found not in best.values():
+            best[name] = found
+    return best
+
+
+def _likeness(one: str, other: str) -> float:
+    """How alike two names are without case and separators, the usual words cut short."""
+    plain = [re.sub(r"[^a-z]+", "", name.lower()) for name in (one, other)]
     for long, short in (("subject", "sub"), ("object", "obj"), ("relation", "rel")):
-        plain = plain.replace(long, short)
-    return plain
-
-
-def _problem(schema: pl.Schema, column: Column) -> str:
-    if column.name not in schema:
-        return f"column {column.name} is missing"
-    return f"column {column.name} has type {type_name(schema[column.name])}, not {_types(column)}"
-
-
-def _types(column: Column) -> str:
-    return " or ".join(map(type_name, column.types))
-
-
-def _side_by_side(
-    schema: pl.Schema, expected: Sequence[Column], guesses: Mapping[str, str]
-) -> Iterator[str]:
-    left = [f"{each.name}{'' if each.required else '?'}: {_types(each)}" for each in expected]
-    there = {name: f"{name}: {type_name(dtype)}" for name, dtype in schema.items()}
-    likely = {name: f"{there[found]} (likely this)" for name, found in guesses.items()}
-    right = [(there | likely).get(column.name, "–") for column in expected]
-    named = {column.name for column in expected} | set(guesses.values())
-    return _beside(left, right + [text for name, text in there.items() if name not in named])
-
-
-def _lines(schema: pl.Schema, unfit: Sequence[Column], guesses: Mapping[str, str]) -> Iterator[str]:
-    for column in unfit:
-        if column.name in guesses:
-            yield f"  {column.name}: {{from: {guesses[column.name]}}}"
-        elif column.required or column.name in schema:
-            yield f"  {column.name}: {{from: …}} # no column looks like it"
+        plain = [name.replace(long, short) for name in plain]
+    return SequenceMatcher(None, plain[0], plain[1]).ratio()

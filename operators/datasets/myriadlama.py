@@ -111,25 +111,22 @@ def _check_values(
         given = ~_blank(pl.col("fact_popularity").cast(pl.String))
         problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
     if "fact_type" in rows.collect_schema():
-        problems[f"type is none of {', '.join(TYPES)}"] = _is_declared() & ~_type().is_in(TYPES)
-    _check_one_uri(rows)
+        # Where no row has the name of a type, the column says something of its own.
+        is_declared = _type().is_in(TYPES).any() & (_type() != "")
+        problems[f"type is none of {', '.join(TYPES)}"] = is_declared & ~_type().is_in(TYPES)
+    uris = pl.col("rel_uri").unique().sort()
+    named = rows.group_by("relation_id").agg(n=uris.len(), one=uris.get(0), other=uris.get(-1))
+    two = "rel_uri {one!r} and {other!r} both name the relation {relation_id}; write one."
+    refuse(named, {two: pl.col("n") > 1}, ["one", "other", "relation_id"])
     if known is not None:
         unknown = ~pl.col("relation_id").is_in(list(known))
         problems["the catalog entry does not name its relation"] = unknown
     row = "row {row} (counted from 0): %s; correct or drop the row."
     problems = {
-        re.sub(r"\w+", lambda word: titles.get(word[0], word[0]), problem): is_unfit
+        row % re.sub(r"\w+", lambda word: titles.get(word[0], word[0]), problem): is_unfit
         for problem, is_unfit in problems.items()
     }
-    refuse(rows, {row % problem: wrong for problem, wrong in problems.items()}, ["row"])
-
-
-def _check_one_uri(rows: pl.LazyFrame) -> None:
-    """Refuse two URIs that end in the same relation id: their rows would be one relation's."""
-    uris = pl.col("rel_uri").unique().sort()
-    found = rows.group_by("relation_id").agg(n=uris.len(), one=uris.get(0), other=uris.get(-1))
-    two = "rel_uri {one!r} and {other!r} both name the relation {relation_id}; write one."
-    refuse(found, {two: pl.col("n") > 1}, ["one", "other", "relation_id"])
+    refuse(rows, problems, ["row"])
 
 
 def _blank(text: pl.Expr) -> pl.Expr:
@@ -198,13 +195,7 @@ def _type() -> pl.Expr:
     return pl.col("fact_type").fill_null("").str.strip_chars().str.to_lowercase()
 
 
-def _is_declared() -> pl.Expr:
-    """Whether the type of a row is one of objects: else the column says something of its own."""
-    return _type().is_in(TYPES).any() & (_type() != "")
-
-
 def _popularity() -> pl.Expr:
-    """The popularity as a number; null where it is none."""
     text = pl.col("fact_popularity").cast(pl.String).str.strip_chars()
     return text.cast(pl.Float64, strict=False)
 
@@ -222,7 +213,6 @@ def _subject_column(rows: pl.LazyFrame) -> str:
 
 
 def _names(label: pl.Expr, aliases: pl.Expr) -> pl.Expr:
-    """The label first, then the aliases, each name once."""
     names = pl.concat_list(label, aliases.fill_null([]))
     return names.list.filter(~_blank(pl.element())).list.unique(maintain_order=True)
 
@@ -236,23 +226,20 @@ def _objects(pairs: pl.DataFrame) -> pl.Series:
         .with_columns(index=pl.int_range(pl.len()).over("place"))
     )
     aliases = pairs.select("place", "obj_aliases")
-    # One list for all objects: which object a name belongs to changes no match, so the first; the
-    # label of another object is that object's alone, or it would count twice.
-    aliases = _without_labels(aliases, exploded) if flat else aliases.explode("obj_aliases")
+    if flat:
+        # One list for all objects: which object a name belongs to changes no match, so the first;
+        # the label of another object is that object's alone, or it would count twice.
+        labels, key = exploded.select("place", obj_aliases="obj_ents"), ["place", "obj_aliases"]
+        names = aliases.explode("obj_aliases").join(labels, key, "anti", maintain_order="left")
+        names = names.group_by("place", maintain_order=True).agg("obj_aliases")
+        aliases = aliases.select("place").join(names, "place", "left", maintain_order="left")
+    else:
+        aliases = aliases.explode("obj_aliases")
     aliases = aliases.with_columns(index=pl.int_range(pl.len()).over("place"))
     named = exploded.join(aliases, on=["place", "index"], how="left", maintain_order="left")
-    labels = _names(pl.col("obj_ents"), pl.col("obj_aliases"))
-    objects = named.select("place", object=pl.struct(object_id="obj_uris", labels=labels))
+    all_names = _names(pl.col("obj_ents"), pl.col("obj_aliases"))
+    objects = named.select("place", object=pl.struct(object_id="obj_uris", labels=all_names))
     return objects.group_by("place", maintain_order=True).agg("object")["object"]
-
-
-def _without_labels(aliases: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Lists of names (place, obj_aliases) without those that are labels (place, obj_ents)."""
-    taken, key = labels.select("place", obj_aliases="obj_ents"), ["place", "obj_aliases"]
-    rows = aliases.explode("obj_aliases")
-    rows = rows.join(taken, on=key, how="anti", maintain_order="left")
-    others = rows.group_by("place", maintain_order=True).agg("obj_aliases")
-    return aliases.select("place").join(others, on="place", how="left", maintain_order="left")
 
 
 def rows_from_facts(facts: Facts) -> pl.DataFrame:

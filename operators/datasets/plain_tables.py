@@ -171,14 +171,10 @@ stands; --separator '|' splits such cells."]
         return []
     cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
     cells = cells.filter(pl.col("value").str.contains("[;|；]| / "))
+    cells = cells.unique(["variable", "value"], keep="first", maintain_order=True).sort("row")
     joined = [
         (row, name, cell, sign[1])
-        for row, name, cell in cells.unique(
-            ["variable", "value"], keep="first", maintain_order=True
-        )
-        .sort("row")
-        .collect()
-        .iter_rows()
+        for row, name, cell in cells.collect().iter_rows()
         if (sign := _SIGN.search(cell)) and not is_list_text(cell)
         if separator is None or separator not in cell
     ]

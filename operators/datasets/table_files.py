@@ -10,7 +10,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -92,12 +91,9 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     Raises:
         InputError: a line is no JSON.
     """
-    # Not splitlines: a label may hold a character that Unicode counts as a line end.
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            where = f"{name}, line {number}"
-            row = parsed(line, where)
-            yield where, row if isinstance(row, dict) else {}
+    for where, line in _lines(name, content):
+        row = parsed(line, where)
+        yield where, row if isinstance(row, dict) else {}
 
 
 def text(row: Mapping[str, Any], field: str, where: str) -> str:
@@ -137,7 +133,6 @@ def check(where: str, fits: object, problem: str, found: object, *, what: str = 
 
 
 _INTEGER = re.compile(r"-?\d{1,18}")  # that 64 bits hold
-_PlacesByKind = dict[str, str]
 
 
 def json_lines(content: str, name: str, texts: Collection[str], *, as_written: bool) -> str:
@@ -155,72 +150,74 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     {"object": "[\"Sucre\", \"La Paz\"]"}
     {"object": "1.50"}
     """
-    _check_orientation(content, name)
-    places = _places_by_field(row for row in _objects(content, name, as_written=True))
+    is_list = content.lstrip().startswith("[")
+    # The first place of each kind of value, by field and depth in its lists.
+    places: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
+    n_rows, first = 0, dict[str, Any]()
+    for place, row in _objects(content, name, as_written=True):
+        n_rows, first = n_rows + 1, first or row
+        for field, value in row.items():
+            for depth, kind in _kinds(value, 0):
+                places[field, depth].setdefault(kind, place)
+    holds_all = n_rows == 1 and all(isinstance(value, list | dict) for value in first.values())
+    if holds_all and first and not is_list:  # as pandas writes a table unless told otherwise
+        raise InputError(
+            f"{name} is one object ({', '.join(first)[:60]}) that holds all rows; write one object "
+            "per row: pandas does by `to_json(path, orient='records', lines=True)`."
+        )
     for field in texts:
-        _check_text(field, places.get((field, 0), {}))
+        for kind, place in places.get((field, 0), {}).items():
+            if kind != "text" and "text" in places[field, 0]:
+                raise InputError(
+                    f"{place}: {field} is a {kind.replace('fraction', 'number')}, and a text in "
+                    "other rows; write a text in quotation marks, or drop the row."
+                )
     mixed = {
         field
         for (field, _), kinds in places.items()
         if len({kind.replace("fraction", "number") for kind in kinds}) > 1
         or (as_written and "fraction" in kinds)
     }
-    if not mixed and not _is_list(content):
+    if not mixed and not is_list:
         return content
     lines = []
     written_rows = _objects(content, name, as_written=True)
     for (_, row), (_, written) in zip(_objects(content, name), written_rows, strict=True):
-        converted = {field: _cell(written[field]) for field in row if field in mixed}
+        converted = {
+            field: value
+            if (value := written[field]) is None or isinstance(value, str)
+            else json.dumps(value, ensure_ascii=False)
+            for field in row
+            if field in mixed
+        }
         lines.append(json.dumps({**row, **converted}, ensure_ascii=False) + "\n")
     return "".join(lines)
-
-
-def _check_orientation(content: str, name: str) -> None:
-    """Refuse one object that holds all rows, as pandas writes a table unless told otherwise."""
-    if _is_list(content):
-        return
-    (_, first), *others = [*islice(_objects(content, name), 2)] or [("", {})]
-    if first and not others and all(isinstance(value, list | dict) for value in first.values()):
-        raise InputError(
-            f"{name} is one object ({', '.join(first)[:60]}) that holds all rows; write one object "
-            "per row: pandas does by `to_json(path, orient='records', lines=True)`."
-        )
-
-
-def _is_list(content: str) -> bool:
-    return content.lstrip().startswith("[")
 
 
 def _objects(
     content: str, name: str, *, as_written: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows, each with its place."""
-    rows: Iterable[tuple[str, Any]]
-    if _is_list(content):
+    lines: Iterable[tuple[str, Any]]
+    if content.lstrip().startswith("["):
         values = parsed(content, name, "correct the file", as_written=as_written)
-        rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
-    else:  # not splitlines: a label may hold a character that Unicode counts as a line end
-        lines = ((f"{name}, line {n}", text) for n, text in enumerate(content.split("\n"), start=1))
-        rows = (
+        lines = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
+    else:
+        lines = (
             (place, parsed(text, place, as_written=as_written))
-            for place, text in lines
-            if text.strip()
+            for place, text in _lines(name, content)
         )
-    for place, row in rows:
+    for place, row in lines:
         check(place, isinstance(row, dict), "a row must be an object", row)
         yield place, row
 
 
-def _places_by_field(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-) -> dict[tuple[str, int], _PlacesByKind]:
-    """The first place of each kind of value, by field and depth in its lists."""
-    places_by_field: dict[tuple[str, int], _PlacesByKind] = defaultdict(dict)
-    for place, row in rows:
-        for field, value in row.items():
-            for depth, kind in _kinds(value, 0):
-                places_by_field[field, depth].setdefault(kind, place)
-    return places_by_field
+def _lines(name: str, content: str) -> Iterator[tuple[str, str]]:
+    """The lines that are not blank, each behind its place."""
+    # Not splitlines: a label may hold a character that Unicode counts as a line end.
+    for number, line in enumerate(content.split("\n"), start=1):
+        if line.strip():
+            yield f"{name}, line {number}", line
 
 
 def _kinds(value: Any, depth: int) -> Iterator[tuple[int, str]]:
@@ -238,19 +235,3 @@ def _kinds(value: Any, depth: int) -> Iterator[tuple[int, str]]:
                 yield from _kinds(element, depth + 1)
         case dict():
             yield depth, "object"
-
-
-def _check_text(field: str, places_by_kind: _PlacesByKind) -> None:
-    for kind, place in places_by_kind.items():
-        if kind != "text" and "text" in places_by_kind:
-            raise InputError(
-                f"{place}: {field} is a {kind.replace('fraction', 'number')}, and a text in other "
-                "rows; write a text in quotation marks, or drop the row."
-            )
-
-
-def _cell(value: Any) -> str | None:
-    """A value as the text that a CSV file has for it."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
