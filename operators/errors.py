@@ -26,10 +26,7 @@ class InputError(FactsweepError):
 
 
 class DamagedFileError(InputError):
-    """A Parquet file is truncated, empty, foreign or does not hold what its footer says.
-
-    `name` is that of a shard in its store; null for a file that the user gave.
-    """
+    """A Parquet file is truncated, empty or foreign; `name` is that of a shard in its store."""
 
     def __init__(self, message: str, name: str | None = None) -> None:
         super().__init__(message, name)
@@ -62,8 +59,6 @@ class DecodingError(FactsweepError):
 @contextmanager
 def refusing(what: str, fix: str) -> Iterator[None]:
     """Turn any error of a library over a file of the user's into one sentence.
-
-    Libraries stumble over bad files with whatever error comes first, so all of them are caught.
 
     Raises:
         InputError: `what` cannot be read, why, and the fix.

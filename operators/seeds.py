@@ -1,7 +1,4 @@
-"""Random numbers that depend on a run's seed and a row's id, and on nothing else.
-
-No draw depends on scheduling: whoever computes it, in whatever order, gets the same number.
-"""
+"""Random numbers that depend on a run's seed and a row's id: on no scheduling and on no order."""
 
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -1,8 +1,4 @@
-"""A fake engine for tests of scheduling and faults: it knows nothing and answers at once.
-
-Its answers are a pure function of the prompt and the seed, so that any order and any deaths must
-give the same tables. No number that it produces says anything about a model.
-"""
+"""A fake engine for tests of scheduling and faults: a pure function of the prompt and the seed."""
 
 import json
 import math
@@ -41,11 +37,7 @@ _WORDS = ("Paris", "a river", "Europe", "", "the capital", "French", "1969", "gu
 
 
 class FakeEngine:
-    """Answers with one of eight fixed texts, after `seconds_per_answer`.
-
-    `witness` is told the id of each prompt before it is answered: a test counts them there, or
-    lets the engine die of one.
-    """
+    """Answers with one of eight fixed texts; `witness` is told the id of each prompt before."""
 
     def __init__(
         self, seconds_per_answer: float = 0.0, witness: Callable[[str], None] | None = None

@@ -1,8 +1,4 @@
-"""BERTScore: how alike two texts are to an encoder model, token by token.
-
-Source: Zhang et al. 2020, as their package bert-score computes it (F1; no idf weights, no rescaling
-by a baseline).
-"""
+"""Models that metrics and descriptions of data sets use; nothing of them is measured."""
 
 import json
 from collections.abc import Sequence
@@ -26,10 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BertScore:
-    """Compares texts by an encoder: a folder, or an id on the hub.
+    """BERTScore (Zhang et al. 2020; F1, no idf, no baseline) by an encoder: a folder or a hub id.
 
-    It compares the vectors of the layer that bert-score recommends for a model it knows, else of
-    the last.
+    Layer: the one that bert-score recommends for a model it knows, else the last.
     """
 
     model: str
@@ -106,14 +101,7 @@ class DependencyParser:
 
 
 def heads(doc: "Doc") -> list[int]:
-    """The place of each word's head in a parsed spaCy Doc; white space is no word.
-
-    >>> import spacy
-    >>> from spacy.tokens import Doc
-    >>> words, dependencies = ["X", "died", " ", "there"], ["nsubj", "ROOT", "dep", "advmod"]
-    >>> heads(Doc(spacy.blank("en").vocab, words=words, heads=[1, 1, 1, 1], deps=dependencies))
-    [1, 1, 1]
-    """
+    """The place of each word's head in a parsed spaCy Doc; white space is no word."""
     # spaCy hangs white space from the word before it: nothing hangs from white space.
     words = [token for token in doc if not token.is_space]
     places = {token.i: place for place, token in enumerate(words)}

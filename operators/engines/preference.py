@@ -163,10 +163,7 @@ def in_parts(asked: Sequence[Asked]) -> Iterator[tuple[int, Sequence[int], Seque
 def preferences(
     requests: Iterable[PreferRequest], said: Said, *, n_at_once: int = CLOZES_AT_ONCE
 ) -> Iterator[Preferred]:
-    """What each request asks for, by an engine that takes texts; `n_at_once` are searched together.
-
-    Each node of a trie is a text of its own.
-    """
+    """What each request asks for, node by node as texts; `n_at_once` are searched together."""
     waiting, live = iter(requests), list[tuple[_TextSteps, list[Asked]]]()
     while True:
         started = map(_search_by_texts, islice(waiting, n_at_once - len(live)))
@@ -206,10 +203,7 @@ def _search_by_texts(request: PreferRequest) -> _TextSteps:
 
 
 def search(request: PreferRequest) -> Steps:
-    """Find what a request asks for: yields nodes, and is sent what is said behind them.
-
-    What it returns leaves `n_prompt_tokens` to whoever reads the nodes.
-    """
+    """Find what a request asks for: yields nodes, and is sent what is said behind them."""
     seen = _Seen(request.trie)
     entities = yield from _chosen(request, seen)
     if missing := seen.unread([request.answer_id, *entities]):

@@ -128,10 +128,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A whole text as token ids, the group whose texts begin alike, and its entity's tokens.
-
-    `span` is [start, end) among the tokens; an empty one where nobody asks after an entity.
-    """
+    """A whole text as token ids, the group that begins alike, and its entity's [start, end)."""
 
     request_id: str
     token_ids: Sequence[int]
@@ -189,11 +186,7 @@ class MaskedRequest:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable token at the mask, as it stands in the vocabulary, and its probability.
-
-    `candidate_probabilities` are those of the request's candidates, in their order. All are shares
-    of the whole vocabulary.
-    """
+    """The most probable token at the mask; with probabilities, those of all candidates too."""
 
     request_id: str
     token_id: int

@@ -1,7 +1,4 @@
-"""The facts of a page: each with what was said of it, in as many bytes as the page can spare.
-
-The payload is gzip in base64: a browser unpacks it by itself, and no text in it can end a script.
-"""
+"""The facts of a page: each with what was said of it, in as many bytes as the page can spare."""
 
 import base64
 import gzip
@@ -31,10 +28,7 @@ EXAMPLES = schema("""
 
 
 class Asked(NamedTuple):
-    """What one model said of the facts when asked in one way.
-
-    `facts` and `replies` are those of operators.methods.method.Digest; `examples`: EXAMPLES.
-    """
+    """What one model said when asked in one way: tables of `method.Digest`, and EXAMPLES."""
 
     name: str
     facts: pl.DataFrame
@@ -44,11 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """How much a payload holds: every so many-th fact, and so many rows of each.
-
-    The prompts of every `full`-th fact are there as the model read them, with all samples; of none,
-    where that is 0.
-    """
+    """How much a payload holds: every so many-th fact, so many rows of each, so many in `full`."""
 
     every: int
     n_replies: int
@@ -156,11 +146,7 @@ def _by_pair(
 
 
 def _example(row: Mapping[str, Any], contexts: dict[str, int] | None) -> list[Any]:
-    """A prompt: its text, its answer, right; cut, but with `contexts` as the model read it.
-
-    Then behind it: context, samples, right ones, thought. Contexts are shared by many prompts, so
-    each stands in the payload once, and here is its number.
-    """
+    """A prompt: text, answer, right; with `contexts` also its context, samples, thought."""
     prompt, answer, right = row["prompt"], row["answer"], row["right"]
     if contexts is None:
         return [prompt[:_LONGEST], answer and answer[:_LONGEST], right]

@@ -142,10 +142,7 @@ _BESIDE = (*_ASKED, "measured", "source", "published", "difference")
 
 
 def headline(metrics: pl.DataFrame, card: Card) -> Grid:
-    """One row per metric, one column per model and setting; `card` gives those of one model.
-
-    Without any answer there are no metrics, and the grid is empty.
-    """
+    """One row per metric, one column per model and setting; `card` gives those of one model."""
     models = metrics["model"].unique(maintain_order=True).to_list()
     cards = [card(metrics.filter(model=model)) for model in models]
     if len(models) > 1:

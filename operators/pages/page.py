@@ -1,8 +1,7 @@
 """The page of results: what was measured, the headline, then the evidence, in one HTML file.
 
-A page holds all that it shows: no server, no network, no other file. Whatever comes from data or
-from a model is escaped by the templates; the facts lie compressed in base64, where no text of
-theirs can end a script. The content security policy admits the page's own script and nothing else.
+It needs no server, no network and no other file. Templates escape whatever comes from data or a
+model; the security policy admits the page's own script and nothing else.
 """
 
 import base64
@@ -50,10 +49,7 @@ class Drawing:
 
 
 def drawing(figure: "Figure", name: str, title: str) -> Drawing:
-    """The figure as SVG whose ids are its own and whose text stays text.
-
-    A figure that holds a picture keeps its colours: its labels are written for them.
-    """
+    """The figure as SVG whose ids are its own; one that holds a picture keeps its colours."""
     import matplotlib as mpl
 
     out = io.StringIO()
@@ -162,10 +158,7 @@ class Page:
 
 @dataclass(frozen=True)
 class EstimatedSetting:
-    """The estimates of a setting: `notes` say why a number is null.
-
-    `variance` is null where it is not split.
-    """
+    """The estimates of a setting, with notes on those that are null."""
 
     title: str
     estimates: Grid

@@ -1,8 +1,4 @@
-"""The tables of the paper on distractors (Tables 3, 4 and 9), and each slice of the metrics table.
-
-Numbers are texts in percent, taus with three digits; a dash where one is undefined. `published` is
-data_catalog/published/distractors.csv.
-"""
+"""The tables of the paper on distractors (3, 4 and 9), slices of metrics, and figures 1 to 8."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -65,10 +61,7 @@ TITLES: Mapping[str, str] = {
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
-    """One row per model, setting and variant, with every number over all facts.
-
-    The interval is that of Min@1. `prompts` and `failed` count those with and without an answer.
-    """
+    """One row per model, setting and variant, with every number, and the interval of Min@1."""
     overall = metrics.filter(pl.col("slice").is_null())
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     ends = _PERCENT.interval().alias("Min@1, 95 %")
@@ -197,14 +190,7 @@ class Line(NamedTuple):
 
 
 def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
-    """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
-
-    Source: the paper on distractors, Figure 8, appendix E.
-
-    >>> line = log_linear([8.0, 9.0, 10.0], [0.5, 0.6, 0.7])
-    >>> round(line.slope, 3), round(line.r_squared, 3), round(line.reaches(0.9), 3)
-    (0.1, 1.0, 12.0)
-    """
+    """Fit the line by least squares (appendix E); null with fewer than three sizes."""
     if len(set(log10_parameters)) < 3:
         return None
     from scipy.stats import linregress
@@ -264,10 +250,7 @@ FIGURES: Mapping[str, Axes] = {
 
 
 def lines_figure(points: pl.DataFrame, axes_of: Axes, xscale: str = "linear") -> "Figure":
-    """One line per series, through its points in the order of x.
-
-    `points` has series, x and y.
-    """
+    """One line per series (series, x, y), through its points in the order of x."""
     labels = {"xlabel": axes_of.x, "ylabel": axes_of.y, "title": axes_of.title, "xscale": xscale}
     figure, axes = framed(5.2, 3.6, **labels)
     curves(axes, points.drop_nulls("y"), "x", "y", markersize=4)
@@ -288,19 +271,12 @@ def drawn(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[st
 
 
 def curve_points(curves: pl.DataFrame, column: Literal["min", "avg"]) -> pl.DataFrame:
-    """Figures 1, 2 and 5: Min@n or Avg@n by n, one series per model and setting, in percent.
-
-    `curves` has model, setting, variant, n and the column. Columns: series, x, y.
-    """
+    """Figures 1, 2 and 5: Min@n or Avg@n by n, one series per model and setting, in percent."""
     return curves.select(_series(curves), x="n", y=100 * pl.col(column))
 
 
 def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
-    """Figure 3: the mean tau over folds by number of distractors, one series per retrieval.
-
-    In each fold the aggregation counts that was chosen there. `taus` has SETTING and the columns of
-    `agreement.AGREEMENT`.
-    """
+    """Figure 3: the mean tau over folds by number of distractors, one series per retrieval."""
     rows = (
         taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING))
         .filter(measure="distractors")
@@ -316,11 +292,7 @@ def distractor_points(taus: pl.DataFrame) -> pl.DataFrame:
 
 
 def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
-    """Figure 4: the mean tau over folds by number of clozes, one series per measure.
-
-    The configurations are those that the folds chose over all clozes. A baseline is the same under
-    every retrieval, and is taken from the first.
-    """
+    """Figure 4: the mean tau over folds by number of clozes, as the folds chose over all clozes."""
     rows = taus.filter("chosen").with_columns(x="n_clozes")
     own = ["model", "benchmark", "variant", "measure"]
     first = rows.group_by(own, maintain_order=True).agg(pl.first("setting"))
@@ -331,11 +303,7 @@ def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
 
 
 def gains(points: pl.DataFrame) -> pl.DataFrame:
-    """Figure 6: (1 + tau of n clozes) / (1 + tau of one), one series per measure.
-
-    `points` are those of Figure 4. The formula is illegible in our copy of the paper, up to its
-    `+ 1`.
-    """
+    """Figure 6: (1 + tau of n clozes) / (1 + tau of one); our copy is legible up to its `+ 1`."""
     one = points.filter(pl.col("x") == 1).select("series", one="y")
     both = points.join(one, on="series", maintain_order="left")
     return both.select("series", "x", y=(1 + pl.col("y")) / (1 + pl.col("one")))
@@ -349,11 +317,7 @@ class Sizes(NamedTuple):
 
 
 def sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> Sizes:
-    """Avg@20 of each model by its number of parameters, of the retrieval `optimal`.
-
-    `costs` has the rows `billions_of_parameters` of the metrics table. Where models were asked in
-    several variants, the first counts.
-    """
+    """Avg@20 of each model by its number of parameters, of the retrieval `optimal`."""
     billions = costs.filter(metric="billions_of_parameters").select("model", billions="value")
     values = metrics.filter(pl.col("slice").is_null(), setting="optimal", metric=EXTRAPOLATED)
     first = values.drop_nulls("value").unique("model", keep="first", maintain_order=True)

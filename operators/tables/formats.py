@@ -7,16 +7,7 @@ import polars as pl
 
 
 def csv(table: pl.DataFrame, *, digits: int | None = None) -> str:
-    """The table as CSV; no cell is a formula, whatever a model said or a relation is called.
-
-    A text that a spreadsheet would compute gets an apostrophe before it, which says that it is
-    text; numbers that are written as texts stay as they are.
-
-    Source: OWASP, CSV Injection.
-
-    >>> csv(pl.DataFrame({"name": ["=1+1", "-.0906 (-.1 to 0)", "–", "a,b"]})).splitlines()
-    ['name', "'=1+1", '-.0906 (-.1 to 0)', '–', '"a,b"']
-    """
+    """The table as CSV; an apostrophe stands before a text that would be a formula (OWASP)."""
     text = pl.col(pl.String)
     is_number = text.str.contains(r"^[+-]\.?\d")
     is_formula = text.str.contains(r"^[=@+\-\t\r]") & ~is_number
@@ -43,19 +34,7 @@ _SIGN = re.compile(r"(^|/)([-+])(?=[\d.])")
 
 
 def latex(table: pl.DataFrame) -> str:
-    r"""The table as a `tabular`; a null is a dash, and columns of numbers are aligned to the right.
-
-    >>> print(latex(pl.DataFrame({"PLM": ["BERT_base", "100 %"], "Ovconf": ["-.1119", None]})))
-    \begin{tabular}{lr}
-    \toprule
-    PLM & Ovconf \\
-    \midrule
-    BERT\_base & $-$.1119 \\
-    100 \% & -- \\
-    \bottomrule
-    \end{tabular}
-    <BLANKLINE>
-    """
+    r"""The table as a `tabular` of booktabs; a null is a dash, numbers are aligned to the right."""
     texts = table.select(pl.all().cast(pl.String).fill_null("–"))
     right = [all(map(_NUMBERS.fullmatch, texts[name])) for name in texts.columns]
     lines = [

@@ -1,9 +1,4 @@
-"""The tables of the KAMEL paper, from the metrics table (Tables 1 to 4 and 6, Figures 1a and 1b).
-
-Numbers are texts in percent, as the paper prints them; a dash where one is undefined. `published`
-is data_catalog/published/kamel.csv, whose numbers are shown next to those of the same model,
-setting, variant and slice.
-"""
+"""The tables of the KAMEL paper (1 to 4 and 6, figures 1a and 1b), as texts in percent."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,11 +41,7 @@ _TEXT = _PERCENT.dashed(pl.col("value"))
 def overview(
     facts: Facts, *, n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
 ) -> pl.DataFrame:
-    """Table 1: the size of what is asked; `n_tokens` counts the tokens of each label.
-
-    Tokens and labels are means over the right answers; tokens are those of the form that an
-    example shows.
-    """
+    """Table 1: the size of what is asked; `n_tokens` counts the tokens of each answer's label."""
     asked = facts.pairs.filter(split="test")
     answers = asked.select(pl.col("objects").explode()).unnest("objects")
     labels = shown(answers).to_list()
@@ -72,10 +63,7 @@ def _mean(numbers: pl.Series) -> str:
 
 
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Table 2: one row per model and variant, with P, R and F1 of each setting.
-
-    Under each model's row: the published one and the baseline's. The counts are of all settings.
-    """
+    """Table 2: one row per model and variant, with P, R and F1 of each setting."""
     overall = metrics.filter(pl.col("slice").is_null())
     keys = ["model", "benchmark", "variant", "source"]
     f1 = overall.filter(metric="f1").with_columns(source=pl.lit(MEASURED))
@@ -97,10 +85,7 @@ def by_relation(
     relation_labels: Mapping[str, str] | None = None,
     published: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1.
-
-    The column `published F1` is there where `published` is.
-    """
+    """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1."""
     place = [*SETTING, "ID", "Label"]
     rows = of_relations(metrics, relation_labels)
     known = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
@@ -142,10 +127,7 @@ def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.Dat
 
 
 def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, as numbers.
-
-    Columns: model, benchmark, setting, variant, `name`, f1, ci_low, ci_high, n (queries).
-    """
+    """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, with interval and queries."""
     mine = (pl.col("metric") == "f1") & pl.col("slice").str.starts_with(f"{name}=")
     part = pl.col("slice").str.strip_prefix(f"{name}=")
     rows = metrics.filter(mine).with_columns(part.alias(name))
@@ -199,10 +181,7 @@ def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The overall numbers for a narrow screen: a row per metric and variant, a column per setting.
-
-    The baseline has one row, of strict matching with all labels.
-    """
+    """The overall numbers for a narrow screen; the baseline has one row, of strict matching."""
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))

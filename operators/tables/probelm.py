@@ -1,13 +1,7 @@
-"""The tables of the PRobELM paper, from the metrics table (Tables 1 to 7, section 5.1, Figure 2).
+"""The tables of the PRobELM paper (1 to 7, section 5.1, figure 2), as texts in percent.
 
-Numbers are texts in percent, as the paper prints them; a dash where one is undefined.
-
-`published` is data_catalog/published/probelm.csv (columns: `tables.published.PUBLISHED`), whose
-numbers are shown next to those of the same model, benchmark, setting, variant and slice. Its NDCG
-is `ndcg_at_3`, its plausibility `plausibility_published`.
-
-`cutoffs` has the month in which a model's training data ends, by the model's name: 2023-03. A time
-frame that begins before it is marked SEEN: what it asks may stand in the training data.
+`cutoffs` has the month in which a model's training data ends, by its name (2023-03). A time frame
+that begins before it is marked SEEN: what it asks may stand in the training data.
 """
 
 from collections.abc import Mapping
@@ -82,11 +76,7 @@ def by_frame(
     published: pl.DataFrame | None = None,
     cutoffs: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """Tables 4 to 7: one row per frame, model, variant and source; the numbers of each prompt type.
-
-    Under each measured row stand the published one and that of a random order. `without …` is the
-    plausibility without that relation. `groups` and `failed` count those of the first prompt type.
-    """
+    """Tables 4 to 7: one row per frame, model, variant and source; the numbers of each type."""
     return _table(metrics, published, cutoffs or {}, published_in=("4", "5", "6", "7"))
 
 
@@ -95,10 +85,7 @@ def headline(
     published: pl.DataFrame | None = None,
     cutoffs: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """Table 2: `by_frame`, each model on the first frame that was measured and is not SEEN.
-
-    A model without a known cut-off, or with none such frame, has no row.
-    """
+    """Table 2: `by_frame`, each model on the first frame that is not SEEN, if there is one."""
     rows = metrics.with_columns(frame=_FRAME_OF)
     unseen = rows.filter(pl.col("frame") >= _cutoff(cutoffs or {}))
     first = pl.col("frame").min().over("model")
@@ -107,11 +94,7 @@ def headline(
 
 
 def ranking(table: pl.DataFrame) -> pl.DataFrame:
-    """Table 3, its column of PRobELM: models by plausibility, their place among those measured.
-
-    `table` is that of `headline` or `by_frame`; places are counted within benchmark, frame, variant
-    and source.
-    """
+    """Table 3, its column of PRobELM: models of `by_frame` by plausibility, with places."""
     rows = table.filter(pl.col("source") != RANDOM)
     same = ["benchmark", "frame", "variant", "source"]
     # Published rows have NDCG@3 alone.
@@ -155,10 +138,7 @@ def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def over_frames(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Figure 2: the plausibility over all prompt types in each frame, as numbers.
-
-    Columns: model, variant, frame, value, ci_low, ci_high, n.
-    """
+    """Figure 2: the plausibility over all prompt types in each frame, as numbers."""
     rows = metrics.filter(_FRAME.is_not_null(), metric="plausibility").with_columns(frame=_FRAME)
     columns = ("model", "variant", "frame", "value", "ci_low", "ci_high", "n")
     return rows.select(columns).sort("model", "variant", "frame")
@@ -218,11 +198,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
 def frames_figure(
     frames: pl.DataFrame, title: str, cutoffs: Mapping[str, str] | None = None
 ) -> "Figure":
-    """One line per series over its time frames (`over_frames`), with intervals.
-
-    `cutoffs` has the month in which a series' training data ends: a dotted line, before which
-    markers are hollow.
-    """
+    """One line per series over its time frames (`over_frames`), hollow before the cut-off."""
     below = "time frame (hollow: begins before the cut-off, which is dotted)"
     labels = {"xlabel": below, "ylabel": "plausibility in %", "title": title}
     figure, axes = canvas.framed(6.4, 3.8, **labels)

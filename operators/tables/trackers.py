@@ -1,7 +1,4 @@
-"""A run's metrics in the layout of lm-evaluation-harness, for dashboards that read its results.
-
-Written after version 0.4.13 (`lm_eval/result_schema.py` and `loggers/evaluation_tracker.py`).
-"""
+"""A run in the layouts of other tools: lm-evaluation-harness (0.4.13), MLflow."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,13 +31,7 @@ def harness_results(
     started: datetime,
     higher_is_better: Mapping[str, bool],
 ) -> dict[str, Any]:
-    """The content of `results_*.json`, in plain JSON values: one number per metric and filter.
-
-    `metrics` is the canonical table of one run, `record` its run.json. A benchmark in a setting is
-    a task, `myriadlama_zero-shot`; if it has slices, it is a group, and each slice is a task of its
-    own, `myriadlama_zero-shot_P36`. A variant is what the harness calls a filter:
-    `fluctuation_sd,draw=pair`. Undefined numbers are left out, as the harness has no null. A
-    standard error is the width of the 95 % interval / 3.92, "N/A" without one.
+    """The content of `results_*.json`: a task per benchmark, setting and slice.
 
     Raises:
         InputError: `metrics` has no rows, or those of several models.

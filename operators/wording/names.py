@@ -1,8 +1,4 @@
-"""Names that become names of files and folders: which are fit, and which fall together.
-
-Relations, runs, models, benchmarks and data sets have such names. One that is not fit is refused:
-changed without a word, it would lose what it names, or mix it with something else.
-"""
+"""Names that become names of files and folders: which are fit, and which fall together."""
 
 import unicodedata
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""Secrets out of what is written: by the name of a field, by their shape, or known beforehand.
-
-What is left out is named, but for the credentials in a URL: without them it is a URL still, and
-whoever opens it has credentials of its own.
-"""
+"""Secrets out of what is written: by the name of a field, by their shape, or known beforehand."""
 
 import re
 import sys
@@ -133,9 +129,6 @@ def _signed(found: re.Match[str]) -> str:
 def holds_secret(value: Any) -> str | None:
     """The dotted name of the first text in a nested value that tells a secret; null: none does.
 
-    Only what a text looks like counts, not the name that it stands under: rows of data have names
-    of their own.
-
     >>> holds_secret({"engine": {"stop": ["x", "hf_abcdefghijklmnopqrst"]}, "token": "Paris"})
     'engine.stop.1'
     """
@@ -160,8 +153,6 @@ def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def redacted(value: Any, known: Collection[str] = ()) -> Any:
     """A nested value without its secrets; what holds none is equal to what it was.
-
-    Under the name of a secret only texts are hidden: a number or a null is none.
 
     >>> redacted({"hf_token": "abc", "max_tokens": 10, "stores": ["gs://me:pass@bucket"]})
     {'hf_token': '[redacted]', 'max_tokens': 10, 'stores': ['gs://bucket']}

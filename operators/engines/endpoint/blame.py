@@ -82,7 +82,7 @@ class Blame:
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
     async def _probed(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:
-        """Tell a bad prompt from a server that answers nobody; returns what that took.
+        """Ask another prompt what a bad one is told apart by; an InputError if nothing is answered.
 
         Raises:
             InputError: it answers nothing.

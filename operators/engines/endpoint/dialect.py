@@ -1,8 +1,6 @@
 """How a server is asked, learned as it refuses, and its log-probabilities of given tokens.
 
-Those of a text by `echo`; those behind one, where the entities that may follow a cloze are
-compared, by `logprob_token_ids` of vLLM's own server. Both are sent as token ids, so that a server
-reads what the engine in this process would.
+Those of a text by `echo`; those behind one by `logprob_token_ids` of vLLM's own server.
 """
 
 import re

@@ -94,8 +94,6 @@ class EndpointEngine:
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in the order in which they are found.
 
-        Every node of a trie is a request of its own, with the tokens that may follow.
-
         Raises:
             InputError: the server gives no log-probabilities of given tokens, which two tokens of a
                 text show before others are paid for; or it does not answer.
@@ -115,7 +113,7 @@ class EndpointEngine:
         return found
 
     def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
-        """Ask once, for little, whether the server gives scores at all.
+        """Ask once, for little, whether the server gives scores at all; an InputError if not.
 
         Raises:
             InputError: it gives none, and what it said.
@@ -152,10 +150,7 @@ class EndpointEngine:
             self._loop.close()
 
     def _each(self, requests: Iterable[AnyRequest]) -> Iterator[Any]:
-        """What is said of each request, as many at once as are allowed.
-
-        Where one ends the run, those that are under way are waited for: they are paid for.
-        """
+        """What is said of each request; those under way when one ends the run are waited for."""
         waiting, more, fatal = iter(requests), True, list[InputError]()
         done, running = SimpleQueue[Future[Any]](), set[Future[Any]]()
         self._limit.is_fed = True
@@ -224,7 +219,7 @@ class EndpointEngine:
             raise TimeoutError(f"no answer within {give_up_s:g} s{last}") from error
 
     async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
-        """The answer of the server.
+        """The answer of the server; a NoAnswerError if it is none.
 
         Raises:
             NoAnswerError: it is none.
@@ -262,10 +257,7 @@ class EndpointEngine:
         return answer
 
     async def _some_samples(self, request: Request) -> Answer:
-        """The answer of one request, with as many of its completions as the server gives.
-
-        What the server refuses is left out of the request, as far as the dialect knows how.
-        """
+        """The answer of one request, without what the server refuses."""
         from openai import BadRequestError, InternalServerError, UnprocessableEntityError
 
         refusals = (BadRequestError, InternalServerError, UnprocessableEntityError)

@@ -1,7 +1,6 @@
 """OpenAI's batch files: requests, one per line, and what comes back, in any order.
 
-All that comes back with an answer is the `custom_id` of its request. So it says which prompt of
-which setting and seed is answered, as the column `asked` does in other files.
+The `custom_id` of a request says which prompt of which setting and seed is answered.
 """
 
 import json
@@ -107,7 +106,7 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
 
 
 def _answer(output: Reply, *, thinks: bool) -> tuple[Reading, int]:
-    """The answer of a line, and how many tokens its thought has.
+    """The answer of a line, and how many tokens its thought has; a NoAnswerError if there is none.
 
     Raises:
         NoAnswerError: there is none.

@@ -1,9 +1,4 @@
-"""Any OpenAI-compatible chat endpoint as a callable; the key, and errors without it.
-
-The client is OpenAI's own (`openai`); it sends a request again that timed out, was turned away for
-now (429) or failed on the server (5xx), after a pause that grows and varies, or that the server
-names (Retry-After).
-"""
+"""Any OpenAI-compatible chat endpoint as a callable; the judge; the key, and errors without it."""
 
 import json
 import os
@@ -30,9 +25,7 @@ _SHOWN = 300  # characters of what a server says
 
 
 def key(variable: str = KEY) -> str:
-    """The key that an environment variable holds; empty if there is none.
-
-    With `_FILE` behind the variable's name it is that of the path of a file, as a pod mounts one.
+    """The key in an environment variable, or in the file that its `_FILE` names; empty if none is.
 
     Raises:
         InputError: the file cannot be read.
@@ -48,11 +41,7 @@ def key(variable: str = KEY) -> str:
 
 
 def without(secret: str, said: object) -> str:
-    r"""What a server said, without a key that it may repeat, in one line.
-
-    >>> without("sk-123", "Incorrect key\n sk-123.")
-    'Incorrect key <key>'
-    """
+    r"""What a server said, without a key that it may repeat, in one line."""
     text = " ".join(str(said).split())
     text = text.replace(secret, "<key>") if secret else text
     return text[:_SHOWN].rstrip(".")
@@ -170,11 +159,7 @@ def judge_prompt(cloze: str, labels: Sequence[str], continuation: str) -> str:
 
 
 def verdict(answer: str) -> float | None:
-    """1 for correct, 0 for incorrect, null for any other answer.
-
-    >>> verdict("Correct."), verdict(" incorrect"), verdict("I cannot say")
-    (1.0, 0.0, None)
-    """
+    """1 for correct, 0 for incorrect, null for any other answer."""
     first = answer.strip().lower().lstrip("*\"'")
     if first.startswith("incorrect"):
         return 0.0

@@ -181,7 +181,7 @@ def read(
 
 
 def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
-    """The content of a choice, with a thought that the server keeps apart from it.
+    """The content of a choice, with a thought that is kept apart; a NoAnswerError if it is unknown.
 
     Raises:
         NoAnswerError: it is none of what servers put there.

@@ -86,12 +86,6 @@ def read_content(value: Any) -> Content:
 
     Raises:
         ValueError: it holds something else, whose beginning is quoted.
-
-    >>> read_content([{"type": "thinking", "thinking": "Rome?"}, {"type": "text", "text": "Oslo"}])
-    Content(text='Oslo', thought='Rome?', refusal='')
-    >>> read_content({"answer": "Oslo"})
-    Traceback (most recent call last):
-    ValueError: the content is no text: {"answer": "Oslo"}
     """
     parts = list(_parts(value, "text", value))
     texts, thoughts, refusals = (

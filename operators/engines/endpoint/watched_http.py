@@ -1,10 +1,8 @@
 """The HTTP client of an endpoint: it learns how many requests at once a server takes.
 
-As TCP learns its window: additive increase, multiplicative decrease, after a start that doubles.
-The start ends when twice as many requests at once give no more answers per second; then there is
-one more per round, unless the server became slower. The number is halved at once when the server
-says that it is too much, fails, or does not answer in time. When a request is sent again, and how
-long a server said to wait, is known to the client above (`openai`).
+As TCP learns its window: a start that doubles while that gives more answers per second, then one
+more per round, half when the server is overloaded, fails, or is late. When a request is sent again,
+and how long a server said to wait, is known to the client above (`openai`).
 """
 
 import re

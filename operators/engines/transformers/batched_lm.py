@@ -25,10 +25,7 @@ _SCORED_TOKENS = 2048
 
 
 def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Cut texts, sorted by length, into batches of at most so many tokens, padding included.
-
-    A longer text is a batch of its own.
-    """
+    """Cut texts, sorted by length, into batches of at most so many tokens, padding included."""
     batch: list[T] = []
     for text in texts:
         if batch and (len(batch) + 1) * length(text) > most:
@@ -50,11 +47,7 @@ def padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
 
 
 class MaskedLM:
-    """A transformers model for masked language modelling, on a device.
-
-    Batches are padded, and padding changes a probability in its last digits: only requests that
-    come in the same order get the very same numbers.
-    """
+    """A transformers model for masked language modelling; batches depend on requests' order."""
 
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
         self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
@@ -113,11 +106,7 @@ def _mask_place(request: MaskedRequest, mask_id: int) -> int:
 
 
 class Likelihood:
-    """A transformers model for causal language modelling, on a device.
-
-    The composition of a batch changes a log-probability in its last digits. It depends on the texts
-    of the group alone: in whichever order requests come, their batches are the same.
-    """
+    """A transformers model for causal language modelling; batches depend on a group alone."""
 
     def __init__(self, model: Any, *, device: str = "cpu") -> None:
         self._model, self._device = model.to(device).eval(), device

@@ -247,8 +247,7 @@ class VllmEngine:
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
         """Each request with vLLM's output, in the order they are finished.
 
-        Of requests that come while others are answered, its first step has `first`, the second
-        twice as many: they are tokenised meanwhile. Null: as many as it can take.
+        Its first step has `first` requests, the second twice as many: they are tokenised meanwhile.
         """
         engine, waiting, running = self._llm.llm_engine, iter(jobs), dict[str, _Job]()
         load, room, exhausted = 0, first or capacity, False

@@ -25,12 +25,7 @@ _INTERVAL = "95 % interval"
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
-    """One row for each model, benchmark, setting and variant, from the rows over all relations.
-
-    `scope` says for how many prompts a demonstration was drawn. Numbers are texts with four digits,
-    a dash where a number is undefined; those of several seeds are mean ± standard deviation, with
-    the number of seeds. `prompts` and `failed` count those with and without a greedy answer.
-    """
+    """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
     overall = metrics.filter(pl.col("slice").is_null())
     text = pl.concat_str(SHARE.dashed(pl.col("value")), spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
@@ -106,11 +101,7 @@ class Pair(NamedTuple):
 def effects(
     answers: Mapping[Asking, Answers], *, by: By = "match", seed: int = 0, n_rounds: int = 1000
 ) -> pl.DataFrame:
-    """Compare those settings of one benchmark that differ in one thing: the table EFFECTS.
-
-    The first `MOST_PAIRS` of `pairs`, as `factsweep compare` pairs and compares them: by prompt,
-    or by fact where no prompt is shared, and where the choice of templates alone differs.
-    """
+    """Compare the first `MOST_PAIRS` of `pairs`, by prompt or else by fact: the table EFFECTS."""
     tables = [
         _effect(each, answers[each.first], answers[each.second], by, seed, n_rounds)
         for each in list(pairs(answers))[:MOST_PAIRS]

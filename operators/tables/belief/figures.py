@@ -24,11 +24,7 @@ _SHARES = {
 
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
-    """One panel per model, and in it one line per setting; or whatever `panel` and `series` name.
-
-    `bins` has panel, series, mean_confidence and mean_accuracy. A series looks the same in all
-    panels. Below the dashed diagonal a model is overconfident.
-    """
+    """One panel per `panel` of the bins, one line per `series`; overconfident is below."""
     panels = bins["panel"].unique(maintain_order=True).to_list()
     names = bins["series"].unique(maintain_order=True).to_list()
     n_columns = min(len(panels), _MOST_IN_A_ROW)
@@ -77,10 +73,7 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def coverage_figure(shares: pl.DataFrame) -> "Figure":
-    """One row per run: three marks on the scale from 0 to 1, each with its 95 % interval.
-
-    `shares` is what `coverage` gives.
-    """
+    """One row per run (`coverage`): three marks on the scale from 0 to 1, with 95 % intervals."""
     runs = shares["run"].unique(maintain_order=True).to_list()
     figure, axes = canvas.in_rows(runs, 5.2, 0.3, 1.2, xlabel="share of facts", xlim=(-0.02, 1.02))
     for (metric, label), (colour, marker) in zip(_SHARES.items(), SERIES, strict=False):
@@ -125,10 +118,7 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
 def spread_by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] = MappingProxyType({})
 ) -> pl.DataFrame:
-    """The accuracy of each relation's worst, mean and best template: relation, min, mean, max.
-
-    Rows of one run, by their mean, the best first; a relation is its id and its label.
-    """
+    """The accuracy of each relation's worst, mean and best template in one run, the best first."""
     relation = named(relation_id(), label_of(relation_id(), relation_labels))
     part = pl.col("metric").str.strip_prefix("template_spread_")
     rows = metrics.filter(is_relation()).select("value", relation=relation, part=part)
@@ -138,10 +128,7 @@ def spread_by_relation(
 
 
 def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":
-    """One bar per relation from its worst to its best template, with a dot at the mean.
-
-    `spread` has relation, min, mean and max (`spread_by_relation`).
-    """
+    """One bar per relation (`spread_by_relation`), worst to best template, and the mean."""
     labels = {"xlabel": "Acc@1 of a template", "title": title, "xlim": (-0.02, 1.02)}
     figure, axes = canvas.in_rows(spread["relation"].to_list(), 5.2, 0.19, 1.3, **labels)
     places = range(spread.height)

@@ -27,12 +27,7 @@ _CHANGES = ("lost", "gained", "looser", "firmer")
 
 
 def headline(comparison: pl.DataFrame, names: tuple[str, str]) -> pl.DataFrame:
-    """The differences over everything, one row per metric, as texts.
-
-    `comparison` has the columns COMPARISON, `names` are those of the first and the second run.
-    `worth` is the number of independent prompts that would measure the difference as sharply:
-    n_prompts / design effect.
-    """
+    """The differences over everything, one row per metric; `worth`: n_prompts / design effect."""
     overall = comparison.filter(pl.col("relation_id").is_null())
     return overall.select(pl.col("metric").replace(_HEADINGS), *_columns(names))
 
@@ -50,11 +45,7 @@ def by_relation(
 def gained_and_lost(
     facts: pl.DataFrame, comparison: pl.DataFrame, relation_labels: Mapping[str, str] = _NO_LABELS
 ) -> pl.DataFrame:
-    """The facts that only one of two runs knows, over everything and by relation, as texts.
-
-    `facts` has the columns FACTS. The difference is the share of facts gained less the share lost;
-    its interval and p are those of the comparison.
-    """
+    """The facts that only one of two runs knows, over everything and by relation, as texts."""
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
     everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
@@ -65,10 +56,7 @@ def gained_and_lost(
 
 
 def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
-    """The facts that went from each state (rows) to each state (columns).
-
-    `counts` has the columns MOVES; `relation` is null for all facts together.
-    """
+    """The facts that went from each state (rows) to each (columns); null relation: all."""
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
     found = {(before, after): n for _, before, after, n in rows.iter_rows()}
     columns = {after: [found.get((before, after), 0) for before in STATES] for after in STATES}
@@ -80,12 +68,7 @@ def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
 def changed_facts(
     changes: pl.DataFrame, pairs: pl.DataFrame, relation_labels: Mapping[str, str] = _NO_LABELS
 ) -> pl.DataFrame:
-    """The facts that were lost, gained, or got looser or firmer, the largest change first.
-
-    `changes` has the columns CHANGES, `pairs` is the canonical table. `subject` is its first name,
-    `objects` the first label of each; `right before` and `right after` are shares of the fact's
-    prompts.
-    """
+    """The facts that were lost, gained, or got looser or firmer, the largest change first."""
     first_labels = pl.element().struct.field("labels").list.first()
     objects = pl.col("objects").list.eval(first_labels).list.join(", ")
     names = pairs.select("pair_id", subject=pl.col("subjects").list.first(), objects=objects)
@@ -107,11 +90,7 @@ def differences_figure(
     margin: float | None = None,
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> "Figure":
-    """The difference of one metric by relation, with 95 % intervals; everything at the top.
-
-    `comparison` has the columns COMPARISON. A filled marker is a difference whose p, after Holm's
-    correction, is at most `alpha`; the grey band is the tolerance, `margin`.
-    """
+    """The difference of one metric by relation; filled: p (Holm) ≤ `alpha`; grey: `margin`."""
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
@@ -256,19 +235,13 @@ def across_table(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def alone_table(facts: pl.DataFrame) -> pl.DataFrame:
-    """Facts that one language alone knows, as they are asked in it.
-
-    Needs relation_id, subject, object and language.
-    """
+    """Facts (relation_id, subject, object, language) that one language alone knows."""
     names = {"known in": "language", "relation": "relation_id"}
     return facts.select(**names, subject="subject", object="object")
 
 
 def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
-    """The value along the axis with its band, one line per setting.
-
-    Runs that asked a part of their prompts are hollow, with the interval of the full run's value.
-    """
+    """The value along the axis with its band; runs that asked a part are hollow."""
     scale = "log" if axis == "size" else "linear"
     figure, axes = canvas.framed(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
     rows = points.with_columns(series="setting", **_BAND)

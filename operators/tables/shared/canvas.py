@@ -110,10 +110,7 @@ _NO_FONT = "Last Resort"  # a box for every letter
 
 
 def save(figure: "Figure", out: IO[Any], **how: Any) -> str:
-    """Save a figure, and once more in fonts that have what is missing, if any here does.
-
-    Returns the letters that no font has: there is a box in their place.
-    """
+    """Save a figure, in fonts that have all its letters if any do; returns those none has."""
     if missing := _saved(figure, out, **how):
         from matplotlib.text import Text
 

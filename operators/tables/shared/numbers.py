@@ -13,10 +13,7 @@ _ZERO = re.compile(r"^([+-]?)0\.")
 
 @dataclass(frozen=True)
 class Number:
-    """How numbers of one kind are written: `factor` times the number, in Python's format `spec`.
-
-    `bare`: without the zero before the point, as the papers print shares.
-    """
+    """How numbers of a kind are written: `factor`, format `spec`, `bare` of a leading zero."""
 
     spec: str
     factor: float = 1
@@ -106,13 +103,7 @@ _KINDS: Mapping[str, Number] = {
 
 
 def of_metric(metric: str) -> Number:
-    """How the papers print a metric.
-
-    >>> of_metric("fluctuation_sd").text(0.035), of_metric("derived_triples").text(21140500)
-    ('.0350', '21,140,500')
-    >>> of_metric("manual_rank").text(0.0, signed=True)
-    '+0.00'
-    """
+    """How the papers print a metric."""
     return _KINDS.get(metric, SHARE)
 
 

@@ -1,8 +1,8 @@
-"""The language in which a paper's tables are described, and what fills them.
+"""The language in which a paper's tables are described, what fills them, and published numbers.
 
 A number of the metrics table has a *place*: model, benchmark, setting, variant, slice, metric. A
-row of a table fixes a part of the place, a column another part; their cell shows the number that is
-there. What neither fixes is null, except for the benchmark, which is the one that is asked for.
+row of a table fixes a part of it, a column another part; their cell shows the number that is there.
+What neither fixes is null, except for the benchmark, which is the one that is asked for.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -52,12 +52,7 @@ class Table:
 
 
 class Filled(NamedTuple):
-    """A table with its numbers as text, and why numbers are missing in it.
-
-    `table`: one column per head, `source` (measured, published, difference), and one per `Column`.
-    `missing`: model, benchmark, setting, variant, metrics, reason. `n_measured`: the numbers that
-    the runs have of it.
-    """
+    """A table with its numbers as text, why numbers are missing, and how many the runs have."""
 
     table: pl.DataFrame
     missing: pl.DataFrame
@@ -215,12 +210,7 @@ PUBLISHED_SCHEMA = pl.Schema(
 
 
 def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
-    """One row for each measured number that was published, and table that has it.
-
-    `published` has the columns `PUBLISHED_SCHEMA`. Columns: model, benchmark, setting, variant,
-    slice, metric, table, measured, ci_low, ci_high, source, published, difference (measured −
-    published; null if the published number is of other facts).
-    """
+    """One row per measured number that was published, and table that has it."""
     theirs = with_source(published).rename({"value": "published"})
     theirs = theirs.cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
@@ -235,10 +225,7 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 def of_other_facts(
     published: pl.DataFrame, benchmark: str, *, by_relation: bool = True
 ) -> pl.DataFrame:
-    """The published numbers; those of the benchmark are marked as of other facts.
-
-    Without `by_relation` those of one relation are not: the same facts of it were asked.
-    """
+    """The published numbers; those of the benchmark are marked as of other facts."""
     is_other = pl.col("benchmark").eq_missing(benchmark)
     if not by_relation:
         is_other &= ~pl.col("slice").str.starts_with("relation=").fill_null(value=False)

@@ -1,4 +1,4 @@
-"""Tables with one row per key and one column per heading: sources, what is joined, order."""
+"""Tables of runs: one row per key, one column per heading; relations, sources, seeds, cards."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -181,10 +181,7 @@ def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
-    """What several seeds measured: one row per setting and metric over everything, as numbers.
-
-    Columns: model, benchmark, setting, variant, metric, mean, SD, seeds.
-    """
+    """What several seeds measured: one row per setting and metric over everything, as numbers."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("n_asked") > 1)
     return rows.select(
         *SETTING, "metric", pl.col("value").alias("mean"), pl.col("sd").alias("SD"), seeds="n_seeds"
