@@ -95,13 +95,11 @@ _PROMPTS = {
     # What the full run asks of each pair, of which a budget is a part.
     "crossed": declared("relation_id text, pair_id text, n_names int, n_templates int"),
     # The prompts of a budget; an answer stands for all prompts of its text, so that the one that is
-    # asked (source_id) may not be in the sample itself: `needed` are those asked. All up to a block
-    # are the prompts of a smaller budget.
+    # asked (source_id) may not be in the sample itself: `needed` are those asked.
     "chosen": declared("""
-        prompt_id text, pair_id text, template_id text, subject_index uint16, source_id text,
-        block uint8
+        prompt_id text, pair_id text, template_id text, subject_index uint16, source_id text
     """),
-    "needed": declared("prompt_id text, block uint8"),
+    "needed": declared("prompt_id text"),
 }
 
 # What a model said: one row per prompt, as its engine gave it.

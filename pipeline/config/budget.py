@@ -1,12 +1,13 @@
 """A budget: how many of a setting's prompts are asked; and a target: how exact it is to be."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import count, suggestion
+from factsweep.pipeline.config.run import Run
 
 _TEXT = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<unit>%|k|M)?|\s*(?P<of>GPU|core)-hours?)")
 _TARGET = re.compile(r"\s*(?P<metric>\w+)\s*(±|\+/?-)\s*(?P<half_width>\d*\.?\d+)\s*")
@@ -52,6 +53,17 @@ def budget(given: str | int) -> Budget:
     if found["unit"] == "%":
         return Budget(number / 100, None)
     return Budget(None, round(number * _TIMES[found["unit"]]))
+
+
+def budget_lines(run: Run, title: str, n: int, whole: int, pairs: int) -> Iterator[str]:
+    """What a budget is of a setting, `n` of its prompts; and that they are few, where they are."""
+    yield f"{run.budget}: {n:,} of {count(whole, 'prompt')} of {title}"
+    sampling = run.method.measure.sampling
+    if n < 2 * pairs <= whole and sampling is not None and not sampling.whole_pairs:
+        yield (
+            f"too few to ask each of {pairs:,} facts twice: only some facts are asked, and the "
+            "fluctuation cannot be estimated"
+        )
 
 
 @dataclass(frozen=True)

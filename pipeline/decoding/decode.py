@@ -8,6 +8,7 @@ else, beside the answering of others: who dies meanwhile loses none.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -58,7 +59,7 @@ def answer(
     """
     feed, open_ = Feed(engine, first.work, purse), [first]
     while open_:
-        if open_[0].is_published or open_[0].to_ask().is_empty():
+        if open_[0].is_published or open_[0].left().is_empty():
             yield open_.pop(0).close()
             continue
         at: list[OpenShard] = []
@@ -141,19 +142,17 @@ def _has_numbers(value: Any) -> bool:
 
 
 def publish(shard: OpenShard) -> None:
-    """Publish a shard that is all answered, or settle another's; one asked in part stays open.
+    """Publish a shard that is answered, or settle another's; one asked in part stays open.
 
     Raises:
         ArtifactHeldError: another driver has taken the artifact over.
     """
     work = shard.work
-    if shard.is_published:
-        answers = work.artifact.read(work.table, work.shard)
-    elif shard.left().is_empty():
-        answers = shard.publish()
-    else:
+    if work.question.part is not None:
         shard.report({"shards": 1})
         return
+    there = partial(work.artifact.read, work.table, work.shard)
+    answers = there() if shard.is_published else shard.publish()
     shard.report({"shards": 1, "errors": _settle(shard, answers)})
 
 

@@ -58,16 +58,13 @@ class _Turn:
         """Read what is asked and what is answered; what goes wrong is told when it is its turn."""
         try:
             self.rows = remaining.todo(self.item)
-            if self.item.chosen is None:
-                self.opening.set_result(OpenShard(self.item, self.rows))
+            self.opening.set_result(OpenShard(self.item, self.rows))
         except Exception as error:
             self.opening.set_exception(error)
 
     @property
     def shard(self) -> OpenShard:
-        """The open shard; a block of a budget is opened when those before it are answered."""
-        if not self.opening.done():
-            self.opening.set_result(OpenShard(self.item, self.rows))
+        """The open shard."""
         return self.opening.result()
 
     def may_follow(self, first: "_Turn") -> bool:

@@ -46,7 +46,6 @@ class OpenShard:
         self._thoughts: list[Mapping[str, Any]] = []
         self._spent: list[Counts] = []
         self._kept, self._refused, self._trial = empty(work.table), empty("errors"), Trial()
-        self._of_budget = remaining.of_budget(work, rows).select("prompt_id")
         self.is_published = False
         try:
             self._read()
@@ -54,7 +53,7 @@ class OpenShard:
             if not remaining.is_published(work):
                 raise
             self.is_published = True  # another engine has, and clears the chunks away
-        self.n_left = 0 if self.is_published else self.to_ask().height
+        self.n_left = 0 if self.is_published else self.left().height
         self.killed_nobody = not self._trial.begun and not self._trial.queue
 
     def _read(self) -> None:
@@ -81,13 +80,6 @@ class OpenShard:
         rows = rows.join(refused, on="prompt_id", how="anti", maintain_order="left")
         return rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
 
-    def to_ask(self) -> pl.DataFrame:
-        """Those of them that are asked, where a budget asks a part."""
-        rows = self.left()
-        if self.work.chosen is None:
-            return rows
-        return rows.join(self._of_budget, on="prompt_id", how="semi", maintain_order="left")
-
     def begin(self, engine: Clocked, report: Report, again: int = 0) -> None:
         """Have an engine answer it, and what is done reported; `again` were lost with another."""
         self.report = report
@@ -104,7 +96,7 @@ class OpenShard:
         Raises:
             DecodingError: engines die of more prompts than can be by chance.
         """
-        left, work = self.to_ask(), self.work
+        left, work = self.left(), self.work
         self._trial = self._trial.narrowed(left["prompt_id"].to_list(), work.max_deaths)
         condemned = self._trial.condemned
         if len(condemned) > max(_MAX_CONDEMNED, work.max_failed_share * self.rows.height):

@@ -44,8 +44,7 @@ class Queue:
         found: list[Shard] = []
         while not self._is_begun() and (not found or self._is_ready()):
             found += self._next()
-        # The blocks of a budget one after the other, whatever the setting.
-        return sorted(found, key=lambda shard: shard["work"].block or 0)
+        return found
 
     def expected(self, shards: Sequence[Shard]) -> int:
         """How many shards there may be in all: others have as many as those begun had."""
@@ -105,8 +104,7 @@ class Queue:
         left = remaining.left(found)
         relations = [relation_of(each.shard) for each in found]
         order = order_of_shards(relations, left, most_engines(self._plan.run))
-        both = [(found[i], left[i]) for i in order]
-        return [(item, n) for item, n in both if item.chosen is None or n]
+        return [(found[i], left[i]) for i in order]
 
 
 def _handed(_: object, queue: Queue, shards: Sequence[Shard]) -> Iterator[dict[str, Any]]:
@@ -137,9 +135,8 @@ def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int)
 
 
 def shard_name(item: Work) -> str:
-    """What messages and counts call a shard, or a block of it."""
-    block = "" if item.block is None else f" block {item.block}"
-    return f"{item.artifact.folder}/{item.open_name}{block}"
+    """What messages and counts call a shard."""
+    return f"{item.artifact.folder}/{item.open_name}"
 
 
 def n_answers(item: Work, n_prompts: int) -> int:
@@ -149,4 +146,4 @@ def n_answers(item: Work, n_prompts: int) -> int:
 
 def _n_shards(branch: Branch) -> int:
     """How many shards of answers a setting has, whoever has answered them."""
-    return sum(len(branch.prompts.shards(question.source)) for _, question in branch.asked())
+    return sum(len(question.shards(branch.prompts)) for _, question in branch.asked())

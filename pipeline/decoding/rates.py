@@ -21,12 +21,11 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.asked import check
 from factsweep.pipeline.decoding.spent import SPENT, Place, predict
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, check_budget, planned
 from factsweep.pipeline.stages.step import took
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.sealed import seal, unseal
@@ -130,7 +129,7 @@ def paid_for(run: Run) -> Run:
     """
     if run.budget is None or budget(run.budget).hours is None:
         return run
-    check(run)
+    check_budget(run)
     of = budget(run.budget)
     hours = _hours_per_prompt(planned(run), str(of.unit))
     n = int((of.hours or 0.0) / hours)

@@ -12,14 +12,6 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import Counts
 
 
-def of_budget(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those rows of the shard that are asked, where a block of a budget asks a part of it."""
-    if work.chosen is None:
-        return rows
-    needed = work.chosen.read("needed", work.shard).filter(pl.col("block") == work.block)
-    return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
-
-
 def todo(work: Work) -> pl.DataFrame:
     """The prompts of the shard that an engine is asked and that fit, with text, in prefix order."""
     return _fitting(work, with_text(work.prompts, work.source, work.shard))
@@ -32,7 +24,7 @@ def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
     refused = [work.admitted.read("errors", shard) for shard in mine]
     if refused:
         rows = rows.join(pl.concat(refused), on="prompt_id", how="anti", maintain_order="left")
-    return work.question.asked(rows)
+    return work.question.asked_of(work.shard, rows)
 
 
 def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
@@ -56,7 +48,8 @@ def _unanswered(work: Work) -> pl.DataFrame:
 def left(items: Sequence[Work]) -> list[int]:
     """How many prompts of each shard have no answer yet: the files of an artifact are listed once.
 
-    Of the tables of which a few prompts are asked each is read once, whoever asks for it.
+    Of the tables of which a few prompts are asked each is read once, whoever asks for it. Where a
+    part is asked the chunks are read, since other parts' answers lie in them, too.
     """
     if not items:
         return []
@@ -64,19 +57,18 @@ def left(items: Sequence[Work]) -> list[int]:
     artifacts = list({each.artifact.folder: each.artifact for each in items}.values())
     listings = store.each(Artifact.all_published, artifacts)
     found = {each.folder: names for each, names in zip(artifacts, listings, strict=True)}
-    kinds = {_kind(each): each for each in items if each.chosen is None}
+    parts = [each for each in items if each.question.part is not None]
+    unanswered = zip(parts, store.each(_unanswered, parts), strict=True)
+    lacking = {_shard(each): rows.height for each, rows in unanswered}
+    kinds = {_kind(each): each for each in items if each.question.part is None}
     asked = dict(zip(kinds, store.each(n_asked, list(kinds.values())), strict=True))
-    shards = {_shard(each): each for each in items if each.chosen is not None}
-    lacking = dict(zip(shards, store.each(_unanswered, list(shards.values())), strict=True))
 
     def lacks(work: Work) -> int:
         published = found[work.artifact.folder]
         if work.shard in published.get(work.table, ()):
             return 0
-        if work.chosen is not None:
-            unanswered = lacking[_shard(work)]
-            # One more, where all of the shard are answered: it is to be published.
-            return of_budget(work, unanswered).height if unanswered.height else 1
+        if work.question.part is not None:
+            return lacking[_shard(work)]
         parts = (published.get(folder, ()) for folder in (work.chunks, work.refusals))
         return _n_left(work, asked[_kind(work)], *parts)
 
@@ -84,13 +76,12 @@ def left(items: Sequence[Work]) -> list[int]:
 
 
 def n_lacking(items: Sequence[Work], needed: pl.DataFrame) -> int:
-    """How many of some prompts have no answer yet; `items` are all open shards, whole."""
+    """How many of some prompts have no answer yet; `items` are all open shards."""
     found = items[0].artifact.store.each(_unanswered, items) if items else ()
     return sum(each.join(needed, on="prompt_id", how="semi").height for each in found)
 
 
 def _shard(work: Work) -> tuple[str, str]:
-    """What the blocks of a budget in a shard share."""
     return work.artifact.folder, work.shard
 
 

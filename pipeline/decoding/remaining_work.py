@@ -55,7 +55,7 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
     """The shards of a setting that no engine has answered yet; its prompts must be there."""
     for artifact, question in branch.asked():
         for shard in _missing(artifact, branch.prompts, question):
-            whole = Work(
+            yield Work(
                 artifact=artifact,
                 prompts=branch.prompts,
                 admitted=branch.admitted,
@@ -68,18 +68,7 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 max_deaths=run.cluster.max_deaths,
                 max_failed_share=run.decoding.max_failed_share,
                 hardware=hardware(run),
-                chosen=branch.chosen,
             )
-            yield from [whole] if branch.chosen is None else _in_blocks(whole, branch.chosen)
-
-
-def _in_blocks(shard: Work, chosen: Artifact) -> Iterator[Work]:
-    """The blocks of a budget in a shard; one without any prompt, where it asks none of the shard.
-
-    Such a shard may be whole by now, and is to be published.
-    """
-    blocks = chosen.read("needed", shard.shard)["block"].unique().sort().to_list()
-    return (replace(shard, block=block) for block in blocks or [0])
 
 
 def begin(branch: Branch, artifact: Artifact) -> None:
@@ -91,12 +80,12 @@ def begin(branch: Branch, artifact: Artifact) -> None:
 def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
     """Complete an artifact all of whose shards were answered by engines.
 
-    One of which a budget asks a part stays open, for a larger budget or the full run.
+    One of which a part is asked stays open.
 
     Raises:
         DamagedFileError: one of them is damaged, missing, or one too many.
     """
-    if branch.chosen is not None and _missing(artifact, branch.prompts, question):
+    if question.part is not None:
         return
     shards = branch.prompts.shards(question.source)
     artifact.finish(
@@ -126,4 +115,4 @@ def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[st
     if output.is_complete():
         return []
     done = set(output.shards(question.table)) - trial.begun(output, question.table)
-    return [shard for shard in prompts.shards(question.source) if shard not in done]
+    return [shard for shard in question.shards(prompts) if shard not in done]

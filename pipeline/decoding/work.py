@@ -22,8 +22,6 @@ class Work:
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
-    chosen: Artifact | None = None  # the prompts that a budget asks; it stays open then
-    block: int | None = None  # of these, those in it
     adapter: str | None = None  # of the engine's, by which it is answered
 
     @property

@@ -64,7 +64,7 @@ def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact)
         shards = [s for s in chosen.shards("chosen") if relation_of(s) == relation_id]
         asked = pl.concat([chosen.read("chosen", each) for each in shards])
         asked = asked.with_columns(relation_id=pl.lit(relation_id))
-        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id", "block")
+        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id")
         made = matcher(rows, asked_beside(method, (), relation_id))
         found.append(made[METHODS[method].measure.answers])
     return pl.concat(found)

@@ -6,11 +6,9 @@ from functools import partial
 import polars as pl
 
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Part
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.asked import names
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.results.estimated_answers import Estimates, matched_by, unanswered
@@ -48,17 +46,17 @@ def estimated_setting(run: Run, branch: Branch, controls: Controls) -> Estimates
         DecodingError: no prompt has an answer.
         InputError: the control was asked other prompts.
     """
-    match, asked = branch.match, branch.chosen
-    assert isinstance(match, Match)
-    assert asked is not None
-    sampling = METHODS[match.method].measure.sampling
-    assert sampling is not None
+    asked, sampling = branch.chosen, run.method.measure.sampling
+    assert asked is not None, "a budget chooses"
+    assert sampling is not None, "its benchmark is one of which parts are asked"
     control = controls.get(branch.title)
     if control is not None:
         _check_prompts(run, control, branch.prompts)
     failed = unanswered(branch.prompts, branch.admitted, branch.answers)
-    facts = facts_stage.load(match.facts)
-    rows = matched_by(match.matcher(facts), match.method, match.answers, asked)
+    facts, name = facts_stage.load(branch.facts), run.benchmark.method
+    said = branch.facts, branch.prompts, branch.answers
+    match = Match(name, *said, (), run.matching, branch.weights, n_sampled=0)
+    rows = matched_by(match.matcher(facts), name, branch.answers, asked)
     if rows.is_empty():
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
@@ -69,7 +67,17 @@ def estimated_setting(run: Run, branch: Branch, controls: Controls) -> Estimates
     found = dict(sampling.estimate(part))
     folder = None if control is None else control.artifacts["matched"].folder
     found["estimates"] = found["estimates"].with_columns(control=pl.lit(folder, pl.String))
-    return Estimates.named(found, names(run, branch))
+    return Estimates.named(found, _names(run, branch))
+
+
+def _names(run: Run, branch: Branch) -> dict[str, str | None]:
+    """The columns of tables that say whose the estimates of a setting are."""
+    return {
+        "model": run.model.name,
+        "benchmark": run.benchmark.name,
+        "setting": branch.setting.name,
+        "variant": branch.setting.variant,
+    }
 
 
 def _answerable(pairs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:

@@ -37,7 +37,7 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
 
 def _is_one_after_the_other(plan: Plan) -> bool:
     """Whether nothing is made while engines answer: where they want the cores, or ask a part."""
-    return computes_on_cores(plan.run) or any(each.chosen is not None for each in plan.branches)
+    return computes_on_cores(plan.run) or plan.run.budget is not None
 
 
 def _is_streamed(plan: Plan) -> bool:

@@ -15,10 +15,9 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.estimates.intervals import within_bounds
 from factsweep.operators.estimates.looks import Look, Z, look, next_share
 from factsweep.operators.tables.shared.numbers import SHARE, percent
-from factsweep.pipeline.config.budget import Target, budget, target
+from factsweep.pipeline.config.budget import Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.asked import budget_lines, check, sampled
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.machine.logs import LOG
@@ -31,7 +30,7 @@ from factsweep.pipeline.runs.repair import repair
 from factsweep.pipeline.runs.run import compute, say_served, say_warnings
 from factsweep.pipeline.runs.score import check as check_answers
 from factsweep.pipeline.runs.score import make as make_here
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
 from factsweep.pipeline.storage import uses
 
 _PERCENT = percent(2)
@@ -57,7 +56,7 @@ def estimate(settings: Run) -> Estimates:
     if settings.answers is not None:
         check_answers(settings)
     settings = paid_for(settings)
-    check(settings)
+    check_budget(settings)
     whole = planned(settings)
     settings = replace(settings, decoding=whole.run.decoding)
     controls = control.controls_of(whole)

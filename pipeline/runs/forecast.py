@@ -15,7 +15,6 @@ from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.pipeline.cluster.hardware import check_weights
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.asked import asked, n_unanswered
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining_work import branch_work
 from factsweep.pipeline.inputs import catalog, models
@@ -23,7 +22,7 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, ends
-from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
@@ -119,7 +118,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
             figures.duplicates += rows["same_as"].count()
         else:
             found = part(expansion)
-            needed = found.group_by(prompt_id="source_id").agg(pl.min("block"))
+            needed = found.select(prompt_id="source_id").unique()
             figures.prompts[name] = found.height
             places = rows.with_row_index("place").join(needed, on="prompt_id", how="semi")["place"]
             figures.shards += len(set(np.searchsorted(last, places.to_numpy(), side="right")))
@@ -146,9 +145,8 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
     """Add the figures of a relation: what is asked of it, in how many tokens, what does not fit."""
     for question in figures.branch.questions():
         rows = question.asked(expansion.of(question.source))
-        if figures.branch.chosen is not None:  # a budget is asked block after block
-            rows = rows.join(figures.needed[-1], on="prompt_id", maintain_order="left")
-            rows = rows.sort("block", maintain_order=True)
+        if figures.branch.chosen is not None:
+            rows = rows.join(figures.needed[-1], on="prompt_id", how="semi", maintain_order="left")
         if not tokens:
             figures.asked[question.table] += rows.height
             continue
@@ -206,12 +204,19 @@ def _unanswered(run: Run, figures: Forecast) -> dict[str, int]:
     if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
         return complete
     if branch.chosen is not None:
-        return {branch.answers.folder: n_unanswered(run, branch, pl.concat(figures.needed))}
+        return {branch.answers.folder: _n_lacking(run, branch, pl.concat(figures.needed))}
     found = {each.folder: 0 for each in branch.answered()}
     items = list(branch_work(run, branch))
     for item, n in zip(items, remaining.left(items), strict=True):
         found[item.artifact.folder] += n
     return found
+
+
+def _n_lacking(run: Run, branch: Branch, needed: pl.DataFrame) -> int:
+    """How many of a budget's prompts have no answer yet; nobody has written these down yet."""
+    asked = ((step, step.question) for step in branch.steps if step.question is not None)
+    steps = tuple(replace(step, question=replace(of, part=None)) for step, of in asked)
+    return remaining.n_lacking(list(branch_work(run, replace(branch, steps=steps))), needed)
 
 
 def work_left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:

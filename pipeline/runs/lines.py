@@ -10,10 +10,10 @@ from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, most_engines, prices
 from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config.budget import budget_lines
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
-from factsweep.pipeline.decoding.asked import budget_lines
 from factsweep.pipeline.decoding.progress import clock
 from factsweep.pipeline.decoding.remaining_work import paid, requests_per_prompt
 from factsweep.pipeline.runs.forecast import Forecast, work_left

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import progress
-from factsweep.pipeline.decoding.asked import asked, n_unanswered
-from factsweep.pipeline.stages.plan import Branch
+from factsweep.pipeline.decoding import progress, remaining
+from factsweep.pipeline.decoding.remaining_work import branch_work
+from factsweep.pipeline.stages.plan import Branch, asked
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -60,7 +60,7 @@ def _of_budget(branch: Branch, run: Run) -> str:
     shards = sum(rows > 0 for rows in branch.chosen.rows("needed").values())
     left = needed.height
     if branch.admitted.is_complete():
-        left = n_unanswered(run, branch, needed)
+        left = sum(remaining.left(list(branch_work(run, branch))))
     state = "done" if not left else "missing" if left == needed.height else "partial"
     budget = f"{count(needed.height, 'prompt')} of the budget in {count(shards, 'shard')}"
     done = f"{state}: {needed.height - left:,} of {budget}"

@@ -9,12 +9,13 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.asked import asked, n_unanswered
+from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
+from factsweep.pipeline.decoding.remaining_work import branch_work
 from factsweep.pipeline.results import metrics, record, report, written
 from factsweep.pipeline.results.estimated_answers import Estimates, answers
 from factsweep.pipeline.runs import control
-from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
@@ -63,7 +64,7 @@ def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
     try:
         answers(branch.answers, chosen)
         needed = chosen.read_all("needed")
-        left = n_unanswered(run, branch, needed)
+        left = sum(remaining.left(list(branch_work(run, branch))))
     except DamagedFileError as error:
         yield _sentence(Finding.of(branch.answers, error), repair=repair)
         return

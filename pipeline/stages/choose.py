@@ -1,7 +1,7 @@
 """choose: prompts × a budget → the prompts that are asked of them.
 
 chosen/<as of prompts>   the prompts of the sample, and which prompt's answer is theirs
-needed/<as of prompts>   the prompts that an engine is asked for it, and in which block of it
+needed/<as of prompts>   the prompts that an engine is asked for it
 crossed/all              what the full run asks of each pair
 """
 
@@ -19,7 +19,7 @@ from factsweep.pipeline.stages.expand import prompts_of, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
-VERSION = 2
+VERSION = 3
 TABLES = ("chosen", "needed", "crossed")
 _PLACE = ["pair_id", "template_id", "subject_index"]
 
@@ -65,11 +65,11 @@ class Choose:
         for shard in shards:
             found = self.of(asked[relation_of(shard)], self.prompts.read("prompts", shard))
             artifact.write("chosen", shard, found)
-            sources.append(found.select("block", prompt_id="source_id"))
-        needed = pl.concat(sources).group_by("prompt_id").agg(pl.min("block"))
+            sources.append(found.select(prompt_id="source_id"))
+        needed = pl.concat(sources)
         for shard in shards:
             rows = self.prompts.read("prompts", shard).select("prompt_id")
-            here = rows.join(needed, on="prompt_id", maintain_order="left")
+            here = rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
             artifact.write("needed", shard, here)
         artifact.write("crossed", "all", crossed)
         artifact.finish(TABLES, made_of=[self.prompts])
@@ -107,5 +107,5 @@ class Choose:
         """Those of some prompts of a relation that are asked, and whose answer is theirs."""
         place = ["pair_id"] if self.whole_pairs else _PLACE
         source = pl.coalesce("same_as", "prompt_id").alias("source_id")
-        found = prompts.join(asked, on=place, maintain_order="left")
-        return found.select("prompt_id", *_PLACE, source, "block")
+        found = prompts.join(asked, on=place, how="semi", maintain_order="left")
+        return found.select("prompt_id", *_PLACE, source)

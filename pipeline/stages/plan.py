@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.wording import listed
 from factsweep.pipeline.cluster.hardware import device
+from factsweep.pipeline.config.budget import Budget, budget
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
@@ -26,6 +28,7 @@ from factsweep.pipeline.stages import own_table
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.answer import Answer, questions
+from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts, label_warnings
 from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
@@ -42,8 +45,7 @@ from factsweep.pipeline.storage.store import Store
 class Branch:
     """The artifacts of one setting, by name, and its steps, inputs before outputs.
 
-    `chosen` names the prompts that a budget asks, and `match` is how their answers are matched,
-    for which there is no step; null: all are asked.
+    `chosen` names the prompts that a budget asks; null: all are asked.
     """
 
     weights: Weights
@@ -58,7 +60,6 @@ class Branch:
     metrics: Artifact
     steps: tuple[Step, ...]
     chosen: Artifact | None = None
-    match: Stage | None = None
 
     @property
     def title(self) -> str:
@@ -196,6 +197,8 @@ def _without_lemmas(pipeline: str) -> str | None:
 def planned(run: Run) -> Plan:
     """The artifacts of a run: its answers come from an engine, or from the file that `answers` is.
 
+    Of one with a budget these are those of all prompts: `asked` has what is asked of them.
+
     Raises:
         InputError: the data set, the model or the file cannot be found.
     """
@@ -206,6 +209,46 @@ def planned(run: Run) -> Plan:
         weights = Weights(run.model, f"answers of {Path(run.answers).name}")
     sources = _sources(run)
     return Plan(run, weights, tuple(_branch(run, each, sources, weights) for each in run.settings))
+
+
+def asked(run: Run) -> Plan:
+    """What a run asks: the part of its budget, or all."""
+    plan = planned(run)
+    return plan if run.budget is None else sampled(plan)
+
+
+def sampled(plan: Plan) -> Plan:
+    """The plan of a run with a budget: no answer but to the prompts that are chosen.
+
+    Raises:
+        InputError: the benchmark is none of which parts are asked.
+    """
+    check_budget(plan.run)
+    of = budget(str(plan.run.budget))
+    assert of.hours is None, "hours are prompts by now"
+    return replace(plan, branches=tuple(_part(plan.run, each, of) for each in plan.branches))
+
+
+def check_budget(run: Run) -> None:
+    """Refuse a budget of what is not asked in part."""
+    if run.budget is None or run.method.measure.sampling is None:
+        raise InputError(
+            f"budget={run.budget}: parts of benchmark={run.benchmark.name} are not estimated with "
+            "this model; leave it out. Decoders on MyriadLAMA, KAMEL and PRobELM are."
+        )
+
+
+def _part(run: Run, branch: Branch, of: Budget) -> Branch:
+    """The steps to the answers of a budget, which stay open."""
+    prompts, answers = branch.step(branch.prompts), branch.step(branch.answers)
+    sampling = run.method.measure.sampling
+    seed = run.seed if run.sample_seed is None else run.sample_seed
+    whole_pairs = sampling is not None and sampling.whole_pairs
+    chosen = _step(run, Choose(branch.prompts, of, seed, whole_pairs), prompts)
+    question = answers.question and replace(answers.question, part=chosen.artifact)
+    part = replace(answers, after=(*answers.after, chosen), question=question)
+    steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), part)
+    return replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
 
 
 def asking(run: Run, setting: Asked) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ import polars as pl
 from factsweep.operators.prompts.expansion import Source
 from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.storage.artifact import Artifact
 
 Row = Mapping[str, Any]
 _CLOSING = 16  # tokens, at most, that close a thought
@@ -106,17 +107,35 @@ class Question:
     n_ranked: int | None = None  # of the ranked prompts; null: every prompt of the source
     # What the recipe of the answers holds beside the model, the engine and the prompts.
     fields: Mapping[str, Any] = field(default_factory=dict)
+    # The prompts of a budget (table `needed`): their shards stay open for the others; null: all.
+    part: Artifact | None = None
 
     @property
     def further(self) -> list[str]:
         """The tables that are written beside that of the answers."""
         return ["thoughts"] if getattr(self.task, "keeps_thoughts", False) else []
 
+    def shards(self, prompts: Artifact) -> list[str]:
+        """The shards of the source that an engine is asked any prompt of."""
+        shards = prompts.shards(self.source)
+        if self.part is None:
+            return shards
+        n_needed = self.part.rows("needed")
+        return [shard for shard in shards if n_needed[shard]]
+
+    def asked_of(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """Those of a shard's rows that an engine is asked."""
+        rows = self.asked(rows)
+        if self.part is None:
+            return rows
+        needed = self.part.read("needed", shard)
+        return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
+
     def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those of the source's rows that an engine is asked.
 
         Prompts whose text stands earlier are left out if they share its answer: it is joined back
-        when answers are matched.
+        when answers are matched. Of a budget's all are taken.
         """
         if self.task.shares_answers:
             rows = rows.filter(pl.col("same_as").is_null())

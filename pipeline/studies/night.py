@@ -23,14 +23,13 @@ from factsweep.pipeline.config.recipe import NoNumber, Share, Text
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.config.typed import build
-from factsweep.pipeline.decoding import asked
 from factsweep.pipeline.results import baseline, compare_estimates, past, written
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.pairs import Pair
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import check_budget, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
@@ -157,7 +156,7 @@ def _check_part(run: Run) -> None:
         raise InputError(
             f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
         )
-    asked.check(run)
+    check_budget(run)
 
 
 def _named(run: Run, given: Nightly, name: str, day: str) -> Run:

@@ -34,8 +34,7 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
             step.stage.make(step.artifact)
             continue
         begin(next(each for each in plan.branches if step in each.steps), step.artifact)
-        items = [each for each in work(plan) if each.artifact == step.artifact]
-        for item in sorted(items, key=lambda each: each.block or 0):
+        for item in [each for each in work(plan) if each.artifact == step.artifact]:
             decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
 

@@ -14,23 +14,6 @@ from factsweep.operators.seeds import generator
 # Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
 # answers vary, and that Consist is defined for.
 LAPS_AT_ONCE = 2
-_HALVINGS = 3
-_FIRST = 10_000  # prompts: what a GPU answers in about a minute
-
-
-def budgets(n: int) -> list[int]:
-    """The budgets that lead to one of n prompts: an eighth, a quarter, a half, all of it.
-
-    A large one begins with an eighth of an eighth, and so on: the first numbers come soon, whatever
-    is asked in all, and what many small blocks would cost is not paid.
-
-    >>> budgets(80), budgets(320_000), budgets(3)
-    ([10, 20, 40, 80], [5000, 40000, 80000, 160000, 320000], [3])
-    """
-    found = [n >> halved for halved in range(_HALVINGS, -1, -1)]
-    while found[0] > _FIRST:
-        found.insert(0, found[0] >> _HALVINGS)
-    return [*(each for each in found[:-1] if each > 1), n]
 
 
 def allotted(
@@ -94,18 +77,16 @@ def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
     )
 
 
-def _steps(total: int, share: float | None, n_prompts: int | None) -> list[int]:
-    budget = n_prompts if share is None else round(share * total)
-    return budgets(min(budget or 0, total))
+def _budget(total: int, share: float | None, n_prompts: int | None) -> int:
+    return min((n_prompts if share is None else round(share * total)) or 0, total)
 
 
 def chosen(
     relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The (pair_id, template_id, subject_index, block) of each relation that are within a budget.
+    """The (pair_id, template_id, subject_index) of each relation that are within a budget.
 
-    The budget is a share of all prompts, or a number. A larger one contains a smaller one. `block`
-    numbers the part of it that asks a prompt first (`blocks.py`).
+    The budget is a share of all prompts, or a number. A larger one contains a smaller one.
     """
     squares = {}
     for name, relation in relations.items():
@@ -114,16 +95,15 @@ def chosen(
     sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
-    steps = _steps(int(size.sum()), share, n_prompts)
-    laps = np.stack([allotted(each, size, number, place, seed=seed) for each in steps])
-    own = {name: laps[:, number == n] for n, name in enumerate(relations)}
+    laps = allotted(_budget(int(size.sum()), share, n_prompts), size, number, place, seed=seed)
+    own = {name: laps[number == n] for n, name in enumerate(relations)}
     return {name: _asked(of, squares[name], own[name]) for name, of in relations.items()}
 
 
 def whole_pairs(
     prompts: Mapping[str, pl.DataFrame], *, share: float | None, n_prompts: int | None, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The (pair_id, block) of each relation within a budget, where pairs are asked as a whole.
+    """The pair_id of each relation within a budget, where pairs are asked as a whole.
 
     `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
     in proportion, their pairs in random order.
@@ -135,29 +115,24 @@ def whole_pairs(
         generator(seed, "pairs", name).permutation(each.height) for name, each in prompts.items()
     ]
     order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
-    steps = _steps(int(size.sum()), share, n_prompts)
-    block = np.zeros(len(size), np.int64)
-    block[order] = np.searchsorted(steps, np.cumsum(size[order]))
-    own = np.split(block, np.cumsum([each.height for each in tables])[:-1])
+    within = np.zeros(len(size), np.bool_)
+    within[order] = np.cumsum(size[order]) <= _budget(int(size.sum()), share, n_prompts)
+    own = np.split(within, np.cumsum([each.height for each in tables])[:-1])
     return {
-        name: each.select("pair_id", block=pl.Series(mine, dtype=pl.UInt8)).filter(
-            pl.col("block") < len(steps)
-        )
+        name: each.select("pair_id").filter(pl.Series(mine))
         for (name, each), mine in zip(prompts.items(), own, strict=True)
     }
 
 
-def _asked(of: Relation, order: Square, laps: np.ndarray) -> pl.DataFrame:
-    """What facts are asked in their first laps; `laps` (blocks × facts) says after each block."""
-    n = laps[-1]
-    fact = np.repeat(np.arange(len(n)), n)
-    lap = np.arange(len(fact)) - np.repeat(np.cumsum(n) - n, n)
+def _asked(of: Relation, order: Square, laps: IntArray) -> pl.DataFrame:
+    """What facts are asked in their first laps."""
+    fact = np.repeat(np.arange(len(laps)), laps)
+    lap = np.arange(len(fact)) - np.repeat(np.cumsum(laps) - laps, laps)
     asked = order.at(fact, lap)
     return pl.DataFrame(
         {
             "pair_id": of.pairs["pair_id"].gather(fact),
             "template_id": of.templates.gather(asked.template),
             "subject_index": pl.Series(asked.name, dtype=pl.UInt16),
-            "block": pl.Series((lap >= laps[:, fact]).sum(0), dtype=pl.UInt8),
         }
     )

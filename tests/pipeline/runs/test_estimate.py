@@ -17,11 +17,10 @@ from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.asked import sampled
 from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measured
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.integrity import listed
 from tests.messages import naming
 from tests.pipeline.here import make_here, opened
@@ -304,3 +303,16 @@ def test_target_that_takes_all_prompts_ends_with_the_exact_number(
     row = found.row(by_predicate=pl.col("metric") == "one_word_ratio", named=True)
     assert row["value"] == row["full_low"] == row["full_high"]
     assert row["share"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray")
+def test_estimate_with_engines_ends_with_its_page(
+    small_settings: Settings,
+) -> None:
+    run = small_settings(*GREEDY, "budget=50%")
+    found = estimating.estimate(run)
+    assert found.estimates["share"][0] == 0.5
+    folder = Path(run.results) / run.name
+    assert (folder / "estimates.html").exists()
+    assert "index.html" not in {path.name for path in folder.iterdir()}

@@ -13,13 +13,12 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.ray_cluster import started
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates, remaining
-from factsweep.pipeline.decoding.asked import sampled
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.forecast import Forecast, forecast
 from factsweep.pipeline.runs.lines import lines
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from factsweep.pipeline.storage.store import Store

@@ -6,9 +6,8 @@ import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.asked import sampled
 from factsweep.pipeline.runs.status import status
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

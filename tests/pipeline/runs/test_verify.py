@@ -9,9 +9,8 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.asked import sampled
 from factsweep.pipeline.runs.verify import verify, verify_store
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 from tests.pipeline.here import complete, make_here, overwrite
