@@ -15,10 +15,10 @@ from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
 from factsweep.operators.metrics.belief.answers import (
     acc_at_1_terms,
+    consist_terms,
     fluctuation,
     one_word_ratio_terms,
 )
-from factsweep.operators.metrics.belief.consist import consist_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
 _PLACE = ("pair_id", "template_id", "subject_index")

@@ -9,36 +9,12 @@ from typing import NamedTuple
 from factsweep.operators.matching import cldr
 from factsweep.operators.matching.cldr import LETTER, WORD, Found, alternation, folded, words
 
-_JOINTS = (
-    "of",
-    "the",
-    "day",
-    "in",
-    "year",
-    "de",
-    "del",
-    "d",
-    "la",
-    "im",
-    "jahr",
-    "jahre",
-    "des",
-    "jahres",
-    "año",
-)
-_LEADS = ("c", "ca", "circa", "about", "around", "am", "le", "el", "en", "an", "année", "год")
+_JOINTS = words("of the day in year de del d la im jahr jahre des jahres año")
+_LEADS = words("c ca circa about around am le el en an année год")
 _ORDINAL = r"(?:st|nd|rd|th|er|re|o|a|e|-?(?:го|е|й))?(?![^\W\d_])"
 _BEFORE_CHRIST = (
-    "bc",
-    "bce",
-    "b c",
-    "b c e",
-    "v u z",
-    "a c",
-    "vor christus",
-    "до н э",
-    "前",
-    "公元前",
+    *words("bc bce 前 公元前"),
+    *("b c", "b c e", "v u z", "a c", "vor christus", "до н э"),
 )
 _OUR_ERA = ("ad", "ce", "a d", "c e", "n chr")
 _CENTURIES = (1900, 2000, 1800, 1700)  # of a year of two digits
@@ -98,13 +74,13 @@ class DateReader:
     @cached_property
     def fillers(self) -> set[str]:
         """Words around a date that do not change it, such as the day of the week."""
-        forms = (
-            days
+        names = [
+            name
             for locale in cldr.locales(self.language)
             for days in locale.days["format"].values()
-        )
-        names = " ".join(name for days in forms for name in days.values())
-        return {*_LEADS, *self._joints, *words(names)}
+            for name in days.values()
+        ]
+        return {*_LEADS, *self._joints, *words(" ".join(names))}
 
     @cached_property
     def _months(self) -> Mapping[str, int]:
@@ -124,10 +100,8 @@ class DateReader:
         patterns = " ".join(str(form.pattern) for form in locale.date_formats.values())
         literals = re.sub("[A-Za-z]+", " ", re.sub("'[^']*'", " ", patterns))
         quoted = re.findall("'([^']*)'", patterns)
-        return {
-            *_JOINTS,
-            *words(" ".join([literals, *quoted, locale.eras["abbreviated"].get(1, "")])),
-        }
+        era = locale.eras["abbreviated"].get(1, "")
+        return {*_JOINTS, *words(" ".join([literals, *quoted, era]))}
 
     @cached_property
     def _orders(self) -> tuple[str, ...]:
@@ -185,25 +159,22 @@ class DateReader:
         return behind, re.compile(rf"(?<!{LETTER})(?:{names})[ .]{{0,2}}(?=\d|$)")
 
     def _readings(self, match: re.Match[str], is_negative: bool) -> Iterator[Date]:
-        """The dates that a match can mean; none if it is no date."""
         parts = match.groupdict()
-        if "a" in parts:
-            yield from self._of_numbers(parts["sep"], [parts["a"], parts["b"], parts["c"]])
+        if "a" in parts:  # three numbers, in the order of the language or else in any that fits
+            numbers = [parts["a"], parts["b"], parts["c"]]
+            is_dotted = parts["sep"] == "." and self._orders[0] != "ymd"
+            usual = ("dmy",) if is_dotted else self._orders
+            in_order, in_any = (
+                [date for order in orders for date in _in_order(order, numbers)]
+                for orders in (usual, ("dmy", "mdy"))
+            )
+            yield from in_order or in_any
             return
         year = int(parts["y"]) * (-1 if is_negative or parts.get("sign") == "-" else 1)
         month = self._months[parts["name"]] if "name" in parts else int(parts.get("m") or 0)
         date = Date(year, month, int(parts.get("d") or 0) if month else 0)
         if date.exists and year:
             yield date
-
-    def _of_numbers(self, sign: str, numbers: list[str]) -> Iterator[Date]:
-        """The dates of three numbers in the order of the language, or else in any that fits."""
-        usual = ("dmy",) if sign == "." and self._orders[0] != "ymd" else self._orders
-        for orders in (usual, ("dmy", "mdy")):
-            dates = [date for order in orders for date in _in_order(order, numbers)]
-            if dates:
-                yield from dates
-                return
 
 
 def _in_order(order: str, numbers: list[str]) -> Iterator[Date]:

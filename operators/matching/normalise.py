@@ -159,7 +159,11 @@ class Normaliser:
             return english_lemma
 
         def lemma(token: "Token") -> str:
-            word = _bare(token.text)
+            text = token.text  # not every language's rules part the punctuation at its ends from it
+            ends = "".join(sign for sign in text if unicodedata.category(sign)[0] == "P")
+            word = text.strip(ends) or text
+            if text.startswith("-") and word[:1].isdigit():
+                word = f"-{word}"
             # Folded texts have "ss" for the "ß" of German tables.
             spellings = [word, word.replace("ss", "ß")] if self._language == "de" else [word]
             entries = (table.get(form, table.get(form.capitalize())) for form in spellings)
@@ -170,7 +174,6 @@ class Normaliser:
 
     @cached_property
     def _language(self) -> str:
-        """The language whose rules fold texts."""
         return language_of(self.pipeline) or str(self._nlp.lang)
 
     @cached_property
@@ -222,13 +225,6 @@ def _without_stop(word: str) -> str:
     return word.rstrip(".") or word
 
 
-def _bare(word: str) -> str:
-    """A word without the punctuation at its ends, which not every language's rules part from it."""
-    ends = "".join(sign for sign in word if unicodedata.category(sign)[0] == "P")
-    bare = word.strip(ends) or word
-    return f"-{bare}" if word.startswith("-") and bare[:1].isdigit() else bare
-
-
 def _units(texts: Iterable[str]) -> list[str | None]:
     """Split texts without blanks between words into units, joined; null: a text has none.
 
@@ -257,7 +253,7 @@ def _without_particles(word: str) -> list[str]:
 
 
 def _content(files: Iterable[Path]) -> str:
-    """One SHA-256 of files: of their names and of every byte."""
+    """One SHA-256 of the names and bytes of files."""
     digest = hashlib.sha256()
     for path in sorted(files):
         content = path.read_bytes()

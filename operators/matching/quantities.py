@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 from factsweep.operators.matching.cldr import LETTER, WORD, Found, folded, locales
@@ -18,7 +19,7 @@ _NUMBER = re.compile(
 _COMPOUND = re.compile(r"[^\W\d]+[\^\d]*[/·*][\w/^·*().-]*\w\)*")  # kg/m^3
 _WORDS = re.compile(r"(\s?)([^\s\d.,;:()]{1,16}(?: [^\s\d.,;:()]{1,16})?)")
 _DECADE = re.compile(rf"'?s(?!{LETTER})")  # 1870s
-_SQUARED = re.compile("(square|cubic)-([a-z]+)")
+_SQUARED, _POWERS = re.compile("(square|cubic)-([a-z]+)"), {"square": 2, "cubic": 3}
 _MORE_UNITS = {"kph": "kilometer/hour", "sq km": "kilometer**2", "sq. km": "kilometer**2"}
 # Units that are words of another meaning, too: units at the end of a phrase only.
 _PREPOSITIONS = ("in", "a", "at", "to")
@@ -57,12 +58,6 @@ class Quantity(NamedTuple):
         number = self.number_in(unit) if unit else None
         return str(self) if number is None else f"{Decimal(f'{number:.{_DIGITS_SHOWN}g}'):f} {unit}"
 
-    @property
-    def power(self) -> int:
-        """The power of ten of its last digit."""
-        exponent = self.value.as_tuple().exponent
-        return exponent if isinstance(exponent, int) else 0
-
 
 @dataclass(frozen=True)
 class QuantityReader:
@@ -90,8 +85,13 @@ class QuantityReader:
             if is_word or _DECADE.match(text, match.end()):
                 continue
             start, unit = self._currency(text, match.start(), unit)
-            numbers.append(Found(start, end, (Quantity(value.scaleb(power), unit),)))
-        return _joined(numbers, text)
+            number = Found(start, end, (Quantity(value.scaleb(power), unit),))
+            # A sum stands in place of two parts of one: 5 ft 11 in, 1億2000万.
+            total = _sum(numbers[-1], number, text) if numbers else None
+            if total is not None:
+                number = Found(numbers.pop().start, end, (total,))
+            numbers.append(number)
+        return numbers
 
     @cached_property
     def _decimal(self) -> str:
@@ -117,36 +117,31 @@ class QuantityReader:
     @cached_property
     def _units(self) -> Mapping[str, str]:
         """Units by their names and symbols, the longest forms first; of money by ISO 4217."""
-        units = {**_MORE_UNITS, **self._names_of_units, **self._names_of_money}
+        units: dict[str, str] = {}
+        money: dict[str, str] = {}
+        babel_locales = locales(self.language)
+        for width, locale in product(("long", "short", "narrow"), babel_locales):
+            for unit, forms in locale._data["unit_patterns"].items():
+                # `speed-kilometer-per-hour` is kilometer/hour in Pint.
+                name = unit.partition("-")[2].replace("-per-", "/")
+                name = _SQUARED.sub(lambda term: f"{term[2]}**{_POWERS[term[1]]}", name)
+                for form in dict(forms.get(width) or {}).values():
+                    if str(form).startswith("{0}"):
+                        written = folded(str(form).removeprefix("{0}")).strip()
+                        units.setdefault(written, name.replace("-", "_"))
+        for locale in babel_locales:
+            plurals = locale._data["currency_names_plural"]
+            for code, title in locale.currencies.items():
+                names = (title, *dict(plurals.get(code) or {}).values())
+                for name in (locale.currency_symbols.get(code, code), code, *names):
+                    money.setdefault(folded(name), f"{_CURRENCY}{code}")
+        units = {**_MORE_UNITS, **units, **money}
         # mW is no MW, but Km is km: other spellings count where they are no unit of their own.
         for name, unit in [*units.items()]:
             for spelling in (name.lower(), name.rstrip("."), name.replace("^", "")):
                 units.setdefault(spelling, unit)
         # A full stop ends a sentence where the name is a unit without it: in French, m. is a month.
         return {name: units.get(name.rstrip("."), unit) for name, unit in units.items() if name}
-
-    @property
-    def _names_of_units(self) -> Mapping[str, str]:
-        units: dict[str, str] = {}
-        for width in ("long", "short", "narrow"):
-            for locale in locales(self.language):
-                for unit, forms in locale._data["unit_patterns"].items():
-                    for form in dict(forms.get(width) or {}).values():
-                        if str(form).startswith("{0}"):
-                            name = folded(str(form).removeprefix("{0}")).strip()
-                            units.setdefault(name, _of_pint(unit))
-        return units
-
-    @property
-    def _names_of_money(self) -> Mapping[str, str]:
-        units: dict[str, str] = {}
-        for locale in locales(self.language):
-            plurals = locale._data["currency_names_plural"]
-            for code, title in locale.currencies.items():
-                names = (title, *dict(plurals.get(code) or {}).values())
-                for name in (locale.currency_symbols.get(code, code), code, *names):
-                    units.setdefault(folded(name), f"{_CURRENCY}{code}")
-        return units
 
     def _multiplier(self, text: str, start: int, *, is_money: bool) -> tuple[int, int]:
         """The power of ten of the word behind a number, and where that ends; $5m is money."""
@@ -217,29 +212,11 @@ def _are_groups(groups: Sequence[str]) -> bool:
     return first in (1, 2, 3) and groups[0] != "0" and {*sizes} <= {2, 3} and sizes[-1] == 3
 
 
-def _of_pint(unit: str) -> str:
-    """A unit of CLDR (`speed-kilometer-per-hour`) as Pint writes it."""
-    name = unit.partition("-")[2].replace("-per-", "/")
-    name = _SQUARED.sub(lambda term: f"{term[2]}**{2 if term[1] == 'square' else 3}", name)
-    return name.replace("-", "_")
-
-
-def _joined(numbers: Sequence[Found[Quantity]], text: str) -> list[Found[Quantity]]:
-    """The quantities, with a sum in place of two parts of one: 5 ft 11 in, 1億2000万."""
-    joined: list[Found[Quantity]] = []
-    for number in numbers:
-        total = _sum(joined[-1], number, text) if joined else None
-        if total is None:
-            joined.append(number)
-        else:
-            joined[-1] = Found(joined[-1].start, number.end, (total,))
-    return joined
-
-
 def _sum(left: Found[Quantity], right: Found[Quantity], text: str) -> Quantity | None:
     """The sum of two neighbours that are one quantity; null: they are two."""
     (large,), (small,), gap = left.readings, right.readings, text[left.end : right.start]
-    if not gap and large.power > small.value.adjusted() > 0:
+    exponent = large.value.as_tuple().exponent
+    if not gap and isinstance(exponent, int) and exponent > small.value.adjusted() > 0:
         return Quantity(large.value + small.value, small.unit)
     if gap.strip() or not large.unit or small.unit in ("", large.unit):
         return None

@@ -5,8 +5,8 @@ No paper: the rules are ours (docs/metrics.md). Babel and Pint load on first use
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -92,12 +92,10 @@ class TypedObjects:
     kinds: Mapping[str, Kind]
     language: str
     tolerance: float
-    _pairs: pl.DataFrame = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Keep the pairs as a table to join with."""
-        pairs = pl.DataFrame({"pair_id": [*self.kinds]}, {"pair_id": pl.String})
-        object.__setattr__(self, "_pairs", pairs)
+    @cached_property
+    def _pairs(self) -> pl.DataFrame:
+        return pl.DataFrame({"pair_id": [*self.kinds]}, {"pair_id": pl.String})
 
     def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         """Rows (pair_id, text, key) with the values of a text as its key, where it has any.
@@ -110,12 +108,13 @@ class TypedObjects:
         texts = texts.join(self._pairs, on="pair_id", how="semi")
         labels = labels.join(texts, on="pair_id", how="semi")
         values, names = self._read(labels)
-        keys = [
-            None
-            if any(name in (key or "") for name in names.get(pair_id, ()))
-            else self._key(pair_id, text, values.get(pair_id))
-            for pair_id, text, key in texts.rows()
-        ]
+        keys: list[str | None] = []
+        for pair_id, text, key in texts.rows():
+            right = values.get(pair_id)
+            is_name = any(name in (key or "") for name in names.get(pair_id, ()))
+            given = () if is_name or not right else _find(self.language, self.kinds[pair_id], text)
+            written = [self._written(value, right or ()) for value in given]
+            keys.append(_key(written) if written else None)
         texts = texts.drop("key").with_columns(pl.Series("values", keys, pl.String))
         keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
         return keyed.with_columns(key=pl.coalesce("values", "key")).drop("values")
@@ -141,13 +140,6 @@ class TypedObjects:
             elif key is not None:
                 names.setdefault(pair_id, []).append(key)
         return values, names
-
-    def _key(self, pair_id: str, text: str, labels: Sequence[WrittenValue] | None) -> str | None:
-        """The values of an answer; null: it has none, or no right answer is one."""
-        if not labels:
-            return None
-        values = _find(self.language, self.kinds[pair_id], text)
-        return _key(self._written(value, labels) for value in values) if values else None
 
     def _written(self, answer: WrittenValue, labels: Sequence[WrittenValue]) -> Value | str:
         """A value as the label that it agrees with, or else in the way of the first label."""

@@ -20,9 +20,8 @@ from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
-from factsweep.operators.metrics.belief.answers import DRAWS, Condensed
+from factsweep.operators.metrics.belief.answers import DRAWS, By, Condensed
 from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
-from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired import (

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.matching.masked import label_probabilities, matched
+from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.methods import belief
 from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.belief_report import digest, report
@@ -15,41 +15,93 @@ from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, 
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
 from factsweep.operators.prompts import masked as prompts
+from factsweep.operators.schemas import columns
 from factsweep.operators.tables.belief.belief import SHOWN, card
+
+REASON = "no_single_token_label"
 
 
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
     labels = prompts.label_tokens(facts, tokenizer())
 
     def match(answers: pl.DataFrame, further: Tables) -> Tables:
+        of_relation = labels.join(
+            answers.select("relation_id").unique(), on="relation_id", how="semi"
+        )
+        of_pairs = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
+        candidates = prompts.candidates(of_relation)
+        parts = pl.col("prompt_id").str.split(".")
+        template_id = pl.concat_str(parts.list.first(), parts.list.get(2), separator=".")
         return {
             **matched(answers, labels),
-            "biases": _biases(further["priors"]),
-            "gains": gains(_label_probabilities(answers, labels)),
-            "left_out": prompts.count_left_out(_of_its_relation(labels, answers)),
+            "biases": further["priors"].select(
+                relation_id=parts.list.first(),
+                template_id=template_id,
+                probabilities="candidate_probabilities",
+            ),
+            "gains": gains(label_probabilities(answers, of_pairs, candidates)),
+            "left_out": prompts.count_left_out(of_relation),
         }
 
     return match
 
 
-def _label_probabilities(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    mine = labels.join(answers.select("pair_id").unique(), on="pair_id", how="semi")
-    relation = _of_its_relation(labels, answers)
-    return label_probabilities(answers, mine, prompts.candidates(relation))
+def matched(answers: pl.DataFrame, labels: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    r"""Say which predictions are right: those whose token is a label of an object of the pair.
+
+    `answers` has one row per answered prompt: prompt_id, relation_id, pair_id, template_id,
+    subject_index, token_id, token, probability. `labels` comes from
+    `operators.prompts.masked.label_tokens`: pair_id, token_id. Gives the canonical tables `answers`
+    and `calibration`, and `errors` of what cannot be answered. An answer's key is its token as it
+    stands in the vocabulary; its n_lemmas is 1. Confidence is the token's probability, and every
+    answer has one.
+
+    A pair none of whose labels is a single token cannot be answered: its prompts stand in `errors`,
+    reason "no_single_token_label", and not in the other tables.
+
+    Source: BELIEF, sections 2.1 and 2.4, and footnote 6.
+    """
+    right = labels.drop_nulls("token_id").select("pair_id", "token_id").unique()
+    answerable = answers.join(right, on="pair_id", how="semi", maintain_order="left")
+    token, hits = ["pair_id", "token_id"], right.with_columns(correct=pl.lit(True))
+    rows = answerable.join(hits, on=token, how="left", maintain_order="left").with_columns(
+        pl.col("correct").fill_null(False),
+        key=pl.concat_str(pl.lit(SEPARATOR), "token", pl.lit(SEPARATOR)),
+        n_lemmas=pl.lit(1),
+        confidence="probability",
+    )
+    schemas = {name: columns(name) for name in ("answers", "calibration")}
+    found = {name: rows.select(each.names()).cast(each) for name, each in schemas.items()}
+    impossible = answers.join(right, on="pair_id", how="anti", maintain_order="left")
+    errors = impossible.select(
+        "prompt_id",
+        stage=pl.lit("match"),
+        reason=pl.lit(REASON),
+        detail=pl.format("no label of {} is a single token of the model", "pair_id"),
+    )
+    return {**found, "errors": errors}
 
 
-def _of_its_relation(labels: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
-    return labels.join(answers.select("relation_id").unique(), on="relation_id", how="semi")
+def label_probabilities(
+    answers: pl.DataFrame, labels: pl.DataFrame, candidates: pl.DataFrame
+) -> pl.DataFrame:
+    """The probability of each right label that is a single token, under each prompt of its pair.
 
-
-def _biases(priors: pl.DataFrame) -> pl.DataFrame:
-    """What the content-free prompts say of the candidates: the table `biases`."""
-    parts = pl.col("prompt_id").str.split(".")
-    relation_id, number = parts.list.first(), parts.list.get(2)
-    return priors.select(
-        relation_id=relation_id,
-        template_id=pl.concat_str(relation_id, number, separator="."),
-        probabilities="candidate_probabilities",
+    `answers` has pair_id, template_id, subject_index and candidate_probabilities, in the order of
+    the relation's `candidates`. Of an object's labels of one token the first stands for all. Made
+    for a relation at a time.
+    """
+    number = pl.int_range(pl.len()).over("relation_id")
+    places = candidates.select("relation_id", "token_id", place=number)
+    token = ["pair_id", "object_id", "token_id"]
+    rows = labels.drop_nulls("token_id").unique(token, keep="first", maintain_order=True)
+    rows = rows.join(places, on=["relation_id", "token_id"], maintain_order="left")
+    asked = answers.select(
+        "pair_id", "template_id", "subject_index", probabilities="candidate_probabilities"
+    )
+    return rows.join(asked, on="pair_id", maintain_order="left_right").select(
+        *("relation_id", "pair_id", "template_id", "subject_index", "object_id", "label_index"),
+        probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
     )
 
 

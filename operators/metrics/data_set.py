@@ -1,7 +1,7 @@
 """How many and how different the prompts of a set are (BELIEF, appendix B.1)."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,21 +12,15 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 
+# Texts → the place of each word's head, for each text; a root is its own head.
+Parse = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+# Texts → (texts, dimensions).
+Encode = Callable[[Sequence[str]], NDArray[np.floating]]
 
-def mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]) -> float | None:
-    """Average the distance over the unordered pairs of rows; None for fewer than two rows.
-
-    `points` is (points, dimensions); Boolean for `jaccard`, where two empty rows are at distance 0.
-
-    >>> import numpy as np
-    >>> mean_distance(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]]), "euclidean")
-    3.3333333333333335
-    """
-    from scipy.spatial.distance import pdist
-
-    return float(pdist(points, metric).mean()) if len(points) > 1 else None
-
-
+DIVERSITY = schema("""
+    relation_id text, n_pairs int, n_templates int, quantity float, lexicon float, syntax float,
+    semantics float
+""")
 _WORD = re.compile(r"\[[XY]\]|\w+")
 
 
@@ -42,9 +36,16 @@ def lexicon(texts: Sequence[str]) -> float | None:
     sets = [words(text) for text in texts]
     vocabulary = {word: column for column, word in enumerate(sorted(set().union(*sets)))}
     table = np.zeros((len(sets), len(vocabulary)), dtype=bool)
-    for row, found in enumerate(sets):
-        table[row, [vocabulary[word] for word in found]] = True
-    return mean_distance(table, "jaccard")
+    for row, words_of_text in enumerate(sets):
+        table[row, [vocabulary[word] for word in words_of_text]] = True
+    return _mean_distance(table, "jaccard")
+
+
+def _mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]) -> float | None:
+    """The mean distance over the unordered pairs of rows; two empty sets are at distance 0."""
+    from scipy.spatial.distance import pdist
+
+    return float(pdist(points, metric).mean()) if len(points) > 1 else None
 
 
 def words(text: str) -> frozenset[str]:
@@ -67,7 +68,7 @@ def semantics(embeddings: NDArray[np.floating]) -> float | None:
     >>> semantics(np.array([[0.0, 0.0], [3.0, 4.0]]))
     5.0
     """
-    return mean_distance(embeddings, "euclidean")
+    return _mean_distance(embeddings, "euclidean")
 
 
 class Centrality(NamedTuple):
@@ -87,7 +88,7 @@ def syntax(trees: Sequence[Sequence[int]]) -> float | None:
     >>> round(syntax([chain, star]), 4)
     0.6009
     """
-    return mean_distance(np.array([centrality(heads) for heads in trees]), "euclidean")
+    return _mean_distance(np.array([centrality(heads) for heads in trees]), "euclidean")
 
 
 def centrality(heads: Sequence[int]) -> Centrality:
@@ -126,17 +127,6 @@ def centrality(heads: Sequence[int]) -> Centrality:
     return Centrality(float(degrees.max() / (n - 1)), float((n - 1) / distances.sum(axis=1).min()))
 
 
-# Texts → the place of each word's head, for each text; a root is its own head.
-Parse = Callable[[Sequence[str]], Sequence[Sequence[int]]]
-# Texts → (texts, dimensions).
-Encode = Callable[[Sequence[str]], NDArray[np.floating]]
-
-DIVERSITY = schema("""
-    relation_id text, n_pairs int, n_templates int, quantity float, lexicon float, syntax float,
-    semantics float
-""")
-
-
 def diversity(
     facts: Facts, *, parse: Parse | None = None, encode: Encode | None = None
 ) -> pl.DataFrame:
@@ -157,8 +147,11 @@ def diversity(
     ('P20', 0, 2, None, 0.4, None, None)
     """
     relations = facts.templates.group_by("relation_id", maintain_order=True).agg("text")
-    texts = [each.to_list() for each in relations["text"]]
-    spelt = [[spell_slots(text) for text in each] for each in texts]
+    texts = [templates.to_list() for templates in relations["text"]]
+    # A parser and an encoder read X and Y without brackets.
+    spelt = [
+        [text.replace("[X]", "X").replace("[Y]", "Y") for text in templates] for templates in texts
+    ]
     names = facts.pairs.group_by("relation_id").agg(
         n_pairs=pl.len().cast(pl.Int64), n_names=pl.col("subjects").list.len().mean()
     )
@@ -166,9 +159,9 @@ def diversity(
     measured = rows.with_columns(
         pl.col("n_pairs").fill_null(0),
         n_templates=pl.col("text").list.len().cast(pl.Int64),
-        lexicon=_float([lexicon(each) for each in texts]),
-        syntax=_float([syntax(parse(each)) if parse else None for each in spelt]),
-        semantics=_float([semantics(encode(each)) if encode else None for each in spelt]),
+        lexicon=_floats(map(lexicon, texts)),
+        syntax=_floats(syntax(parse(each)) if parse else None for each in spelt),
+        semantics=_floats(semantics(encode(each)) if encode else None for each in spelt),
     )
     by_relation = measured.with_columns(quantity=pl.col("n_names") * pl.col("n_templates"))
     prompts = pl.col("quantity") * pl.col("n_pairs")
@@ -181,14 +174,5 @@ def diversity(
     return pl.concat(each.select(list(DIVERSITY)) for each in (by_relation, whole))
 
 
-def spell_slots(text: str) -> str:
-    """A template as a parser or an encoder reads it: with the names X and Y, without brackets.
-
-    >>> spell_slots("[X] died in [Y].")
-    'X died in Y.'
-    """
-    return text.replace("[X]", "X").replace("[Y]", "Y")
-
-
-def _float(values: list[float | None]) -> pl.Series:
-    return pl.Series(values, dtype=pl.Float64)
+def _floats(values: Iterable[float | None]) -> pl.Series:
+    return pl.Series(list(values), dtype=pl.Float64)

@@ -5,8 +5,13 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.metrics.belief import consist
-from factsweep.operators.metrics.belief.answers import Condensed
+from factsweep.operators.metrics.belief.answers import (
+    By,
+    Condensed,
+    consist_terms,
+    match_counts,
+    share_of_matches,
+)
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped
 from factsweep.operators.metrics.shared.rows import Counts, Row, pair_terms, plain_rows, table
 
@@ -66,11 +71,11 @@ _NAME = ("relation_id", "pair_id", "subject_index")
 _FACTORS = {"subject_consist": "template_id", "template_consist": "subject_index"}
 
 
-def _subject_terms(answers: pl.DataFrame, by: consist.By) -> dict[str, pl.DataFrame]:
+def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
     return {
         **{
-            metric: consist.consist_terms(answers, by=by, within=[held])
+            metric: consist_terms(answers, by=by, within=[held])
             for metric, held in _FACTORS.items()
         },
         "subject_acc_min": pair_terms(names, pl.min("accuracy"), pl.lit(1.0)),
@@ -118,19 +123,17 @@ def subject_rows(
 _GROUPS = ("inner_group_consist", "inter_group_consist")
 
 
-def _group_terms(
-    answers: pl.DataFrame, templates: pl.DataFrame, by: consist.By
-) -> dict[str, pl.DataFrame]:
+def _group_terms(answers: pl.DataFrame, templates: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
     ids = pl.col("template_id").cast(answers.schema["template_id"])
     groups = templates.select(ids, "group").drop_nulls()
     grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
-    inner = consist.match_counts(grouped, by=by, within=["subject_index", "group"])
-    of_all = consist.match_counts(grouped, by=by, within=["subject_index"])
+    inner = match_counts(grouped, by=by, within=["subject_index", "group"])
+    of_all = match_counts(grouped, by=by, within=["subject_index"])
     both = of_all.join(inner, on=["relation_id", "pair_id"], suffix="_inner")
     inter = both.with_columns(
         pl.col(name) - pl.col(f"{name}_inner") for name in ("n_matches", "n_compared")
     )
-    return dict(zip(_GROUPS, map(consist.share_of_matches, (inner, inter)), strict=True))
+    return dict(zip(_GROUPS, map(share_of_matches, (inner, inter)), strict=True))
 
 
 def manual_rows(
@@ -183,7 +186,7 @@ ESTIMATED = (*_FACTORS, *_GROUPS)
 
 
 def analysis_terms(
-    names: Collection[Analysis], answers: pl.DataFrame, templates: pl.DataFrame, by: consist.By
+    names: Collection[Analysis], answers: pl.DataFrame, templates: pl.DataFrame, by: By
 ) -> dict[str, pl.DataFrame]:
     """The terms of the metrics of those analyses that are named; `by` as in `consist`.
 

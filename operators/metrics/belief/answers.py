@@ -1,16 +1,17 @@
-"""BELIEF's metrics of answers but Consist, and what is kept of the answers of a few relations.
+"""BELIEF's metrics of answers, and what is kept of the answers of a few relations.
 
 `Condensed` has a few rows for each pair and each template. It is made relation by relation and put
 together (`pl.concat`), so that memory holds the answers of a few relations.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, bootstrap_ratios
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import TERMS, Counts, counted, pair_terms
@@ -19,6 +20,7 @@ from factsweep.operators.seeds import generator
 
 Draw = Literal["template", "pair"]
 DRAWS: tuple[Draw, ...] = get_args(Draw)
+By = Literal["match", "equality"]
 RATES = schema("relation_id text, template_id text, n_names int, n_correct int, n_pairs int")
 PAIRS = schema("relation_id text, pair_id text, n int")
 NAMED_TERMS = schema(
@@ -26,6 +28,7 @@ NAMED_TERMS = schema(
 )
 _PAIR = ("relation_id", "pair_id")
 _TEMPLATE = ("relation_id", "template_id")
+_COMPARISONS_PER_BLOCK = 4_000_000
 
 
 def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
@@ -99,6 +102,78 @@ def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
     rows = answers.join(best, on=_TEMPLATE, how="left")
     right = pl.col("correct") & pl.col("n_right").is_not_null()
     return pair_terms(rows, right.any(), pl.lit(1.0))
+
+
+def consist_terms(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    r"""Give each pair the share (0 to 1) of its unordered prompt pairs whose answers match, over 1.
+
+    `by` is "match" (one answer contains the other) or "equality" (encoder models: the same token).
+    An empty answer matches nothing. Pairs of a single answer are left out. Only prompts that agree
+    in the columns of `within` are compared.
+
+    Source: BELIEF, section 2.3, equation 1 (which sums over ordered pairs, but divides by the
+    number of unordered ones), and BELIEF-ICL, section 3.2, item 2.
+
+    >>> ids = {"relation_id": ["P1"] * 3, "pair_id": ["t1"] * 3}
+    >>> keys = ["\x1fguitar\x1f", "\x1fa\x1fguitar\x1f", "\x1fpiano\x1f"]
+    >>> answers = pl.DataFrame({**ids, "key": keys})
+    >>> [consist_terms(answers, by=by)["numerator"].item() for by in ("match", "equality")]
+    [0.3333333333333333, 0.0]
+    """
+    return share_of_matches(match_counts(answers, by=by, within=within))
+
+
+def share_of_matches(counts: pl.DataFrame) -> pl.DataFrame:
+    """Turn the counts of `match_counts` into terms: the matching share of each pair, over 1."""
+    compared = counts.filter(pl.col("n_compared") > 0)
+    return pair_terms(compared, pl.sum("n_matches") / pl.sum("n_compared"), pl.lit(1.0))
+
+
+def match_counts(
+    answers: pl.DataFrame, *, by: By = "match", within: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Count for each pair the unordered prompt pairs, and those whose answers match.
+
+    Columns: relation_id, pair_id, n_matches, n_compared; arguments as of `consist_terms`.
+    """
+    columns, n = (*_PAIR, *within), pl.col("n")
+    counts = answers.group_by(*columns, "key").agg(n=pl.len().cast(pl.Int64))
+    groups = counts.select(columns).unique().with_row_index("cell")
+    counts = counts.join(groups, on=columns, nulls_equal=True).select(
+        "cell", "n", key=pl.col("key").cast(pl.String)
+    )
+    equal = counts.select("cell", n_matches=_unordered(n) * pl.col("key").is_not_null())
+    matches = pl.concat([equal, *(_containments(counts) if by == "match" else ())])
+    found = matches.group_by("cell").agg(pl.sum("n_matches"))
+    compared = counts.group_by("cell").agg(n_compared=_unordered(pl.sum("n")))
+    sums = groups.join(found, on="cell").join(compared, on="cell").group_by(_PAIR)
+    totals = sums.agg(pl.sum("n_matches", "n_compared"))
+    return totals.with_columns(pl.col(_PAIR).cast(pl.String)).sort(_PAIR)
+
+
+def coded(values: pl.Series) -> pl.Series:
+    """Texts as categories of their own, which are grouped faster; what is no text as it is."""
+    kind = pl.Categorical(pl.Categories.random())
+    return values.cast(kind) if values.dtype == pl.String else values
+
+
+def _unordered(n: pl.Expr) -> pl.Expr:
+    return n * (n - 1) // 2
+
+
+def _containments(counts: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The prompt pairs of groups in which an answer contains a shorter one, as fit in memory."""
+    key, n_lemmas = pl.col("key"), key_length(pl.col("key"))
+    answers = counts.drop_nulls("key").with_columns(n_lemmas=n_lemmas).sort("cell")
+    n_compared = pl.len().over("cell").cast(pl.Int64).cum_sum()
+    blocks = answers.with_columns(block=n_compared.first().over("cell") // _COMPARISONS_PER_BLOCK)
+    for block in blocks.partition_by("block", include_key=False):
+        both = block.join(block, on="cell", suffix="_shorter")
+        longer = both.filter(pl.col("n_lemmas") > pl.col("n_lemmas_shorter"))
+        hits = longer.filter(contains(key, pl.col("key_shorter")))
+        yield hits.select("cell", n_matches=pl.col("n") * pl.col("n_shorter"))
 
 
 class Fluctuation(NamedTuple):
@@ -252,3 +327,5 @@ _BETWEEN_ENDS = "accuracy of the best draw of prompts minus that of the worst"
 _SD = "standard deviation of accuracy over draws of prompts"
 FLUCTUATION_RANGE = Metric("fluctuation_range", "range", _BETWEEN_ENDS, "lower")
 FLUCTUATION_SD = Metric("fluctuation_sd", "SD", _SD, "lower")
+_MATCHING = "share of pairs of prompts of a fact whose answers match"
+CONSIST = Metric("consist", "Consist", _MATCHING, "higher", terms=consist_terms)

@@ -7,15 +7,19 @@ import polars as pl
 from factsweep.operators.metrics.belief.analyses import Analysis, analysis_terms
 from factsweep.operators.metrics.belief.answers import (
     ACC_AT_1,
+    CONSIST,
     COVERAGE_MAXIMUM,
     COVERAGE_ORACLE,
     DRAWS,
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     ONE_WORD_RATIO,
+    By,
     Condensed,
     Draw,
+    coded,
     condensed,
+    consist_terms,
     coverage_maximum_terms,
 )
 from factsweep.operators.metrics.belief.calibration import (
@@ -29,7 +33,6 @@ from factsweep.operators.metrics.belief.calibration import (
     ece,
     ovconf_terms,
 )
-from factsweep.operators.metrics.belief.consist import CONSIST, By, coded, consist_terms
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, Estimate, bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import (

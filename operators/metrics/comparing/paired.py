@@ -12,8 +12,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.belief import belief
-from factsweep.operators.metrics.belief.answers import coverage_maximum_terms
-from factsweep.operators.metrics.belief.consist import By, consist_terms
+from factsweep.operators.metrics.belief.answers import By, consist_terms, coverage_maximum_terms
 from factsweep.operators.metrics.distractors import distractors
 from factsweep.operators.metrics.distractors.distractors import (
     AGGREGATIONS,

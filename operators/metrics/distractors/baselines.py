@@ -7,7 +7,7 @@ labels. A measure of sequences takes the best of the first `width` of them.
 KaRR says how many times likelier the right answer is behind its own clozes than by chance:
 
     P = mean over the fact's clozes c of the sum over the answer's labels of P(label | c)
-    S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.chance)
+    S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.clozes)
     KaRR = sqrt( P / S · P / R ) = P / sqrt( S · R )
 
 Source: "Factual Knowledge Assessment of Language Models Using Distractors", Table 2. KaRR: Dong et

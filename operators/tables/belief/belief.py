@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.metrics.belief.answers import ACC_AT_1
+from factsweep.operators.metrics.belief.answers import ACC_AT_1, By
 from factsweep.operators.metrics.belief.belief import METRICS
-from factsweep.operators.metrics.belief.consist import By
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
 from factsweep.operators.metrics.comparing.paired import Shared, paired_terms, shared, unit_between

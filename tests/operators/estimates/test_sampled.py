@@ -21,8 +21,7 @@ from factsweep.operators.estimates.table import (
     n_matching,
     scored,
 )
-from factsweep.operators.metrics.belief.answers import fluctuation
-from factsweep.operators.metrics.belief.consist import match_counts
+from factsweep.operators.metrics.belief.answers import fluctuation, match_counts
 from tests.operators.metrics.scalars import (
     acc_at_1,
     consist,

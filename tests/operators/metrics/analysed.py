@@ -8,8 +8,7 @@ from factsweep.operators.metrics.belief.analyses import (
     analyses,
     analysis_terms,
 )
-from factsweep.operators.metrics.belief.answers import condensed
-from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.answers import By, condensed
 from factsweep.operators.schemas import empty
 
 

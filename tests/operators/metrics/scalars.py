@@ -3,13 +3,14 @@
 import polars as pl
 
 from factsweep.operators.metrics.belief.answers import (
+    By,
     acc_at_1_terms,
+    consist_terms,
     coverage_maximum_terms,
     coverage_oracle_terms,
     one_word_ratio_terms,
 )
 from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_terms
-from factsweep.operators.metrics.belief.consist import By, consist_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
 

@@ -29,7 +29,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
 from factsweep.operators.engines.transformers import batched_lm
 from factsweep.operators.engines.transformers.batched_lm import MaskedLM, bounded
-from factsweep.operators.matching.masked import matched
+from factsweep.operators.methods.belief_masked import matched
 from factsweep.operators.prompts.masked import Masked, candidates, encode, expand, label_tokens
 from tests.messages import naming
 

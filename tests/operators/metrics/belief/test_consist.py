@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief import consist as module
-from factsweep.operators.metrics.belief.consist import By, consist_terms, match_counts
+from factsweep.operators.metrics.belief import answers as module
+from factsweep.operators.metrics.belief.answers import By, consist_terms, match_counts
 from tests.operators.metrics.scalars import consist
 
 Key = str | None

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from factsweep.operators.metrics.belief.analyses import template_accuracy
-from factsweep.operators.metrics.belief.answers import template_rates
-from factsweep.operators.metrics.belief.consist import consist_terms
+from factsweep.operators.metrics.belief.answers import consist_terms, template_rates
 from factsweep.operators.metrics.shared.rows import ratio
 from tests.operators.metrics.analysed import analysed
 

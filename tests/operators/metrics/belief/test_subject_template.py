@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.consist import By
+from factsweep.operators.metrics.belief.answers import By
 from tests.operators.metrics.analysed import analysed
 from tests.operators.metrics.scalars import acc_at_1
 

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.matching.masked import REASON, label_probabilities, matched
+from factsweep.operators.methods.belief_masked import REASON, label_probabilities, matched
 from factsweep.operators.schemas import conform, schema
 
 TOKENS = {1: "rome", 2: "##s", 3: "▁oslo"}
