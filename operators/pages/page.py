@@ -10,7 +10,6 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.pages.grid import Grid, HeatMap, Tile, scale
+from factsweep.operators.pages.grid import scale
 from factsweep.operators.tables.shared.canvas import Figure, save
 
 # Matplotlib's ink, paper and grid, and the series of operators.tables.shared.canvas, as the
@@ -116,132 +115,38 @@ better='lower is better', arrow='↓')}
     return found
 
 
-@dataclass(frozen=True)
-class Browser:
-    """The facts that a reader can search; `payload` is what `fact_browser.encoded` gives."""
-
-    payload: str
-    n_facts: int
-    left_out: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One run: its facts in a few rows, and its configuration as text."""
-
-    name: str
-    rows: Mapping[str, str]
-    configuration: str
-
-
-@dataclass(frozen=True)
-class Page:
-    """What a page of results says, in the order in which it says it."""
-
-    title: str
-    lead: str
-    warnings: Sequence[str]
-    main_metric: str
-    tiles: Sequence[Tile]
-    headline: Grid
-    published: Grid | None
-    terms: Mapping[str, Term]
-    figures: Sequence[Drawing]
-    comparisons: Grid | None
-    heat_map: HeatMap | None
-    templates: Sequence[Grid]
-    browser: Browser | None
-    tables: Sequence[Grid]
-    left_out: Sequence[str]
-    runs: Sequence[Ran]
-
-
-@dataclass(frozen=True)
-class EstimatedSetting:
-    """The estimates of a setting, with notes on those that are null."""
-
-    title: str
-    estimates: Grid
-    notes: Sequence[str]
-    variance: "Variance | None"
-
-
-@dataclass(frozen=True)
-class Variance:
-    """Where the variance comes from: what to ask next, the sources, and why one is null."""
-
-    advice: str
-    table: Grid
-    notes: Sequence[str]
-
-
-@dataclass(frozen=True)
-class EstimatesPage:
-    """What a page of estimates says: `lead` names the part of the prompts that was asked."""
-
-    title: str
-    lead: str
-    main_metric: str
-    tiles: Sequence[Tile]
-    settings: Sequence[EstimatedSetting]
-    runs: Sequence[Ran]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A line of the index: a page, and what is on it."""
-
-    link: str
-    title: str
-    lead: str
-
-
-def page(content: Page) -> str:
-    """The page as HTML."""
-    return _render("page.html", page=content, heat_scale=Markup(scale()))
-
-
-def estimates(content: EstimatesPage) -> str:
-    """The page of estimates as HTML."""
-    return _render("estimates.html", page=content)
-
-
-def index(title: str, entries: Sequence[Entry]) -> str:
-    """A page that lists pages, as HTML."""
-    return _render("index.html", title=title, entries=entries)
-
-
-def _render(template: str, **values: object) -> str:
+def render(template: str, **content: Any) -> str:
+    """The HTML of a page, an estimate or an index, by its template, which names its content."""
     script = _own("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # What was written here, and not by a model or a data set, is not escaped.
     own = {"script": Markup(script), "style": Markup(_own("page.css"))}
-    page = _environment().get_template(template)
-    return page.render(**own, script_hash=f"sha256-{digest}", **values)
-
-
-def _own(name: str) -> str:
-    return (resources.files("factsweep.operators.pages") / "templates" / name).read_text("utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("factsweep.operators.pages"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    environment.globals |= {"heat_scale": lambda: Markup(scale())}
+    page = environment.get_template(template)
+    return page.render(**own, script_hash=f"sha256-{digest}", page=content)
+
+
+def _own(name: str) -> str:
+    return (resources.files("factsweep.operators.pages") / "templates" / name).read_text("utf-8")
 
 
 _HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
 
 
-def ran(name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]) -> Ran:
+def ran(
+    name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]
+) -> dict[str, Any]:
     """A run with its rows, and the parts of its configuration that are shown."""
     parts = {part: record["run"][part] for part in shown if part in record["run"]}
-    return Ran(name, rows, yaml.safe_dump(parts, sort_keys=False, allow_unicode=True))
+    configuration = yaml.safe_dump(parts, sort_keys=False, allow_unicode=True)
+    return {"name": name, "rows": rows, "configuration": configuration}
 
 
 def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, str]:

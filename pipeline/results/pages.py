@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 
@@ -14,16 +15,7 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.pages import fact_browser, page
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
 from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
-from factsweep.operators.pages.page import (
-    Browser,
-    Drawing,
-    Page,
-    Ran,
-    drawing,
-    ran,
-    ran_rows,
-    terms_of,
-)
+from factsweep.operators.pages.page import Drawing, drawing, ran, ran_rows, terms_of
 from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.wide import best_and_worst, called, joined
 from factsweep.operators.wording import count
@@ -67,7 +59,8 @@ def results_page(
         if table.height and table.width
     }
     comparisons = grids.pop(_COMPARISONS, None)
-    content = Page(
+    html = page.render(
+        "page.html",
         title=_title(branches),
         lead=_lead(branches, facts, asked),
         warnings=[*notes, *_warnings(branches)],
@@ -85,7 +78,7 @@ def results_page(
         left_out=left_out,
         runs=list(_runs(branches)),
     )
-    return page.page(content).encode()
+    return html.encode()
 
 
 def _title(branches: Sequence[PastBranch]) -> str:
@@ -291,12 +284,12 @@ def _with_right(
     return rows
 
 
-def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> Browser:
+def _browser(asked: Sequence[Asked], facts: Facts, n_settings: int) -> dict[str, Any]:
     found = fact_browser.encoded(facts, asked, most_bytes=_FACT_BYTES)
     limits = list(fact_browser.limits(found))
     if n_settings > _MOST_ASKED:
         limits.append(f"the first {_MOST_ASKED} of {n_settings} models and settings")
-    return Browser(found.payload, found.n_facts, tuple(limits))
+    return {"payload": found.payload, "n_facts": found.n_facts, "left_out": limits}
 
 
 def _drawings(report: Report) -> tuple[list[Drawing], list[str]]:
@@ -317,7 +310,7 @@ def _title_of(report: Report, name: str) -> str:
     return report.titles.get(name) or name.replace("-", " ").capitalize()
 
 
-def _runs(branches: Sequence[PastBranch]) -> Iterator[Ran]:
+def _runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
     for name, record in {branch.run: branch.record for branch in branches}.items():
         errors = {b.setting: _n_errors(b) for b in branches if b.run == name}
         yield ran(name, record, ran_rows(record, errors), _SHOWN)

@@ -18,7 +18,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
-from factsweep.operators.pages.page import Entry, index
+from factsweep.operators.pages.page import render
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.wording import few
 from factsweep.pipeline.results import past, written
@@ -66,7 +66,7 @@ def report(
     asked = [each for each in known if written.is_estimate(results, each)]
     full = [each for each in names or past.known(results) if each not in asked]
     parts = together(past.branches(results, full)) if full or not asked else []
-    entries: list[Entry] = []
+    entries: list[dict[str, str]] = []
     folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
@@ -78,7 +78,7 @@ def report(
         write_report(store, found)
         store.put(PAGE, results_page(each.branches, result, found, notes))
         runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
-        entries.append(Entry(f"{each.folder}/{PAGE}", each.folder, runs))
+        entries.append({"link": f"{each.folder}/{PAGE}", "title": each.folder, "lead": runs})
         yield (
             f"{store.where(PAGE)}: {len(found.tables)} tables, {len(found.figures)} figures "
             f"of {runs}"
@@ -86,14 +86,14 @@ def report(
         yield from (f"  {note}" for note in notes)
     if asked:
         entries.append(_write_estimates(asked, results, out))
-        yield f"{Store(out).where(entries[-1].link)}: estimates of {entries[-1].lead}"
+        yield f"{Store(out).where(entries[-1]['link'])}: estimates of {entries[-1]['lead']}"
     whole = Store(out)
-    whole.put(PAGE, index("Results by benchmark", entries).encode())
+    whole.put(PAGE, render("index.html", title="Results by benchmark", entries=entries).encode())
     yield whole.where(PAGE)
     yield from _write_pages(full, results)
 
 
-def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
+def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
     """Write the estimates of runs together, in a folder of their own; no full number is there."""
     found = [written.read(results, name) for name in names]
     table = estimates_table(pl.concat(each.found.estimates for each in found), whose=True)
@@ -101,7 +101,7 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> Entry:
     write_report(store, Report({_ESTIMATES: table}))
     store.put(PAGE, written.page_of(found).encode())
     title = "Estimates from a part of the prompts"
-    return Entry(f"{_ESTIMATES}/{PAGE}", title, ", ".join(sorted(names)))
+    return {"link": f"{_ESTIMATES}/{PAGE}", "title": title, "lead": ", ".join(sorted(names))}
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -20,14 +21,7 @@ from factsweep.operators.estimates.variance import advice
 from factsweep.operators.methods import METHODS
 from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import estimated_tiles, grid
-from factsweep.operators.pages.page import (
-    EstimatedSetting,
-    EstimatesPage,
-    Ran,
-    Variance,
-    ran,
-    ran_rows,
-)
+from factsweep.operators.pages.page import ran, ran_rows
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.results import record
@@ -170,7 +164,8 @@ def page_of(estimates: Sequence[PastEstimate]) -> str:
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}
     asked = (", ".join(rows[each].unique(maintain_order=True)) for each in ("model", "benchmark"))
-    content = EstimatesPage(
+    return page.render(
+        "estimates.html",
         title=" on ".join(asked),
         lead=tables.mark(rows),
         main_metric=", ".join(tables.heading(name) for name in sorted(main)),
@@ -178,31 +173,31 @@ def page_of(estimates: Sequence[PastEstimate]) -> str:
         settings=[one for each in estimates for one in _settings(each, several=len(estimates) > 1)],
         runs=list(_runs(estimates)),
     )
-    return page.estimates(content)
 
 
-def _settings(of: PastEstimate, *, several: bool) -> Iterator[EstimatedSetting]:
+def _settings(of: PastEstimate, *, several: bool) -> Iterator[dict[str, Any]]:
     """The estimates of each setting, with where their variance comes from."""
     asked = ["setting", "variant"]
     for _, rows in of.found.estimates.group_by(asked, maintain_order=True):
         part = f"{tables.asked(rows)} of the prompts"
         name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
         variance = of.found.variance.join(rows, on=asked, how="semi", nulls_equal=True)
-        yield EstimatedSetting(
-            f"{name}, from {part}",
-            grid(tables.numbers_table(rows), "estimates", name),
-            list(tables.notes(rows)),
-            None if variance.is_empty() else _variance(variance),
-        )
+        yield {
+            "title": f"{name}, from {part}",
+            "estimates": grid(tables.numbers_table(rows), "estimates", name),
+            "notes": list(tables.notes(rows)),
+            "variance": None if variance.is_empty() else _variance(variance),
+        }
 
 
-def _variance(rows: pl.DataFrame) -> Variance:
+def _variance(rows: pl.DataFrame) -> dict[str, Any]:
     title = "Where the variance of Acc@1 comes from"
     table = grid(tables.variance_table(rows), "variance", title)
-    return Variance(advice(rows), table, list(tables.notes(rows, "source")))
+    notes = list(tables.notes(rows, "source"))
+    return {"advice": advice(rows), "table": table, "notes": notes}
 
 
-def _runs(estimates: Iterable[PastEstimate]) -> Iterator[Ran]:
+def _runs(estimates: Iterable[PastEstimate]) -> Iterator[dict[str, Any]]:
     for each in estimates:
         rows = {"budget": each.budget, **ran_rows(each.record, {})}
         yield ran(each.run, each.record, {k: v for k, v in rows.items() if v}, _SHOWN)

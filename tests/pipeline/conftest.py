@@ -251,7 +251,7 @@ def plain() -> Iterator[None]:
         for each in (report, several):
             patch.setattr(each, "shown", _all_that_is_read)
             patch.setattr(each, "results_page", lambda *_: b"page")
-        patch.setattr(several, "index", lambda *_: "index")
+        patch.setattr(several, "render", lambda *_, **__: "index")
         patch.setattr(several, "write_report", lambda store, found: None)
         patch.setattr(report, "report_files", lambda found: _table_files(found).items())
         yield
