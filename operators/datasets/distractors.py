@@ -50,6 +50,18 @@ _COLUMNS = {
 Tables = Mapping[str, pl.DataFrame]
 
 
+def _triples(tables: Tables) -> pl.DataFrame:
+    """The facts of the files, as of TRIPLES and `details`."""
+    return _table(tables, "facts", FACTS).select(
+        *("start", "end", "popularity", "sample"),
+        subject_id="subject",
+        subjects=pl.concat_list("subject_label"),
+        relation_id="relation",
+        object_id="object",
+        labels=pl.concat_list("object_label"),
+    )
+
+
 def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Facts:
     """The facts of the files, by their names up to the first full stop; a pair has all its objects.
 
@@ -66,14 +78,21 @@ def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Fact
     asked = rows.join(templates, on="relation_id", how="semi", maintain_order="left")
     asked = asked.unique(_FACT, keep="first", maintain_order=True)
     texts = templates.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
-    facts = facts_from_triples(_named(asked, base), texts, relation_labels)
+    entities = base.entities.select("entity_id", known="labels")
+    named = asked
+    for entity, names in (("subject_id", "subjects"), ("object_id", "labels")):
+        named = named.join(
+            entities, left_on=entity, right_on="entity_id", how="left", maintain_order="left"
+        )
+        named = named.with_columns(pl.coalesce("known", names).alias(names)).drop("known")
+    facts = facts_from_triples(named, texts, relation_labels)
     asks = pl.col("text").str.contains("?", literal=True)
-    named = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
+    details = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
     styles = pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
     return replace(
         facts,
         templates=facts.templates.with_columns(style=styles),
-        further={"details": fitted(named, columns("details"), "details", ("human_score",))},
+        further={"details": fitted(details, columns("details"), "details", ("human_score",))},
         knowledge_base=base,
     )
 
@@ -115,27 +134,6 @@ def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
     return bases.checked(of_triples(rows.drop("end"), *further))
 
 
-def _triples(tables: Tables) -> pl.DataFrame:
-    """The facts of the files, as of TRIPLES and `details`."""
-    return _table(tables, "facts", FACTS).select(
-        *("start", "end", "popularity", "sample"),
-        subject_id="subject",
-        subjects=pl.concat_list("subject_label"),
-        relation_id="relation",
-        object_id="object",
-        labels=pl.concat_list("object_label"),
-    )
-
-
-def _named(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
-    """The facts with all names that the knowledge base has of their entities."""
-    for entity, names in (("subject_id", "subjects"), ("object_id", "labels")):
-        known = base.entities.select(pl.col("entity_id").alias(entity), known="labels")
-        asked = asked.join(known, on=entity, how="left", maintain_order="left")
-        asked = asked.with_columns(pl.coalesce("known", names).alias(names)).drop("known")
-    return asked
-
-
 TEMPLATE = "[X] [Y]"
 VERBALISED = "flawed and corrected"  # the sample of facts that stand in two such sentences
 PROBING = schema("""
@@ -165,14 +163,19 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
     label = pl.coalesce(pl.col("gold_corrected", "gold").replace("", None))
     is_id = pl.col("disambiguation").str.contains(r"^Q\d+$").fill_null(value=False)
     rows = rows.with_columns(label=label, id=pl.when(is_id).then("disambiguation").otherwise(label))
-    ends = {f"{part}_id": _first("id", part) for part in ("subject", "object")}
-    ends |= {part: _first("label", part) for part in ("subject", "object")}
+
+    def first(column: str, element: str) -> pl.Expr:
+        """What the first sentence that leaves an end of its fact open has there."""
+        return pl.col(column).filter(element=element).first()
+
+    ends = {f"{part}_id": first("id", part) for part in ("subject", "object")}
+    ends |= {part: first("label", part) for part in ("subject", "object")}
     asked = pl.col("element") == "object"
     facts = rows.group_by(name="fact_id", maintain_order=True).agg(
         **ends,
-        relation_id=_first("relation", "object"),
+        relation_id=first("relation", "object"),
         sentences=pl.col("sentence").filter(asked).str.strip_chars().unique(maintain_order=True),
-        human_score=_first("human_score", "object"),
+        human_score=first("human_score", "object"),
     )
     half = (
         "fact {name} has no sentence that leaves its object or subject open; add one or drop the "
@@ -180,11 +183,6 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
     )
     refuse(facts, {half: pl.any_horizontal(pl.col("subject", "object").is_null())}, ["name"])
     return _as_facts(fitted(facts, _FACTS, "facts", ("popularity", "sample")), relations)
-
-
-def _first(column: str, element: str) -> pl.Expr:
-    """What the first sentence that leaves an end of its fact open has there."""
-    return pl.col(column).filter(element=element).first()
 
 
 def verbalised(tables: Tables, relations: Relations = None) -> Facts:
@@ -265,16 +263,12 @@ def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
     )
     templates = numbered(manual((each, TEMPLATE) for each in ids))
     details = fitted(facts, columns("details"), "details", ("start", "end"))
-    base = _of_sentences(facts)
-    return checked(Facts(named(ids, relations), templates, pairs, {"details": details}, base))
-
-
-def _of_sentences(facts: pl.DataFrame) -> KnowledgeBase:
-    """What the facts themselves say; their sentences are no names of an entity."""
+    # What the facts themselves say; their sentences are no names of an entity.
     ends = facts.select(
         entity_id=pl.concat_list("subject_id", "object_id"),
         labels=pl.concat_list("subject", "object"),
     )
-    names = ends.explode("entity_id", "labels").with_columns(pl.concat_list("labels"))
+    labels = ends.explode("entity_id", "labels").with_columns(pl.concat_list("labels"))
     triples = fitted(facts, columns("triples"), "triples", ("start", "end"))
-    return from_names(names, triples.unique(maintain_order=True))
+    base = from_names(labels, triples.unique(maintain_order=True))
+    return checked(Facts(named(ids, relations), templates, pairs, {"details": details}, base))

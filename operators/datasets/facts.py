@@ -89,7 +89,12 @@ def checked(facts: Facts) -> Facts:
     """
     if facts.pairs.is_empty():
         raise InputError("the data set has no subject-relation pairs; give one that has rows.")
-    _check_names(facts)
+    # Relations are files, the rest is joined by id.
+    for relation_id in facts.relations["relation_id"]:
+        names.check_relation(relation_id)
+    names.check_apart(facts.relations["relation_id"], "the relations")
+    for table, column in (("relations", "relation"), ("templates", "template"), ("pairs", "pair")):
+        names.check_ids(getattr(facts, table)[f"{column}_id"], f"the {column}")
     relation = pl.col("relation_id")
     relations, asked, named = (
         relation.is_in(table["relation_id"].unique().implode())
@@ -109,8 +114,12 @@ def checked(facts: Facts) -> Facts:
         "would have the same ids; give it another number."
     ] = pl.struct("relation_id", number()).is_duplicated()
     of_pairs = {
-        "pair {pair_id} has no subject name; add one or drop the pair.": _is_bare("subjects"),
-        "pair {pair_id} has no objects; add one or drop the pair.": _is_bare("objects"),
+        "pair {pair_id} has no subject name; add one or drop the pair.": pl.col(
+            "subjects"
+        ).list.len()
+        == 0,
+        "pair {pair_id} has no objects; add one or drop the pair.": pl.col("objects").list.len()
+        == 0,
         "relation {relation_id} has pairs but no templates; add one or drop its pairs.": ~asked,
     }
     lonely = "relation {relation_id} has no pairs; add one or drop the relation."
@@ -118,21 +127,6 @@ def checked(facts: Facts) -> Facts:
     refuse(facts.pairs, of_pairs, ["pair_id", "relation_id"])
     refuse(facts.relations, {lonely: ~named}, ["relation_id"])
     return facts
-
-
-def _is_bare(column: str) -> pl.Expr:
-    return pl.col(column).list.len() == 0
-
-
-def _check_names(facts: Facts) -> None:
-    """Refuse ids by which something would be lost: relations are files, the rest is joined."""
-    relations = facts.relations["relation_id"]
-    for relation_id in relations:
-        names.check_relation(relation_id)
-    names.check_apart(relations, "the relations")
-    names.check_ids(relations, "the relation")
-    names.check_ids(facts.templates["template_id"], "the template")
-    names.check_ids(facts.pairs["pair_id"], "the pair")
 
 
 _PLACE = pl.int_range(pl.len()).over("relation_id")
@@ -276,41 +270,28 @@ def single_objects(facts: Facts) -> Facts:
         pair_id=pl.when("several").then(one).otherwise("pair_id"),
         objects=pl.concat_list(pl.struct("object_id", "labels")),
     )
+    new_names = rows.select("whole", named="pair_id")
     further = {
-        name: _renamed(table, rows) for name, table in facts.further.items() if name != "details"
+        name: table.join(new_names, left_on="pair_id", right_on="whole", maintain_order="left")
+        .with_columns(pair_id="named")
+        .select(table.columns)
+        for name, table in facts.further.items()
+        if name != "details"
     }
-    details = _details_of(rows, facts)
-    pairs = rows.select(facts.pairs.columns)
-    return replace(facts, pairs=pairs, further={**further, "details": details})
-
-
-def _renamed(table: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a further table under the names of the facts that its pairs became."""
-    names = rows.select("whole", named="pair_id")
-    found = table.join(names, left_on="pair_id", right_on="whole", maintain_order="left")
-    return found.with_columns(pair_id="named").select(table.columns)
-
-
-def _details_of(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     given = facts.further.get("details", empty("details")).drop("relation_id")
     given = given.rename({"pair_id": "whole"})
-    found = rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
-    found = found.join(given, on=["whole", "object_id"], how="left", maintain_order="left")
+    details = rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
+    details = details.join(given, on=["whole", "object_id"], how="left", maintain_order="left")
     if facts.knowledge_base is not None:
         known = facts.knowledge_base.entities.select(subject_id="entity_id", known="popularity")
-        found = found.join(known, on="subject_id", how="left", maintain_order="left")
-        found = found.with_columns(popularity=pl.coalesce("popularity", "known"))
-    return found.select(empty("details").columns)
+        details = details.join(known, on="subject_id", how="left", maintain_order="left")
+        details = details.with_columns(popularity=pl.coalesce("popularity", "known"))
+    further["details"] = details.select(empty("details").columns)
+    return replace(facts, pairs=rows.select(facts.pairs.columns), further=further)
 
 
-_HIDDEN = (
-    "{where}: {text!a} holds a character that nobody sees; take it out, or let it be removed: "
-    "benchmark.unseen=remove."
-)
 Unseen = Literal["keep", "remove", "refuse"]
-_JOINERS = r"\u{200c}\u{200d}"
-_IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
-_CHARACTER = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}{_IGNORABLE}--[{_JOINERS}]]"
+_CHARACTER = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\u{200c}\u{200d}]]"
 
 
 def treated(facts: Facts, how: Unseen) -> Facts:
@@ -325,7 +306,11 @@ def treated(facts: Facts, how: Unseen) -> Facts:
     if how == "keep" or (texts := unseen(facts)).is_empty():
         return facts
     if how == "refuse":
-        refuse(texts, {_HIDDEN: pl.col("text").is_not_null()}, ["where", "text"])
+        hidden = (
+            "{where}: {text!a} holds a character that nobody sees; take it out, or let it be "
+            "removed: benchmark.unseen=remove."
+        )
+        refuse(texts, {hidden: pl.col("text").is_not_null()}, ["where", "text"])
     templates = facts.templates.with_columns(seen(pl.col("text")))
     text, of_object = seen(pl.element()), pl.element().struct.field("labels")
     filled = text.filter(text.str.strip_chars() != "")

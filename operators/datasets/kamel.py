@@ -15,7 +15,7 @@ different subjects share a label: a subject_id is the row's split and number.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -78,7 +78,26 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         raise InputError(f"{' and '.join(questions)} are two; leave one out.")
     paths = (path for path in sorted(files) if path.endswith(".jsonl"))
     rows = (row for path in paths for row in _lines(PurePosixPath(path), files[path]))
-    pairs = pl.DataFrame(list(_pairs(rows, relation_labels)), schema=empty("pairs").schema)
+    numbers = Counter[tuple[str, str]]()
+    read = []
+    for row in rows:
+        if relation_labels is not None and row.relation_id not in relation_labels:
+            raise InputError(
+                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
+                "add it to the entry or leave the relation out."
+            )
+        subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
+        numbers[row.relation_id, row.split] += 1
+        row.check(_is_text(row.fields["sub_label"]), "sub_label is empty")
+        answers, ids = row.fields["obj_label"], row.fields.get("obj_uri")
+        row.check(isinstance(answers, list) and answers, "obj_label is no list")
+        ids = [None] * len(answers) if ids is None else ids
+        same = isinstance(ids, list) and len(ids) == len(answers)
+        row.check(same, "obj_uri and obj_label differ in length")
+        objects = [_object(row, *each) for each in zip(ids, answers, strict=True)]
+        pair = (row.relation_id, subject_id, [row.fields["sub_label"]], objects, row.split)
+        read.append((f"{row.relation_id}.{subject_id}", *pair))
+    pairs = pl.DataFrame(read, empty("pairs").schema, orient="row")
     return facts_of(pairs, questions_of(questions[0], files[questions[0]]), relation_labels)
 
 
@@ -142,36 +161,6 @@ def templates(questions: Mapping[str, str]) -> pl.DataFrame:
     texts = [(each, f"{text.replace('[S]', '[X]')} [Y]") for each, text in questions.items()]
     manual = facts_module.numbered(facts_module.manual(texts))
     return manual.with_columns(style=pl.lit("question"))
-
-
-def _pairs(rows: Iterable[_Row], relation_labels: Relations) -> Iterator[dict[str, Any]]:
-    numbers = Counter[tuple[str, str]]()
-    for row in rows:
-        if relation_labels is not None and row.relation_id not in relation_labels:
-            raise InputError(
-                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
-                "add it to the entry or leave the relation out."
-            )
-        subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
-        numbers[row.relation_id, row.split] += 1
-        row.check(_is_text(row.fields["sub_label"]), "sub_label is empty")
-        yield {
-            "pair_id": f"{row.relation_id}.{subject_id}",
-            "relation_id": row.relation_id,
-            "subject_id": subject_id,
-            "subjects": [row.fields["sub_label"]],
-            "objects": _objects(row),
-            "split": row.split,
-        }
-
-
-def _objects(row: _Row) -> list[dict[str, Any]]:
-    answers, ids = row.fields["obj_label"], row.fields.get("obj_uri")
-    row.check(isinstance(answers, list) and answers, "obj_label is no list")
-    ids = [None] * len(answers) if ids is None else ids
-    same = isinstance(ids, list) and len(ids) == len(answers)
-    row.check(same, "obj_uri and obj_label differ in length")
-    return [_object(row, *each) for each in zip(ids, answers, strict=True)]
 
 
 def _object(row: _Row, object_id: object, answer: Any) -> dict[str, Any]:
@@ -305,7 +294,18 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     Marks around an answer count only where one of these labels has them: "(C#)." is C#.
     """
     forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
-    forms = _without_marks_around(forms.explode("part").unnest("part").drop_nulls("full"), apart)
+    forms = forms.explode("part").unnest("part").drop_nulls("full")
+    # The longest label that has the same between its marks stands in place of `full`.
+    full, label = pl.col("full"), pl.col("label")
+    core = without_marks_around(full)
+    labels = apart.select("relation_id", "bare", core=core, label="full")
+    near = forms.select("relation_id", "bare", "full", core=core).unique()
+    near = near.join(labels, on=["relation_id", "bare", "core"])
+    near = near.filter(full.str.contains(label, literal=True))
+    longest = label.sort_by(label.str.len_chars()).last()
+    near = near.group_by("relation_id", "bare", "full").agg(longest)
+    forms = forms.join(near, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
+    forms = forms.with_columns(full=pl.coalesce("label", "full")).drop("label")
     same = ["relation_id", "bare"]
     marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
     known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
@@ -313,20 +313,6 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     keeps = pl.when(pl.col("bare") == "").then("known").otherwise("apart").fill_null(value=False)
     answers = forms.with_columns(answer=pl.when(keeps).then("full").otherwise("bare"))
     return answers.filter(pl.col("answer") != "").drop("full", "bare", "apart", "known").unique()
-
-
-def _without_marks_around(forms: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    """The forms, with the longest label in place of `full` that has the same between its marks."""
-    core = without_marks_around(pl.col("full"))
-    labels = apart.select("relation_id", "bare", core=core, label="full")
-    columns = ["relation_id", "bare", "core"]
-    full = pl.col("full")
-    near = forms.select("relation_id", "bare", "full", core=core).unique().join(labels, on=columns)
-    near = near.filter(full.str.contains(pl.col("label"), literal=True))
-    longest = pl.col("label").sort_by(pl.col("label").str.len_chars()).last()
-    near = near.group_by("relation_id", "bare", "full").agg(longest)
-    forms = forms.join(near, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
-    return forms.with_columns(full=pl.coalesce("label", "full")).drop("label")
 
 
 def files_from_facts(facts: Facts) -> dict[str, str]:
@@ -341,19 +327,18 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
     files = {QUESTIONS: "".join(f"{relation_id}, {question}\n" for relation_id, question in lines)}
     groups = facts.pairs.group_by("relation_id", "split", maintain_order=True)
     for (relation_id, split), rows in groups:
-        files[f"{relation_id}/{split}.jsonl"] = "".join(map(_line, rows.iter_rows(named=True)))
+        lines_of_pairs = []
+        for pair in rows.iter_rows(named=True):
+            answers = [_answer(**each) for each in pair["objects"]]
+            fields: dict[str, Any] = {"sub_label": pair["subjects"][0]}
+            if split == "test":
+                fields["obj_uri"] = [each["object_id"] for each in pair["objects"]]
+                fields["obj_label"] = answers
+            else:
+                fields["obj_label"] = [each["chosen"] for each in answers]
+            lines_of_pairs.append(json.dumps(fields, ensure_ascii=False) + "\n")
+        files[f"{relation_id}/{split}.jsonl"] = "".join(lines_of_pairs)
     return files
-
-
-def _line(pair: Mapping[str, Any]) -> str:
-    fields: dict[str, Any] = {"sub_label": pair["subjects"][0]}
-    answers = [_answer(**each) for each in pair["objects"]]
-    if pair["split"] == "test":
-        fields["obj_uri"] = [each["object_id"] for each in pair["objects"]]
-        fields["obj_label"] = answers
-    else:
-        fields["obj_label"] = [each["chosen"] for each in answers]
-    return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 def _answer(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:

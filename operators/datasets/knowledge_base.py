@@ -48,22 +48,21 @@ def checked(base: KnowledgeBase) -> KnowledgeBase:
     if entities.is_empty():
         raise InputError("table entities has no rows; give one that has.")
     ids, labels = pl.col("entity_id"), pl.col("labels")
+    lacks = {
+        name: pl.col(name).fill_null("") == ""
+        for name in ("entity_id", "subject_id", "relation_id", "object_id")
+    }
     nothing, row = labels.list.len().fill_null(0) == 0, ", row {row} (counted from 0) has "
     problems = {
-        f"{row}no entity_id; give one.": _lacks("entity_id"),
+        f"{row}no entity_id; give one.": lacks.pop("entity_id"),
         f"{row}the entity_id of an earlier row; drop one.": ~ids.is_first_distinct(),
         f"{row}no label, or an empty one; drop the row.": nothing | labels.list.contains(""),
     }
     refuse(entities.with_row_index("row"), problems, ["row"], "table entities")
-    needed = ("subject_id", "relation_id", "object_id")
-    problems = {f"{row}no {each}; give one or drop the row.": _lacks(each) for each in needed}
+    problems = {f"{row}no {name}; give one or drop the row.": it for name, it in lacks.items()}
     refuse(triples.with_row_index("row"), problems, ["row"], "table triples")
     types = pl.col("types").fill_null([]).list.unique(maintain_order=True)
     return KnowledgeBase(entities.with_columns(types), triples)
-
-
-def _lacks(column: str) -> pl.Expr:
-    return pl.col(column).fill_null("") == ""
 
 
 def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
@@ -88,11 +87,15 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
 
     An entity's popularity is the natural logarithm of 1 + the triples that it stands in.
     """
+    ends = pl.concat([triples["subject_id"], triples["object_id"].alias("subject_id")])
+    counted = ends.value_counts().rename({"subject_id": "entity_id"})
+    popularity = (pl.col("count").cast(pl.Float64) + 1).log()
+    counted = counted.select("entity_id", popularity=popularity)
     entities = names.explode("labels").unique(maintain_order=True)
     entities = entities.group_by("entity_id", maintain_order=True).agg("labels")
     entities = (
         entities.join(types(triples), on="entity_id", how="left", maintain_order="left")
-        .join(_popularity(triples), on="entity_id", how="left", maintain_order="left")
+        .join(counted, on="entity_id", how="left", maintain_order="left")
         .with_columns(
             pl.col("types").fill_null([]),
             pl.col("popularity").fill_null(0.0),
@@ -110,9 +113,3 @@ def types(triples: pl.DataFrame) -> pl.DataFrame:
     others = triples.select(entity_id="object_id", types="relation_id")
     found = pl.concat([own, others]).unique().sort("entity_id", "types")
     return found.group_by("entity_id", maintain_order=True).agg("types")
-
-
-def _popularity(triples: pl.DataFrame) -> pl.DataFrame:
-    stands = pl.concat([triples["subject_id"], triples["object_id"].alias("subject_id")])
-    counted = stands.value_counts().rename({"subject_id": "entity_id"})
-    return counted.select("entity_id", popularity=(pl.col("count").cast(pl.Float64) + 1).log())

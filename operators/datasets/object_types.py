@@ -91,10 +91,8 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
         yield f"{count(n, 'object')} of {relation_id} declared as {kind} in the column type."
     for relation_id, type_ in recognised(facts, language).items():
         plural = "quantities" if type_.kind == "quantity" else f"{type_.kind}s"
-        n_ambiguous = type_.n_ambiguous
-        either = (
-            f" {n_ambiguous:,} can be read as two days; either is right." if n_ambiguous else ""
-        )
+        n = type_.n_ambiguous
+        either = f" {n:,} can be read as two days; either is right." if n else ""
         yield (
             f"objects of {relation_id} are compared as {plural}: {type_.n_read:,} of "
             f"{type_.n_objects:,} can be read, {type_.label!r} as {type_.reading}; a column type "
@@ -188,9 +186,17 @@ def _declared(facts: Facts) -> pl.DataFrame:
 def _type(kind: Kind, labels: pl.Series, language: str) -> ObjectType | None:
     """The type of labels of which most are of a kind; null: they are not."""
     readings = {label: reader(language).whole(kind, label) for label in labels}
-    readings = {label: dates for label, dates in readings.items() if dates}
-    if kind == "date":
-        readings = {label: dates for label, dates in readings.items() if _is_date(label, dates[0])}
+    readings = {
+        label: values
+        for label, values in readings.items()
+        if values
+        # A bare number that is no year of today is no date.
+        and (
+            kind != "date"
+            or not label.strip().isdigit()
+            or (len(label.strip()) == 4 and values[0][0] in _YEARS)
+        )
+    }
     if len(readings) < _MOST * len(labels):
         return None
     values = [values[0] for values in readings.values()]
@@ -198,11 +204,6 @@ def _type(kind: Kind, labels: pl.Series, language: str) -> ObjectType | None:
     kind = "number" if kind == "quantity" and n_units < len(values) / 2 else kind
     n_ambiguous = sum(len(dates) > 1 for dates in readings.values())
     return ObjectType(kind, len(values), n_ambiguous, len(labels), next(iter(readings)), values[0])
-
-
-def _is_date(label: str, value: Value) -> bool:
-    """False for a bare number that is no year of today."""
-    return not label.strip().isdigit() or (len(label.strip()) == 4 and value[0] in _YEARS)
 
 
 def _dates_alike(labels: Sequence[str], language: str) -> list[str]:
@@ -230,7 +231,11 @@ def _spelled(date: Value | None, form: tuple[str, str], language: str) -> str | 
 
 def _numbers_alike(labels: Sequence[str]) -> list[str]:
     """The labels with thousands grouped by the most frequent sign, which may be none."""
-    signs = [sign for label in labels if (sign := _group_sign(label)) is not None]
+    signs = [
+        grouped[1] if grouped else ""
+        for label in labels
+        if (grouped := _GROUPED.search(label)) or _PLAIN.search(label)
+    ]
     if len({*signs}) < 2:
         return list(labels)
     sign = max(signs, key=signs.count)
@@ -238,9 +243,3 @@ def _numbers_alike(labels: Sequence[str]) -> list[str]:
     return [
         _PLAIN.sub(lambda number: f"{int(number[0]):,}".replace(",", sign), text) for text in plain
     ]
-
-
-def _group_sign(label: str) -> str | None:
-    """The sign between the thousands of a number; empty: none; null: there are no thousands."""
-    grouped = _GROUPED.search(label)
-    return grouped[1] if grouped else "" if _PLAIN.search(label) else None

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -85,7 +85,13 @@ def groups_from_files(files: Mapping[str, str], relation_labels: Relations = Non
     rows = pl.DataFrame(read, schema=_READ, orient="row")
     _check_rows(rows, prompts, ids)
     side, others, kept = _ranked(rows, prompts, ids)
-    dropped = [_less(side, others, COPY), _less(others, kept, DUPLICATE)]
+    dropped = []
+    for before, after, reason in ((side, others, COPY), (others, kept, DUPLICATE)):
+        gone = before.join(after, on=["where", "place"], how="anti", maintain_order="left")
+        counts = gone.group_by("pair_id", maintain_order=True).agg(
+            reason=pl.lit(reason), count=pl.len().cast(pl.Int64)
+        )
+        dropped.append(counts.select(DROPPED.names()))
     return Groups(_facts(kept, prompts, ids), pl.concat(dropped))
 
 
@@ -142,22 +148,17 @@ def file_of_prompts(prompts: Iterable[Prompt]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _told(where: str, line: str) -> list[str]:
-    """The fields of a prompt's line, in their order."""
-    fields = [field.strip() for field in line.split(", ")]
-    if len(fields) != len(Prompt._fields):
-        raise InputError(
-            f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
-            "write them with a comma and a blank between."
-        )
-    return fields
-
-
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
     """The prompt of each relation; there is no header, and no field holds a comma and a blank."""
     prompts: dict[str, Prompt] = {}
     for where, line in lines(path, content):
-        relation, statement, question, asked = _told(where, line)
+        fields = [field.strip() for field in line.split(", ")]
+        if len(fields) != len(Prompt._fields):
+            raise InputError(
+                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
+                "write them with a comma and a blank between."
+            )
+        relation, statement, question, asked = fields
         if relation in prompts:
             raise InputError(f"{where}: {relation} has a line already; leave one out.")
         if asked not in _SLOTS:
@@ -171,35 +172,27 @@ def _prompts(path: str, content: str) -> dict[str, Prompt]:
 
 def _rows(path: PurePosixPath, content: str) -> Iterator[tuple[object, ...]]:
     """The rows of a time frame (_READ)."""
-    frame, groups = _frame(path), parsed(content, str(path), "correct the file")
+    month = re.fullmatch(r"(0[1-9]|1[0-2])([0-9]{4})", path.stem)
+    if month is None:
+        raise InputError(
+            f"{path}: the name is no time frame; call it by its first month, as 112023.json."
+        )
+    groups = parsed(content, str(path), "correct the file")
     if not isinstance(groups, list):
         raise InputError(f"{path}: no list of groups; give a list of lists of rows.")
     for number, rows in enumerate(groups):
         where = f"{path}, group {number} (counted from 0)"
         check(where, isinstance(rows, list) and rows, "no list of rows", rows, what="it")
         for place, row in enumerate(rows):
-            yield where, frame, place, *_fields(f"{where}, row {place}", row)
-
-
-def _fields(where: str, row: Any) -> Iterator[object]:
-    check(where, isinstance(row, dict), "no JSON object", row, what="it")
-    check_fields(where, row, ROWS.names(), "PRobELM's files")
-    for name, dtype in ROWS.items():
-        value, is_number = row[name], dtype == pl.Int64
-        # Not isinstance: a truth value is an int, too.
-        fits = type(value) is (int if is_number else str) and str(value).strip()
-        check(where, fits, f"{name} must be a {'number' if is_number else 'text'}", row, what="it")
-        yield value
-
-
-def _frame(path: PurePosixPath) -> str:
-    """The first month of a time frame, by its file's name: 112023.json → 2023-11."""
-    found = re.fullmatch(r"(0[1-9]|1[0-2])([0-9]{4})", path.stem)
-    if found is None:
-        raise InputError(
-            f"{path}: the name is no time frame; call it by its first month, as 112023.json."
-        )
-    return f"{found[2]}-{found[1]}"
+            of_row = f"{where}, row {place}"
+            check(of_row, isinstance(row, dict), "no JSON object", row, what="it")
+            check_fields(of_row, row, ROWS.names(), "PRobELM's files")
+            for name, dtype in ROWS.items():
+                kind, what = (int, "number") if dtype == pl.Int64 else (str, "text")
+                # Not isinstance: a truth value is an int, too.
+                fits = type(row[name]) is kind and str(row[name]).strip()
+                check(of_row, fits, f"{name} must be a {what}", row, what="it")
+            yield where, f"{month[2]}-{month[1]}", place, *(row[name] for name in ROWS)
 
 
 def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> None:
@@ -211,7 +204,8 @@ def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[
         "the first row must have label 1 and rank 1": first & ~pl.all_horizontal(known),
         "label must be 0": ~first & (pl.col("label") != 0),
         "rank must be 2 or more": ~first & (pl.col("rank") < 2),
-        "its id stands in an earlier group": first & ~_is_first("frame", "id", "place"),
+        "its id stands in an earlier group": first
+        & ~pl.struct("frame", "id", "place").is_first_distinct(),
         f"{PROMPTS} has no line for its relation {{relation}}": ~relation.is_in(list(prompts)),
         "the catalog entry does not name its relation {relation}": ~relation.is_in(list(ids)),
     }
@@ -222,10 +216,6 @@ def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[
 def _as_first(*columns: str) -> pl.Expr:
     """Whether a row has there what the first row of its group has."""
     return pl.all_horizontal(pl.col(each) == pl.col(each).first().over("where") for each in columns)
-
-
-def _is_first(*columns: str) -> pl.Expr:
-    return pl.struct(columns).is_first_distinct()
 
 
 def _ranked(
@@ -245,19 +235,15 @@ def _ranked(
         name=pl.when(asks_subject).then("subject").otherwise("object"),
     ).filter(_as_first("known"))
     others = side.filter(first | ~_as_first("name"))
-    kept = others.filter(_is_first("where", "name"))
+    kept = others.unique(["where", "name"], keep="first", maintain_order=True)
     alone = "{where}: no alternative differs in the {slot} alone; correct or drop it."
     twice = "{where}: two alternatives of one rank ({rank}); correct or drop one."
-    problems = {alone: pl.len().over("where") == 1, twice: ~_is_first("where", "rank")}
+    problems = {
+        alone: pl.len().over("where") == 1,
+        twice: ~pl.struct("where", "rank").is_first_distinct(),
+    }
     refuse(kept, problems, ["where", "slot", "rank"])
     return side, others, kept
-
-
-def _less(before: pl.DataFrame, after: pl.DataFrame, reason: str) -> pl.DataFrame:
-    """How many rows of each pair were dropped (DROPPED)."""
-    gone = before.join(after, on=["where", "place"], how="anti", maintain_order="left")
-    counts = gone.group_by("pair_id", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
-    return counts.select("pair_id", pl.lit(reason).alias("reason"), "count")
 
 
 def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> Facts:
@@ -286,17 +272,14 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
         label="name",
         is_positive=pl.col("rank") == 1,
     ).select(CANDIDATES.names())
-    texts = [
-        (each, style, _in_slots(getattr(prompts[label], style), prompts[label].asked), "manual", 0)
-        for each, label in relations.iter_rows()
-        for style in ("statement", "question")
-    ]
+    texts = []
+    for relation_id, label in relations.iter_rows():
+        asked = prompts[label].asked
+        for style in ("statement", "question"):
+            text = getattr(prompts[label], style).replace(f"<{asked}>", "[Y]")
+            text = text.replace(f"<{_OTHER[asked]}>", "[X]")
+            texts.append((relation_id, style, text, "manual", 0))
     names = ["relation_id", "style", "text", "origin", "group"]
     table = pl.DataFrame(texts, names, orient="row")
     templates = numbered(table).with_columns(table["style"])
     return checked(Facts(relations, templates, pairs, {"candidates": candidates}))
-
-
-def _in_slots(text: str, asked: Slot) -> str:
-    """A text with [X] for the known entity, and [Y] for the asked one."""
-    return text.replace(f"<{asked}>", "[Y]").replace(f"<{_OTHER[asked]}>", "[X]")

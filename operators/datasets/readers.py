@@ -56,11 +56,6 @@ def contradictions_in(facts: Facts, *, ids: bool = True) -> dict[str, int]:
     return found | {"questions_of_two_answers": int(questions["objects"].sum())}
 
 
-def merged_subjects(facts: Facts) -> dict[str, int]:
-    """How many subjects have several objects, in a set whose triples name one each."""
-    return {"merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum())}
-
-
 def contradiction_sentences(counts: Mapping[str, object]) -> Iterator[str]:
     """What was counted and what is done about it, one line each; nothing of what is nought."""
     for name, done in DONE.items():
@@ -148,7 +143,10 @@ READERS: Mapping[str, Reader] = {
         content="texts",
         facts=triples.pararel,
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
-        contradictions=lambda texts, facts: merged_subjects(facts) | triples.left_out(texts, facts),
+        contradictions=lambda texts, facts: {
+            "merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum()),
+            **triples.left_out(texts, facts),
+        },
     ),
     "xfactr": Reader(
         content="texts",

@@ -46,6 +46,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -203,7 +204,17 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
     texts = manual(templates(by_name, language).items())
     facts = facts_from_triples(triples, texts, relation_labels)
-    return Facts(facts.relations, facts.templates, facts.pairs, _forms(facts, gender, language))
+    if not facts.templates["text"].str.contains(r"\[[XY]:").any():
+        return facts
+    forms = [
+        _form(subject, names[0], gender, language)
+        + _form(objects[0]["object_id"], objects[0]["labels"][0], gender, language)
+        for subject, names, objects in facts.pairs.select(
+            "subject_id", "subjects", "objects"
+        ).iter_rows()
+    ]
+    table = facts.pairs.select("pair_id", "relation_id", pl.Series("forms", forms, pl.String))
+    return replace(facts, further={"forms": table.cast(empty("forms").schema)})
 
 
 def language_of(names: Mapping[str, str]) -> str:
@@ -266,19 +277,6 @@ def _mark(mark: str, language: str) -> str:
     if (language, head) in _OF_PROPER_NAMES or word.isupper():
         return _OF_PROPER_NAMES.get((language, head), "")
     return word  # a word of which the original makes a form: as it is
-
-
-def _forms(facts: Facts, gender: Names, language: str) -> dict[str, pl.DataFrame]:
-    if not facts.templates["text"].str.contains(r"\[[XY]:").any():
-        return {}
-    rows = facts.pairs.select("subject_id", "subjects", "objects").iter_rows()
-    forms = [
-        _form(subject, names[0], gender, language)
-        + _form(objects[0]["object_id"], objects[0]["labels"][0], gender, language)
-        for subject, names, objects in rows
-    ]
-    found = facts.pairs.select("pair_id", "relation_id", pl.Series("forms", forms, pl.String))
-    return {"forms": found.cast(empty("forms").schema)}
 
 
 def _form(entity: str, label: str, gender: Names, language: str) -> str:

@@ -59,11 +59,10 @@ def listed(text: pl.Expr) -> pl.Expr:
 
 def shown(text: pl.Expr) -> pl.Expr:
     """A chat for people: who says what."""
-    return text.map_elements(_shown, return_dtype=pl.String)
-
-
-def _shown(text: str) -> str:
-    return "".join(f"{each['role']}: {each['content']}\n" for each in turns(text))
+    return text.map_elements(
+        lambda chat: "".join(f"{each['role']}: {each['content']}\n" for each in turns(chat)),
+        return_dtype=pl.String,
+    )
 
 
 def variant_of(setting: Any, *names: str, **further: str) -> str | None:
@@ -101,10 +100,10 @@ def parts(asked: str | None, system: str | None) -> dict[str, str]:
     ({'as': 'chat'}, {'as': 'turns', 'system': 'none'}, {})
     """
     found = {} if asked is None else {"as": asked}
-    if system is None:
-        return found
-    digest = hashlib.sha256(system.encode()).hexdigest()[:8]
-    return found | {"system": digest if system else "none"}
+    if system is not None:
+        digest = hashlib.sha256(system.encode()).hexdigest()[:8]
+        found["system"] = digest if system else "none"
+    return found
 
 
 Chat = Sequence[Mapping[str, str]]
@@ -144,7 +143,12 @@ def rendered(
     if not isinstance(tokenizer, Estimate):  # a server renders its own template
         _check_kwargs(tokenizer, template_kwargs)
         _check_turns(tokenizer, texts[0], chats[0], template_kwargs)
-        _check_end(tokenizer, texts[0])
+        end = tokenizer.eos_token
+        if end and texts[0].rstrip().endswith(end):
+            raise InputError(
+                f"the chat template of {tokenizer.name_or_path} ends the prompt with {end}, the "
+                f"end of a text, so that no reply can follow; {_OWN_TEMPLATE}."
+            )
     if not may_think:
         _check_thought(tokenizer, texts[0], chats[0][-1]["content"])
     return texts
@@ -234,9 +238,9 @@ def _check_turns(
     tokenizer: Any, prompt: str, chat: Chat, template_kwargs: Mapping[str, Any]
 ) -> None:
     """Refuse a prompt without a turn: it lacks its question, or the instruction."""
-    prompt_letters = _letters(prompt)
+    prompt_letters = "".join(prompt.casefold().split())
     for turn in chat:
-        if _letters(turn["content"]) in prompt_letters:
+        if "".join(turn["content"].casefold().split()) in prompt_letters:
             continue
         role, content = turn["role"], turn["content"].strip()
         unknown = _unknown_variables(tokenizer, chat, template_kwargs)
@@ -246,20 +250,6 @@ def _check_turns(
             f"the chat template of {tokenizer.name_or_path} leaves out the turn of the {role} "
             f"({content[-60:]!r}){cause}; {fix}{_OWN_TEMPLATE}, give its variables with "
             "model.template_kwargs, or set model.chat_template=false."
-        )
-
-
-def _letters(text: str) -> str:
-    return "".join(text.casefold().split())
-
-
-def _check_end(tokenizer: Any, prompt: str) -> None:
-    """Refuse a prompt behind which no reply can follow."""
-    end = tokenizer.eos_token
-    if end and prompt.rstrip().endswith(end):
-        raise InputError(
-            f"the chat template of {tokenizer.name_or_path} ends the prompt with {end}, the end of "
-            f"a text, so that no reply can follow; {_OWN_TEMPLATE}."
         )
 
 
@@ -282,7 +272,9 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
         return []
     name, template = tokenizer.name_or_path, _template(tokenizer, template_kwargs)
     sentences = []
-    if _prints_today(tokenizer, chat, template_kwargs):
+    days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
+    variables = [{_CLOCK: day.strftime, **template_kwargs} for day in days]
+    if _CLOCK in template and len({_rendered(tokenizer, chat, it, None) for it in variables}) > 1:
         variable = "date_string" if "date_string" in template else "NAME"
         sentences.append(
             f"the chat template of {name} prints today's date: here it is {TODAY:%d %b %Y} on "
@@ -296,15 +288,6 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
             f"it with model.template_kwargs={{{unknown[0]}: VALUE}}, or {_OWN_TEMPLATE}."
         )
     return sentences
-
-
-def _prints_today(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> bool:
-    if _CLOCK not in _template(tokenizer, template_kwargs):
-        return False
-    days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
-    clocks = ({_CLOCK: day.strftime} for day in days)
-    variables = ({**clock, **template_kwargs} for clock in clocks)
-    return len({_rendered(tokenizer, chat, kwargs, None) for kwargs in variables}) > 1
 
 
 def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:

@@ -74,17 +74,13 @@ def ending_tokens(tokenizer: Any, ending: Ending) -> tuple[int, ...]:
         )
     if ending == "eos":
         return (int(eos),)
-    return tuple(i for i, text in enumerate(_texts(tokenizer)) if i == eos or _SENTENCE.match(text))
-
-
-def _texts(tokenizer: Any) -> Sequence[str]:
-    """What each token adds behind a word: by itself, some tokenizers drop the blank before it."""
+    # Behind a word: by itself, some tokenizers drop the blank before a token.
     (anchor,) = tokenizer("a", add_special_tokens=False).input_ids[-1:]
     behind = tokenizer.batch_decode(
         [[anchor, each] for each in range(len(tokenizer))], clean_up_tokenization_spaces=False
     )
     begin = len(tokenizer.decode([anchor], clean_up_tokenization_spaces=False))
-    return [text[begin:] for text in behind]
+    return tuple(i for i, text in enumerate(behind) if i == eos or _SENTENCE.match(text[begin:]))
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,13 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     turn_of = asked.select("pair_id", "answer_id", turn)
     candidates, of_facts = _candidates(facts.knowledge_base, asked, setting, seed)
     for relation_id in facts.relations["relation_id"]:
-        rows = _chosen(clozes(facts.of(relation_id)), setting.n_clozes, seed)
+        rows = clozes(facts.of(relation_id))
+        drawn = pl.Series("place", seeds.keys(seed, "clozes", rows["prompt_id"]), pl.UInt64)
+        place = pl.col("place").rank("ordinal").over("pair_id")
+        rows = rows.with_columns(drawn).with_columns(place)
+        rows = (
+            rows if setting.n_clozes is None else rows.filter(pl.col("place") <= setting.n_clozes)
+        )
         for each in (turn_of, of_facts):
             rows = rows.join(each, on="pair_id", maintain_order="left")
         rows = rows.with_columns(
@@ -180,29 +182,37 @@ def openings(templates: pl.DataFrame) -> pl.DataFrame:
     return templates.filter(usable).select("template_id", "relation_id", cut=cut)
 
 
-def _chosen(rows: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
-    """At most n clozes of each pair, in their order, with their `place` in a draw of the pair's."""
-    drawn = pl.Series("place", seeds.keys(seed, "clozes", rows["prompt_id"]), pl.UInt64)
-    rows = rows.with_columns(drawn).with_columns(pl.col("place").rank("ordinal").over("pair_id"))
-    return rows if n is None else rows.filter(pl.col("place") <= n)
-
-
 def _candidates(
     base: KnowledgeBase, asked: pl.DataFrame, setting: Distractors, seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The table candidate_sets, and what each fact has of it (_OF_FACTS).
 
-    A set for each fact has the answer, then its distractors in the retriever's order.
+    A set for each fact has the answer, then its distractors in the retriever's order; one for all
+    facts whose answers have the same types has everything that shares one of them.
     """
-    retrieval = setting.retrieval
-    if retrieval == "optimal" or retrieval == "exact":
-        return _shared_sets(base, asked)
     labels = base.entities.select("entity_id", "labels")
-    found = retrieved(base, asked, retrieval, setting.n, seed=seed)
-    found = found.join(labels, on="entity_id", maintain_order="left")
-    sets = pl.concat([_answer_alone(asked, labels), _as_sets(found, "pair_id")])
-    sets = sets.sort("candidates_id", "rank")
-    return sets, asked.select("pair_id", candidates_id="pair_id", left_out=_NONE)
+    if setting.retrieval != "optimal" and setting.retrieval != "exact":
+        found = retrieved(base, asked, setting.retrieval, setting.n, seed=seed)
+        found = found.join(labels, on="entity_id", maintain_order="left")
+        found = found.with_columns(candidates_id="pair_id")
+        own_sets = pl.concat([_answer_alone(asked, labels), _as_sets(found)])
+        of_facts = asked.select("pair_id", candidates_id="pair_id", left_out=_NONE)
+        return own_sets.sort("candidates_id", "rank"), of_facts
+    by_types = [("+".join(kind.types), kind) for kind in kinds(base, asked)]
+    sets = [
+        _as_sets(labels[kind.members].with_columns(candidates_id=pl.lit(name), rank=None))
+        for name, kind in by_types
+    ]
+    rows = [
+        (question.pair_id, name, labels["entity_id"][question.left_out].to_list())
+        for name, kind in by_types
+        for question in kind.questions
+    ]
+    of_facts = pl.DataFrame(rows, _OF_FACTS, orient="row")
+    alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")
+    own = alone.select("pair_id", candidates_id="pair_id", left_out=_NONE)
+    lonely = _answer_alone(alone, labels).with_columns(rank=pl.lit(None, pl.UInt32))
+    return pl.concat([*sets, lonely]), pl.concat([of_facts, own])
 
 
 def _answer_alone(asked: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
@@ -210,36 +220,11 @@ def _answer_alone(asked: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     known = labels.rename({"entity_id": "answer_id", "labels": "known"})
     rows = asked.join(known, on="answer_id", how="left", maintain_order="left")
     rows = rows.with_columns(entity_id="answer_id", labels=pl.coalesce("known", "labels"), rank=0)
-    return _as_sets(rows, "pair_id")
+    return _as_sets(rows.with_columns(candidates_id="pair_id"))
 
 
-def _as_sets(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    rows = rows.with_columns(candidates_id=name)
+def _as_sets(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(pl.col(n).cast(t) for n, t in empty("candidate_sets").schema.items())
-
-
-def _shared_sets(base: KnowledgeBase, asked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A set for all facts whose answers have the same types: everything that shares one of them."""
-    entities = base.entities.select("entity_id", "labels")
-    found = [("+".join(kind.types), kind) for kind in kinds(base, asked)]
-    parts = [
-        entities[kind.members].with_columns(candidates_id=pl.lit(name), rank=None)
-        for name, kind in found
-    ]
-    rows = [
-        (question.pair_id, name, entities["entity_id"][question.left_out].to_list())
-        for name, kind in found
-        for question in kind.questions
-    ]
-    of_facts = pl.DataFrame(rows, _OF_FACTS, orient="row")
-    alone = asked.join(of_facts, on="pair_id", how="anti", maintain_order="left")
-    own = alone.select("pair_id", candidates_id="pair_id", left_out=_NONE)
-    lonely = _answer_alone(alone, entities).with_columns(rank=pl.lit(None, pl.UInt32))
-    sets = [_as_sets(part, "candidates_id") for part in parts]
-    return pl.concat([*sets, lonely]), pl.concat([of_facts, own])
-
-
-_SLOT = "[X]"
 
 
 class Chance(NamedTuple):
@@ -256,71 +241,54 @@ def chances(facts: Facts, relation_id: str, n: int, *, seed: int) -> Mapping[str
     pair; where people wrote sentences, they need a knowledge base, which knows subjects' labels.
     """
     mine, texts = facts.of(relation_id), _openings(facts)
-    asked, names = _by_subject(mine), _names(facts, mine)
+    rows = clozes(mine).join(mine.pairs.select("pair_id", "subject_id"), on="pair_id")
+    by_subject = rows.sort("prompt_id").group_by("subject_id", maintain_order=True)
+    asked = dict(by_subject.agg(pl.col("query").unique(maintain_order=True)).iter_rows())
+    names = mine.pairs.select("subject_id", pl.col("subjects").list.first())
+    labels = _labels(facts) if _is_written(mine) else dict(names.iter_rows())
     circle = sorted(asked, key=lambda subject: (seeds.key(seed, "chance", subject), subject))
     places = {subject: place for place, subject in enumerate(circle)}
-    relations_of = _relations_of(facts.pairs)
+    objects = facts.pairs.select("relation_id", "objects").explode("objects").unnest("objects")
+    relations = objects.group_by("object_id").agg(pl.col("relation_id").unique())
+    relations_of = dict(relations.iter_rows())
+
+    def drawn(texts: Mapping[str, Sequence[str]], names: Iterable[str], pair_id: str) -> list[str]:
+        """One text of each name."""
+        keys = {each: seeds.key(seed, "chance cloze", pair_id, each) for each in names}
+        return [texts[each][key % len(texts[each])] for each, key in keys.items()]
+
     found = {}
     pairs = mine.pairs.select("pair_id", "subject_id", "objects")
-    for pair_id, subject_id, objects in pairs.iter_rows():
-        place, name = places[subject_id], names.get(subject_id)
+    for pair_id, subject_id, answers in pairs.iter_rows():
+        place, label = places[subject_id], labels.get(subject_id)
         others = (*circle[place + 1 : place + 1 + n], *circle[:place])[:n]
-        known = relations_of[objects[0]["object_id"]]
+        known = relations_of[answers[0]["object_id"]]
         order = sorted(
             texts.keys() - {relation_id},
             key=lambda each: (each not in known, seeds.key(seed, "chance", pair_id, each)),
         )
-        of_relations = [] if name is None else _drawn(texts, order[:n], seed, pair_id)
-        named = [each.replace(_SLOT, str(name)) for each in of_relations]
-        found[pair_id] = Chance(_drawn(asked, others, seed, pair_id), named)
+        of_relations = [] if label is None else drawn(texts, order[:n], pair_id)
+        named = [each.replace(SENTENCE, str(label)) for each in of_relations]
+        found[pair_id] = Chance(drawn(asked, others, pair_id), named)
     return found
-
-
-def _drawn(
-    texts: Mapping[str, Sequence[str]], names: Iterable[str], seed: int, pair_id: str
-) -> list[str]:
-    """One text of each name."""
-    keys = {each: seeds.key(seed, "chance cloze", pair_id, each) for each in names}
-    return [texts[each][key % len(texts[each])] for each, key in keys.items()]
-
-
-def _by_subject(mine: Facts) -> dict[str, list[str]]:
-    rows = clozes(mine).join(mine.pairs.select("pair_id", "subject_id"), on="pair_id")
-    by_subject = rows.sort("prompt_id").group_by("subject_id", maintain_order=True)
-    return dict(by_subject.agg(pl.col("query").unique(maintain_order=True)).iter_rows())
-
-
-def _relations_of(pairs: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    rows = pairs.select("relation_id", "objects").explode("objects").unnest("objects")
-    return dict(rows.group_by("object_id").agg(pl.col("relation_id").unique()).iter_rows())
-
-
-def _names(facts: Facts, mine: Facts) -> Mapping[str, str]:
-    """What each subject of a relation is called."""
-    if _is_written(mine):
-        return _labels(facts)
-    return dict(mine.pairs.select("subject_id", pl.col("subjects").list.first()).iter_rows())
 
 
 def _openings(facts: Facts) -> Mapping[str, Sequence[str]]:
     """What a cloze of each relation begins with, [X] for its subject; relations without are out."""
     rows = openings(facts.templates).filter(pl.col("cut") != SENTENCE).sort("template_id")
     texts = [*rows.select("relation_id", "cut").iter_rows()]
-    if _is_written(facts):
-        texts += _of_sentences(facts.pairs, _labels(facts))
+    if _is_written(facts):  # of sentences those that name their subject, with room for another
+        labels = _labels(facts)
+        sentences = facts.pairs.sort("pair_id").select("relation_id", "subject_id", "subjects")
+        texts += [
+            (relation_id, sentence.replace(label, SENTENCE, 1).rstrip())
+            for relation_id, subject_id, sentence in sentences.explode("subjects").iter_rows()
+            if (label := labels.get(subject_id, SENTENCE)) in sentence
+        ]
     found: dict[str, list[str]] = {}
     for relation_id, text in texts:
         found.setdefault(relation_id, []).append(text)
     return found
-
-
-def _of_sentences(pairs: pl.DataFrame, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The sentences that name their subject, with room for another."""
-    rows = pairs.sort("pair_id").select("relation_id", "subject_id", "subjects")
-    for relation_id, subject_id, sentence in rows.explode("subjects").iter_rows():
-        label = labels.get(subject_id, _SLOT)
-        if label in sentence:
-            yield relation_id, sentence.replace(label, _SLOT, 1).rstrip()
 
 
 def _is_written(facts: Facts) -> bool:

@@ -80,16 +80,34 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
         asked = _questions(mine, setting.split, setting)
         if asked.is_empty():
             continue
-        shown = _questions(mine, "train", setting).with_columns(line=_line(setting))
+        example = pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
+        if setting.as_ == "turns":
+            reply = turn("assistant", pl.concat_str("answers", pl.lit(END)))
+            example = pl.concat_str(turn("user", pl.col("query")), reply)
+        shown = _questions(mine, "train", setting).with_columns(line=example)
         if shown.height < setting.shots:
             raise InputError(
                 f"{setting.name} needs {setting.shots} training queries, and relation "
                 f"{relation_id} has {shown.height}; ask with fewer shots or give more."
             )
-        rows, contexts = _with_contexts(asked, shown, setting, relation_id, seed)
+        if setting.scope == "shared" or not setting.shots:
+            name = relation_id if setting.shots else setting.name
+            random = seeds.generator(seed, "demonstrations", setting.name, relation_id)
+            drawn = random.choice(shown.height, (1, setting.shots), replace=False)
+            contexts = _contexts(pl.Series([name]), shown, drawn, setting)
+            rows = asked.with_columns(context_id=pl.lit(name))
+        else:
+            keys = seeds.keys(seed, f"demonstrations.{setting.name}", asked["pair_id"])
+            drawn = seeds.distinct_indices(keys, count=setting.shots, among=shown.height)
+            contexts = _contexts(asked["prompt_id"], shown, drawn, setting)
+            rows = asked.with_columns(context_id="prompt_id")
         if setting.as_ == "turns":
             rows = rows.with_columns(query=turn("user", pl.col("query")))
-        yield Expansion(relation_id, _prompts(rows, contexts, ranks), contexts)
+        rows = rows.sort("template_id", "context_id", "pair_id")
+        rows = rows.join(contexts.select("context_id", "text"), "context_id", maintain_order="left")
+        rows = rows.join(ranks, on="pair_id", maintain_order="left")
+        rows = rows.with_columns(same_as("text", "query"), subject_index=pl.lit(0, pl.UInt16))
+        yield Expansion(relation_id, rows.drop("text", "answers"), contexts)
 
 
 def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
@@ -103,29 +121,6 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     rows = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
     rows = rows.join(questions, on="relation_id", maintain_order="left")
     return rows.select("pair_id", "template_id", prompt_id=prompt_id, query=query, answers=answers)
-
-
-def _line(setting: FewShot) -> pl.Expr:
-    """A question with its answers, on a line of its own, or as two turns."""
-    if setting.as_ == "turns":
-        answers = pl.concat_str("answers", pl.lit(END))
-        return pl.concat_str(turn("user", pl.col("query")), turn("assistant", answers))
-    return pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
-
-
-def _with_contexts(
-    asked: pl.DataFrame, shown: pl.DataFrame, setting: FewShot, relation_id: str, seed: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    if setting.scope == "shared" or not setting.shots:
-        name = relation_id if setting.shots else setting.name
-        random = seeds.generator(seed, "demonstrations", setting.name, relation_id)
-        drawn = random.choice(shown.height, (1, setting.shots), replace=False)
-        rows = asked.with_columns(context_id=pl.lit(name))
-        return rows, _contexts(pl.Series([name]), shown, drawn, setting)
-    keys = seeds.keys(seed, f"demonstrations.{setting.name}", asked["pair_id"])
-    drawn = seeds.distinct_indices(keys, count=setting.shots, among=shown.height)
-    rows = asked.with_columns(context_id="prompt_id")
-    return rows, _contexts(asked["prompt_id"], shown, drawn, setting)
 
 
 def _contexts(
@@ -145,12 +140,3 @@ def _contexts(
         text=pl.concat_str(opening, pl.col("line").list.join("")),
         demonstrations="pair_id",
     )
-
-
-def _prompts(rows: pl.DataFrame, contexts: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """The table `prompts`, in prefix order; `same_as` is the first prompt of the same text."""
-    rows = rows.sort("template_id", "context_id", "pair_id")
-    for each, key in ((contexts.select("context_id", "text"), "context_id"), (ranks, "pair_id")):
-        rows = rows.join(each, on=key, maintain_order="left")
-    rows = rows.with_columns(same_as("text", "query"), subject_index=pl.lit(0, pl.UInt16))
-    return rows.drop("text", "answers")

@@ -141,18 +141,16 @@ class Labels:
         return [self._behind(cloze, tuple(token_ids)) for cloze, token_ids in read]
 
     def _behind(self, cloze: str, own: Path) -> Behind:
-        if self._at_blank and cloze and self._checked(cloze, own):
-            return Behind(own, self._trie)
+        # Some labels are tried whole: they have the tokens that they have by themselves.
+        step = max(1, len(self.names) // _CHECKED)
+        if self._at_blank and cloze:
+            whole = self._texts(cloze, self.names[::step])
+            if whole == [own + path for path in self._paths[::step]]:
+                return Behind(own, self._trie)
         texts = self._texts(cloze, self.names)
         n_shared = len(shared_start([own, *texts]))
         labels = zip(self.names, (text[n_shared:] for text in texts), strict=True)
         return Behind(own[:n_shared], Trie.of(labels, own[n_shared:]))
-
-    def _checked(self, cloze: str, own: Path) -> bool:
-        """Whether some labels have behind this cloze the tokens that they have by themselves."""
-        step = max(1, len(self.names) // _CHECKED)
-        whole = self._texts(cloze, self.names[::step])
-        return whole == [own + path for path in self._paths[::step]]
 
     @cached_property
     def _paths(self) -> list[Path]:

@@ -56,8 +56,15 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     Raises:
         InputError: a relation has no usable template, or a template not exactly one [Y].
     """
-    templates = _templates(facts, setting)
-    ranks = calibration_ranks(facts, _as_decoder(setting), seed)
+    as_decoder = Setting("zero-shot", shots=0, templates=setting.templates)
+    templates = eligible(facts.templates, as_decoder)
+    slots = pl.col("text").str.count_matches("[Y]", literal=True)
+    several = (
+        "template {template_id} ({text!r}) has {slots} [Y]; a masked model fills one: leave one."
+    )
+    columns = ["template_id", "text", "slots"]
+    refuse(templates.with_columns(slots=slots), {several: slots != 1}, columns)
+    ranks = calibration_ranks(facts, as_decoder, seed)
     for relation_id in facts.relations["relation_id"]:
         mine = templates.filter(relation_id=relation_id)
         if mine.is_empty():
@@ -115,21 +122,6 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
     return found
 
 
-def _as_decoder(setting: Masked) -> Setting:
-    return Setting("zero-shot", shots=0, templates=setting.templates)
-
-
-def _templates(facts: Facts, setting: Masked) -> pl.DataFrame:
-    templates = eligible(facts.templates, _as_decoder(setting))
-    slots = pl.col("text").str.count_matches("[Y]", literal=True)
-    several = (
-        "template {template_id} ({text!r}) has {slots} [Y]; a masked model fills one: leave one."
-    )
-    rows = templates.with_columns(slots=slots)
-    refuse(rows, {several: slots != 1}, ["template_id", "text", "slots"])
-    return templates
-
-
 def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
     """Every label of every right object, with its token where it is a single known one.
 
@@ -141,7 +133,13 @@ def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
     objects = facts.pairs.select("relation_id", "pair_id", "objects").explode("objects")
     labels = objects.unnest("objects").with_columns(label_index=index)
     labels = labels.explode("label_index", "labels").rename({"labels": "label"})
-    tokens = _single_tokens(labels["label"].unique(maintain_order=True), tokenizer)
+    distinct = labels["label"].unique(maintain_order=True)
+    texts = [f" {label}" for label in distinct]
+    encoded = tokenizer(texts, add_special_tokens=False).input_ids if texts else []
+    token_ids = [
+        ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None for ids in encoded
+    ]
+    tokens = pl.DataFrame({"label": distinct, "token_id": pl.Series(token_ids, dtype=pl.Int64)})
     return labels.join(tokens, on="label", how="left", maintain_order="left").select(
         "relation_id", "pair_id", "object_id", "label_index", "label", "token_id"
     )
@@ -175,14 +173,3 @@ def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
         )
         table = table.join(counts, on="relation_id", maintain_order="left")
     return table
-
-
-def _single_tokens(labels: pl.Series, tokenizer: Any) -> pl.DataFrame:
-    """The labels that are one known token: label, token_id."""
-    texts = [f" {label}" for label in labels]
-    encoded = tokenizer(texts, add_special_tokens=False).input_ids if texts else []
-    token_ids = [
-        ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None for ids in encoded
-    ]
-    tokens = pl.DataFrame({"label": labels, "token_id": pl.Series(token_ids, dtype=pl.Int64)})
-    return tokens.drop_nulls("token_id")

@@ -87,22 +87,17 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
         rows = everything.join(pairs, on="pair_id", how="semi", maintain_order="left")
         first = rows.unique("context_id", keep="first", maintain_order=True)
         contexts = first.select("context_id", "setting", text="context", demonstrations=none)
-        yield Expansion(relation_id, _prompts(rows, relation_id), contexts, together="context_id")
-
-
-def _prompts(rows: pl.DataFrame, relation_id: str) -> pl.DataFrame:
-    number = pl.when(pl.col("setting") == "question").then(pl.lit("001")).otherwise(pl.lit("000"))
-    return rows.select(
-        "pair_id",
-        "context_id",
-        "entity_start",
-        "entity_end",
-        prompt_id="item_id",
-        template_id=pl.format("{}.{}", pl.lit(relation_id), number),
-        subject_index=pl.lit(0, pl.UInt16),
-        query="continuation",
-        calibration_rank="permutation_rank",
-    )
+        asks = pl.col("setting") == "question"
+        number = pl.when(asks).then(pl.lit("001")).otherwise(pl.lit("000"))
+        prompts = rows.select(
+            *("pair_id", "context_id", "entity_start", "entity_end"),
+            prompt_id="item_id",
+            template_id=pl.format("{}.{}", pl.lit(relation_id), number),
+            subject_index=pl.lit(0, pl.UInt16),
+            query="continuation",
+            calibration_rank="permutation_rank",
+        )
+        yield Expansion(relation_id, prompts, contexts, together="context_id")
 
 
 def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
@@ -165,18 +160,14 @@ def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
     """
     pieces = [piece for piece in re.split(r"(\[[XY]\])", template) if piece]
     names = {"[X]": pl.col("known"), "[Y]": pl.col("label")}
-    parts = [names.get(piece, pl.lit(piece)) for piece in pieces]
-    first = pieces.index("[Y]")
-    last = len(pieces) - 1 - pieces[::-1].index("[Y]")
-    context = _joined(parts[:first]).str.strip_chars_end(" ")
-    entity_start = _joined(parts[:last]).str.len_chars()
+    parts = [pl.lit(""), *(names.get(piece, pl.lit(piece)) for piece in pieces)]
+    first = 1 + pieces.index("[Y]")
+    last = len(pieces) - pieces[::-1].index("[Y]")
+    context = pl.concat_str(parts[:first]).str.strip_chars_end(" ")
+    entity_start = pl.concat_str(parts[:last]).str.len_chars()
     return rows.with_columns(
         context=context,
-        continuation=_joined(parts).str.slice(context.str.len_chars()),
+        continuation=pl.concat_str(parts).str.slice(context.str.len_chars()),
         entity_start=entity_start,
         entity_end=entity_start + pl.col("label").str.len_chars(),
     )
-
-
-def _joined(parts: Sequence[pl.Expr]) -> pl.Expr:
-    return pl.concat_str(pl.lit(""), *parts)

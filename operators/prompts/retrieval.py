@@ -87,15 +87,33 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
     ids = base.entities.select("entity_id").with_row_index("row")
     known = facts.join(ids, left_on="answer_id", right_on="entity_id", maintain_order="left")
     known = known.with_columns(pl.col("row").cast(pl.Int64))
-    questions = _Questions(base, ids, known)
+    by_label = _Postings(base.entities["labels"], folded)
+    asked = known.select("subject_id", "relation_id", object_id="answer_id")
+    of_facts = base.triples.join(asked, on=["subject_id", "relation_id"], how="semi")
+    now = of_facts.filter(pl.col("end").is_null()).select(asked.columns)
+    right_of = _objects(pl.concat([now, asked]), ids)
+    # The latest end first; of one end by the start, then by the object's id.
+    order = [*_date("end"), *_date("start"), pl.col("object_id")]
+    past = of_facts.filter(pl.col("end").is_not_null())
+    past = past.sort(order, descending=[True] * (len(order) - 1) + [False], nulls_last=True)
+    past_of = _objects(past, ids)
+
+    def question(fact: dict[str, object], members: Rows) -> Question:
+        answer, subject = int(str(fact["row"])), (fact["subject_id"], fact["relation_id"])
+        right = _without(_among(right_of[subject], members), answer)
+        sharing = _without(_among(by_label.of(answer), members), answer, *right)
+        earlier = _among(past_of.get(subject, NONE), members)
+        earlier = _without(earlier, answer, *right, *sharing)
+        return Question(str(fact["pair_id"]), answer, right, sharing, earlier)
+
     by_type = _Postings(base.entities["types"])
     own = base.entities["types"].gather(known["row"]).list.sort()
     typed = known.with_columns(own.alias("types"))
     for (types,), rows in typed.group_by("types", maintain_order=True):
         if types:
             members = by_type.of(int(rows["row"][0]))
-            asked = (questions.of(row, members) for row in rows.iter_rows(named=True))
-            yield Kind(tuple(types), members, tuple(asked))
+            questions = (question(row, members) for row in rows.iter_rows(named=True))
+            yield Kind(tuple(types), members, tuple(questions))
 
 
 def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
@@ -148,27 +166,6 @@ def _row(matrix: "csr_matrix", row: int) -> NDArray[np.int32]:
     return found
 
 
-class _Questions:
-    """What is left out of each fact's kind, and what was right before."""
-
-    def __init__(self, base: KnowledgeBase, ids: pl.DataFrame, facts: pl.DataFrame) -> None:
-        self._by_label = _Postings(base.entities["labels"], folded)
-        asked = facts.select("subject_id", "relation_id", object_id="answer_id")
-        of_facts = base.triples.join(asked, on=["subject_id", "relation_id"], how="semi")
-        past = of_facts.filter(pl.col("end").is_not_null())
-        now = of_facts.filter(pl.col("end").is_null()).select(asked.columns)
-        self._right = _objects(pl.concat([now, asked]), ids)
-        self._past = _objects(_latest_first(past), ids)
-
-    def of(self, fact: dict[str, object], members: Rows) -> Question:
-        answer, subject = int(str(fact["row"])), (fact["subject_id"], fact["relation_id"])
-        right = _without(_among(self._right[subject], members), answer)
-        sharing = _without(_among(self._by_label.of(answer), members), answer, *right)
-        past = _among(self._past.get(subject, NONE), members)
-        earlier = _without(past, answer, *right, *sharing)
-        return Question(str(fact["pair_id"]), answer, right, sharing, earlier)
-
-
 def _among(rows: Rows, members: Rows) -> Rows:
     """Those of a few rows that are among many, which are sorted."""
     places = np.minimum(np.searchsorted(members, rows), members.size - 1)
@@ -187,13 +184,6 @@ def _objects(rows: pl.DataFrame, ids: pl.DataFrame) -> dict[tuple[object, object
         pl.col("row").unique(maintain_order=True).cast(pl.Int64)
     )
     return {(s, r): np.array(found, dtype=np.int64) for s, r, found in grouped.iter_rows()}
-
-
-def _latest_first(past: pl.DataFrame) -> pl.DataFrame:
-    """Triples by their end, the latest first; of one end by the start, then by the object's id."""
-    parts = [*_date("end"), *_date("start")]
-    order = [*parts, pl.col("object_id")]
-    return past.sort(order, descending=[True] * len(parts) + [False], nulls_last=True)
 
 
 def _date(column: str) -> list[pl.Expr]:
@@ -317,22 +307,17 @@ def retrieved(
     `facts` has pair_id, subject_id, relation_id and answer_id, one row per fact.
     """
     order = partial(_drawn, seed) if retrieval == "random" else _Semantic(base, seed).of
-    found = [
-        (question.pair_id, _first(question, rows, n, earlier=retrieval == "temporal").tolist())
-        for kind in kinds(base, facts)
-        for question, rows in order(kind, n)
-    ]
+    found = []
+    for kind in kinds(base, facts):
+        for question, rows in order(kind, n):
+            first = question.earlier if retrieval == "temporal" else NONE
+            ordered = np.concatenate([first, rows[~np.isin(rows, first)]])
+            found.append((question.pair_id, ordered[:n].tolist()))
     lists = pl.DataFrame(found, schema("pair_id text, row int[]"), orient="row")
     each = lists.explode("row").drop_nulls("row")
     rank = (pl.int_range(pl.len()).over("pair_id") + 1).cast(pl.UInt32)
     entity_id = base.entities["entity_id"].gather(each["row"])
     return each.select("pair_id", entity_id.alias("entity_id"), rank=rank)
-
-
-def _first(question: Question, rows: Rows, n: int, *, earlier: bool) -> Rows:
-    if earlier:
-        rows = np.concatenate([question.earlier, rows[~np.isin(rows, question.earlier)]])
-    return rows[:n]
 
 
 def _drawn(seed: int, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
@@ -382,7 +367,9 @@ class _Semantic:
             for place, answer in enumerate(some):
                 span = slice(*similar.indptr[place : place + 2])
                 near = _top(similar.indices[span], similar.data[span], turn, k)
-                yield answer, members[_filled(near, in_turn, k)]
+                others = in_turn[:k]  # enough: at most near.size of them are near
+                others = others[~np.isin(others, near)][: k - near.size]
+                yield answer, members[np.concatenate([near, others])]
 
 
 def _top(
@@ -402,12 +389,3 @@ def _top(
         places, rounded = chosen, values
     found: NDArray[np.int32] = places[np.lexsort((turn[places], -rounded))]
     return found
-
-
-def _filled(near: NDArray[np.int32], in_turn: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """The near ones, then others in turn, k in all or as many as there are."""
-    missing = k - near.size
-    if missing <= 0:
-        return near.astype(np.int64)
-    some = in_turn[:k]  # enough: at most near.size of them are near
-    return np.concatenate([near, some[~np.isin(some, near)][:missing]])

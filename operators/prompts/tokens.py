@@ -208,16 +208,12 @@ def check_reading(
         )
     readings = list(_readings(tokenizer, body))
     if fault := _misread(tokenizer, text, body, readings):
-        written, read = _around_difference(text.lstrip(), readings[0].lstrip())
+        written, read = text.lstrip(), readings[0].lstrip()
+        alike = (one == other for one, other in zip(written.lower(), read.lower(), strict=False))
+        start = len(list(takewhile(bool, alike)))
+        window = slice(max(0, start - _BEFORE), start + _BEHIND)
+        written, read = written[window], read[window]
         raise InputError(f"{name} {fault}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
-
-
-def _around_difference(text: str, reading: str) -> tuple[str, str]:
-    """The part of a text in which a reading of it differs first, and of the reading."""
-    pairs = zip(text.lower(), reading.lower(), strict=False)
-    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    window = slice(max(0, start - _BEFORE), start + _BEHIND)
-    return text[window], reading[window]
 
 
 def loses_line_ends(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
@@ -251,12 +247,6 @@ def _special_tokens(tokenizer: Any) -> dict[int, str]:
     if tokenizer.unk_token_id not in [getattr(tokenizer, name) for name in names]:
         special.pop(tokenizer.unk_token_id, None)
     return {token: stripped for token, content in special.items() if (stripped := content.strip())}
-
-
-@lru_cache(maxsize=4)
-def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
-    contents = sorted(_special_tokens(tokenizer).values(), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, contents)) or r"(?!)")
 
 
 def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
@@ -293,7 +283,8 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
     is_broken = not text.isascii() and any(_BROKEN in reading for reading in readings)
     if n_unknown > 0 or is_broken or any(text.strip() == reading.strip() for reading in readings):
         return None
-    pattern = _special_pattern(tokenizer)
+    contents = sorted(_special_tokens(tokenizer).values(), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, contents)) or r"(?!)")
     written = _folded(text, pattern)
     folded_readings = [_folded(reading, pattern) for reading in readings]
     if not any(_letters(written) == _letters(reading) for reading in folded_readings):
@@ -305,18 +296,18 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
 
 def _folded(text: str, special: re.Pattern[str]) -> str:
     """A text without what normalisers change on purpose, a marker for each special token."""
-    return _SPECIAL.join(map(_folded_part, special.split(text)))
-
-
-def _folded_part(text: str) -> str:
-    unquoted = "".join(letter for letter in text if letter not in _QUOTES)
-    decomposed = unicodedata.normalize("NFKD", unquoted.casefold()).casefold()
-    kinds = ((letter, unicodedata.category(letter)) for letter in decomposed)
-    return "".join(
-        "-" if kind == "Pd" else letter
-        for letter, kind in kinds
-        if letter.isspace() or (kind not in _IGNORED and letter not in _QUOTES)
-    )
+    parts = []
+    for part in special.split(text):
+        unquoted = "".join(letter for letter in part if letter not in _QUOTES)
+        decomposed = unicodedata.normalize("NFKD", unquoted.casefold()).casefold()
+        kinds = ((letter, unicodedata.category(letter)) for letter in decomposed)
+        letters = (
+            "-" if kind == "Pd" else letter
+            for letter, kind in kinds
+            if letter.isspace() or (kind not in _IGNORED and letter not in _QUOTES)
+        )
+        parts.append("".join(letters))
+    return _SPECIAL.join(parts)
 
 
 def _letters(folded: str) -> str:
