@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from factsweep.pipeline.machine.ending import end
-from factsweep.pipeline.machine.streams import prepare_streams
+from factsweep.pipeline.machine.streams import end, prepare_streams
 
 _STOPPED = 130
 _UNAVAILABLE = 75  # UnavailableError.exit_code

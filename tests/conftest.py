@@ -4,7 +4,7 @@ import atexit
 import gc
 import os
 
-from factsweep.pipeline.machine.ending import end
+from factsweep.pipeline.machine.streams import end
 
 _exit_codes: list[int] = []
 # Registered before what registers more is imported, and so run last.

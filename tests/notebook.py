@@ -80,7 +80,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from factsweep.pipeline.machine.ending import end
+    from factsweep.pipeline.machine.streams import end
 
     main()
     sys.stdout.flush()

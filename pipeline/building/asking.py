@@ -14,7 +14,7 @@ import polars as pl
 
 from factsweep.operators.construction.paraphrase import PARAPHRASES, Ask, paraphrased, until_enough
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 
 _FIELDS = ("model", "prompt", "text")
 

@@ -36,7 +36,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.building.folder import check_new, publish
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.sources import check_file, labels, opened, rows
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
 _UNLABELLED = "factsweep.unlabelled"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster import machine
-from factsweep.pipeline.cluster.finding import Finding
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.cluster.machine import Finding
+from factsweep.pipeline.config import described
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import dtype as dtypes
 from factsweep.pipeline.machine import processor
@@ -168,7 +168,7 @@ def room(run: Run, found: Sequence[Gpu]) -> Finding:
     """Whether the weights fit the memory of the GPUs of one engine, with a fifth for the rest."""
     model = run.model
     gpus = model.tensor_parallel * model.pipeline_parallel
-    need = quantised.weights_gb(model)
+    need = described.weights_gb(model)
     there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
     weights = f"{need:,.0f}" if need >= 1 else f"{need:.1f}"
     told = f"{model.name} has {weights} GB of weights; {gpus} GPUs give {there:,.0f} GB"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.prices import Prices
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import described
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
@@ -93,9 +93,9 @@ def cores(cluster: Cluster) -> int:
 
 def check_weights(run: Run, model: Model) -> None:
     """Refuse weights that the engine cannot load or compute with here; `model` has its type."""
-    quantised.check(model, device(run.cluster), run.engine.name)
+    described.check(model, device(run.cluster), run.engine.name)
     if run.engine.name == "vllm":
-        quantised.check_wrapper(model)
+        described.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:

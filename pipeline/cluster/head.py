@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from factsweep.operators.errors import DecodingError, reason
-from factsweep.pipeline.machine.ending import end
+from factsweep.pipeline.machine.streams import end
 
 _EVERY_S = 2.0
 _SILENT_S = 30.0  # a head that is started anew, or a network that is out for a moment, comes back

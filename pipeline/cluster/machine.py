@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import dtype, processor
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from factsweep.operators.wording import count, listed
-from factsweep.pipeline.commands.arguments import Parser, places
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import Parser, places, shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.runs.inventory import Item

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places, shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.results.compare import Compared

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from factsweep.pipeline.commands.arguments import Parser
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import Parser, shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.run import Run
@@ -93,7 +92,7 @@ def _describe(asked: argparse.Namespace) -> int:
 
 
 def _prefetch(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.commands.prefetch import prefetch
+    from factsweep.pipeline.commands.data import prefetch
     from factsweep.pipeline.machine.logs import note
 
     for line in prefetch(asked.overrides, note):

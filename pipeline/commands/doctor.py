@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from factsweep.pipeline.commands.arguments import ENCODED, Parser
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.cluster.finding import Finding
+    from factsweep.pipeline.cluster.machine import Finding
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:

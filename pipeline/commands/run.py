@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError, StoppedError, printable
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import ENCODED, Parser, others, places
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import ENCODED, Parser, others, places, shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.run import Run
@@ -182,7 +181,7 @@ def _status(asked: argparse.Namespace) -> int:
 
 
 def _watch(settings: "Run") -> int:
-    from factsweep.pipeline.machine.meter import Meter
+    from factsweep.pipeline.machine.logs import Meter
     from factsweep.pipeline.runs.watch import watch
 
     try:

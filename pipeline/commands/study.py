@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count, listed
-from factsweep.pipeline.commands.arguments import Parser
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import Parser, shown
 
 if TYPE_CHECKING:
     from factsweep.pipeline.studies.study import Study
@@ -82,7 +81,7 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
     """Submit all runs of a study as one job."""
     from factsweep.pipeline.cluster import order
     from factsweep.pipeline.cluster.hardware import gpus_per_engine
-    from factsweep.pipeline.commands.launch import handed_over
+    from factsweep.pipeline.commands.run import handed_over
 
     run = replace(max((e.run for e in found.members), key=gpus_per_engine), name=found.name)
     launch = run.cluster.launch

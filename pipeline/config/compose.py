@@ -3,6 +3,7 @@
 Also several runs from one line, in its grammar: model=a,b seed=0,1 or model=glob(steps/*).
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -41,6 +42,7 @@ _MORE = {
 _LITERAL = ("target", "benchmark.separator")  # ± and ; are no signs that Hydra reads
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
+_NEEDED = ("relation", "subject", "object")  # columns of a table of facts
 
 
 class _OwnFolder(SearchPathPlugin):
@@ -113,15 +115,45 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     is_file = place.suffix and place.is_file()
     if not is_file:
         return list(overrides)
-    if "benchmark" not in given:
-        from factsweep.pipeline.config.plain_table import is_plain_table  # with Polars
-
-        if not is_plain_table(place):
-            return list(overrides)
+    if "benchmark" not in given and not _is_plain_table(place):
+        return list(overrides)
     others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
     name = given.get("benchmark.name", quoted(table_files.title(place)))
     own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(place)), "benchmark.name": name}
     return [*others, *(f"{key}={value}" for key, value in own.items())]
+
+
+def _is_plain_table(path: Path) -> bool:
+    """Whether a file is a table with a column for relation, subject and object.
+
+    CSV and TSV are taken for one by their suffix. False for unreadable files.
+    """
+    import polars as pl  # which help does not need
+
+    from factsweep.operators.datasets.plain_tables import alike
+
+    if table_files.kind(path) not in table_files.TABLES or not path.is_file():
+        return False
+    if table_files.kind(path) in (".csv", ".tsv", ".txt"):
+        return True
+    try:
+        names = _column_names(path)
+    except (InputError, ValueError, OSError, pl.exceptions.PolarsError):
+        return False
+    return {*_NEEDED} <= {*names, *alike(names, _NEEDED).values()}
+
+
+def _column_names(path: Path) -> list[str]:
+    """The columns, or the fields of the first row in JSON."""
+    import polars as pl
+
+    from factsweep.pipeline.machine.text_files import decoded
+
+    if table_files.kind(path) in table_files.JSON:
+        row, _ = json.JSONDecoder().raw_decode(decoded(path).lstrip().removeprefix("[").lstrip())
+        return list(row) if isinstance(row, dict) else []
+    scan = pl.scan_parquet if table_files.kind(path) == ".parquet" else pl.scan_ipc
+    return scan(path, glob=False).collect_schema().names()
 
 
 def _named(override: str) -> list[str]:

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.typed import alternatives, dataclasses_in, fields_of
+from factsweep.pipeline.config.recipe import alternatives, dataclasses_in, fields_of
 
 _TEMPLATE = ".jinja"  # model.chat_template is a yes, a no, or a file
 _PARTS = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)""", re.DOTALL)

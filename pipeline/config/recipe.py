@@ -1,4 +1,4 @@
-"""How fields of conf/ are declared: their ranges, and whether they can change a number.
+"""Fields of conf/: their ranges, whether they can change a number, and values that are refused.
 
 Every field is declared part of a recipe, or with the reason why it is none.
 
@@ -9,13 +9,41 @@ Every field is declared part of a recipe, or with the reason why it is none.
 A field that is a dataclass, and is not declared, has its own fields declared instead.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BeforeValidator, Field
+import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.wording import suggestion
 
 T = TypeVar("T")
+
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+_SHOWN = 200  # characters of a value in a message
+_UNKNOWN = "unexpected_keyword_argument"
+_MUST_BE = {  # where pydantic's own words are none of YAML
+    "tuple_type": "be a list",
+    "dict_type": "be a group of fields",
+    "dataclass_type": "be a group of fields",
+    "union_tag_invalid": "be one of {expected_tags}",
+    "string_pattern_mismatch": "be text of more than blanks, without the character NUL",
+}
 
 # Types with a range: upper limits are far above any use, and stop slips.
 # NUL ends a text for the operating system, and so changes what a name names.
@@ -92,3 +120,95 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
+
+
+def build(kind: type[T], values: Any, path: str) -> T:
+    """A dataclass from a mapping: every field there, of its type and in its range, and no other.
+
+    No value becomes another type, but for an integer where a float is wanted. `path` is what
+    messages call the mapping.
+
+    Raises:
+        InputError: it names the field, what was found and what was expected.
+    """
+    try:
+        given = _JSON.dump_json(values)
+    except ValueError as error:
+        raise InputError(
+            f"{path or 'the configuration'} holds text that is no Unicode: {str(error)[:200]}."
+        ) from error
+    try:
+        # As JSON, of which a strict check takes lists for tuples and mappings for dataclasses. The
+        # dataclasses in this one have no configuration of their own, and are checked as strictly.
+        found: T = _adapter(kind).validate_json(given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        # A misspelt field is missing and unknown at once; that it is unknown says more.
+        wrong = min(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
+        raise InputError(_sentence(kind, wrong, path)) from error
+    return found
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(with_config(_STRICT)(kind))
+
+
+def fields_of(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass with their types and ranges."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def alternatives(hint: Any) -> set[Any]:
+    """The types that a value may have, without their annotations."""
+    if get_origin(hint) is Annotated:
+        return alternatives(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return {each for part in get_args(hint) for each in alternatives(part)}
+    return {hint}
+
+
+def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
+    """The dataclasses in a type: in a union of them, or in a tuple."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        yield hint
+    for argument in get_args(hint):
+        yield from dataclasses_in(argument)
+
+
+def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
+    """What is wrong with a field, as one sentence: what was found, and what is allowed."""
+    what, given, ctx = error["type"], error["input"], error.get("ctx", {})
+    names, known, kinds = [path] * bool(path), list[str](), [kind]
+    for part in error["loc"]:
+        if chosen := [k for k in kinds if part in get_args(get_type_hints(k).get("kind"))]:
+            kinds = chosen
+            continue
+        if isinstance(part, str):
+            hints = {name: hint for each in kinds for name, hint in fields_of(each).items()}
+            if part not in hints and what != _UNKNOWN:  # the type that pydantic tried of several
+                continue
+            known, kinds = list(hints), list(dataclasses_in(hints.get(part)))
+        names.append(str(part))
+    if what.startswith("union_tag"):
+        names, given = [*names, "kind"], ctx.get("tag")
+    name, group = ".".join(names), ".".join(names[:-1])
+    if what in ("missing", "union_tag_not_found"):
+        return f"{name} is missing; give it a value."
+    if what == _UNKNOWN:
+        meant = suggestion(names[-1], known)
+        has = f"{group or 'conf/config.yaml'} has {', '.join(known)}"
+        return f"{name} is no known field; {has}.{meant}"
+    must = _MUST_BE.get(what, "").format(**ctx) or error["msg"].partition(" should ")[2]
+    choices = re.findall(r"'([^']*)'", str(ctx.get("expected", ctx.get("expected_tags", ""))))
+    meant = suggestion(given, choices) if isinstance(given, str) else ""
+    how = f"it must {must}" if must else error["msg"]
+    return f"{name}={_as_yaml(given)}; {how}.{meant}"
+
+
+def _as_yaml(value: Any) -> str:
+    """A value nearly as the user wrote it; text has quotes, since 1 and '1' differ."""
+    shown = repr(value)
+    if not isinstance(value, str | float):  # a number, true, null, a list or a mapping, in one line
+        shown = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+        shown = shown.removesuffix("\n").removesuffix("\n...")
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

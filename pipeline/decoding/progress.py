@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from factsweep.operators.wording import count
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 
 Counts = Mapping[str, float]
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.run import Run
 
 _REACHED_WITHIN_S = 5.0

@@ -9,8 +9,8 @@ from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording.redact import redactor
 from factsweep.pipeline.cluster import gpus, machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
-from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.cluster.hardware import gpus_per_engine
+from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import address, load, model, stores

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import DecodingError, FactsweepError
-from factsweep.pipeline.cluster import gpus
+from factsweep.pipeline.cluster import machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
-from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, rates
@@ -167,7 +167,7 @@ def _told(first: Turn, second: Turn) -> Iterator[Finding]:
     shown = [repr(text) for text in islice(first.texts.values(), 3)]
     if shown:
         yield Finding.of("first answers", ", ".join(shown))
-    used = sum(each.used_mib for each in gpus.seen()[0])
+    used = sum(each.used_mib for each in machine.seen()[0])
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     on_gpus = f", {used:,} MiB on GPUs" if used else ""
     yield Finding.of("memory", f"{held:,.1f} GB of this process{on_gpus}")

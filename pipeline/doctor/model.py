@@ -7,9 +7,9 @@ from pathlib import Path
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
-from factsweep.pipeline.cluster.finding import Finding
 from factsweep.pipeline.cluster.hardware import check_build, check_weights
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.cluster.machine import Finding
+from factsweep.pipeline.config import described
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
@@ -52,7 +52,7 @@ def _weights(run: Run, offline: list[bool]) -> str:
     offline.append(found.offline)
     cache = ", from the cache: the hub does not answer" if found.offline else ""
     check_weights(run, model)
-    scheme = quantised.scheme(run.model)
+    scheme = described.scheme(run.model)
     return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 
 
@@ -68,7 +68,7 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
     if offline:
         fix = f"run `factsweep prefetch model={model.name}` where the hub answers, into HF_HOME"
         return Finding.of("cache", f"not all weights are in {folder}", fails=fix)
-    need = quantised.weights_gb(model)
+    need = described.weights_gb(model)
     free = (Store(str(folder)).free() or 0) / 1e9
     told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
     fix = "free some, or set HF_HOME to a larger disk, which all nodes share"

@@ -20,7 +20,7 @@ from factsweep.operators.wording.names import check
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.inputs import digests, hub, own_table
 from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository

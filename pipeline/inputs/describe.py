@@ -20,7 +20,7 @@ from factsweep.operators.tables.runs import data_set
 from factsweep.operators.tables.shared.paper_table import of_other_facts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_tables
 

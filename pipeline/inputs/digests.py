@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.folders import home
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 
 _KEPT_FROM = 4 << 20  # bytes: what is smaller is read each time
 _BLOCK = 1 << 20

@@ -19,7 +19,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import schema
 from factsweep.operators.schemas.checks import fitted, refuse
 from factsweep.pipeline.inputs.files import scan
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.machine.text_files import text, unreadable
 
 _LINES_PER_CHUNK = 10_000  # of a dump: some 130 MB, about two seconds

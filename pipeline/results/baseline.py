@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, answered
 from factsweep.pipeline.storage.sealed import RERUN, seal, unseal

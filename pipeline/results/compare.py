@@ -27,8 +27,7 @@ from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.prompts.expansion import names
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text, build
 from factsweep.pipeline.results.pairs import Pair, comparing, departing, pairs
 from factsweep.pipeline.results.past import PastBranch
 

@@ -19,7 +19,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import few
 from factsweep.operators.wording.redact import redacted
-from factsweep.pipeline.config import folders, quantised
+from factsweep.pipeline.config import described, folders
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.logs import LOG
@@ -49,7 +49,7 @@ def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> d
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
-        "model_quantised": quantised.scheme(plan.run.model),
+        "model_quantised": described.scheme(plan.run.model),
         "artifacts": artifacts(plan),
         "manifests": _manifests(plan),
         "versions": _versions(),

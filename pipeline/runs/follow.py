@@ -17,8 +17,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, progress
 from factsweep.pipeline.decoding.lives import Loading
 from factsweep.pipeline.decoding.tally import tally_actor
-from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import dag, journal, pulse
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Writer

@@ -9,7 +9,7 @@ from factsweep.operators.methods.ability import BESIDE, PREFER
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, most_engines, prices
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import described
 from factsweep.pipeline.config.budget import budget_lines
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
@@ -57,7 +57,7 @@ def _model_line(run: Run) -> str:
         way = "in a chat" if model.chat_template else "as raw text"
         asked = f"{model.id} at {model.endpoint}, asked {way}"
         return f"model           {asked}, {most}, {_counted(model)}"
-    gpus, scheme = gpus_per_engine(run), quantised.scheme(model)
+    gpus, scheme = gpus_per_engine(run), described.scheme(model)
     held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
     size = f"{model.billions_of_parameters or 0:g} billion parameters"
     weights = f"{model.architecture}, {size}{f' ({scheme})' if scheme else ''}"

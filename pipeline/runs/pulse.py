@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.sealed import seal, unseal

@@ -10,7 +10,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.tables.runs.estimates import headlines
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.progress import Pace, line
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.results import report, written
 from factsweep.pipeline.runs import pulse
 from factsweep.pipeline.runs.pulse import Pulse

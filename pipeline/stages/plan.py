@@ -23,7 +23,7 @@ from factsweep.pipeline.config.budget import Budget, budget
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
-from factsweep.pipeline.machine import dtype
+from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages import own_table
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
@@ -153,7 +153,7 @@ class Plan:
 
 
 def settled(run: Run) -> Run:
-    """The run with what depends on this machine or its table: the model's dtype, max_tokens."""
+    """The run with what depends on this machine or its table: the model's processor, max_tokens."""
     run = replace(run, model=models.settled(run.model, run.cluster.device))
     return replace(run, decoding=own_table.with_room(run))
 
@@ -168,7 +168,7 @@ def warnings(plan: Plan) -> Iterator[str]:
     yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
     yield from filter(None, (_meant(run), *own_table.sentences(run)))
     if run.answers is None:
-        slow = dtype.warning(run.model.dtype, device(run.cluster))
+        slow = processor.warning(run.model.dtype, device(run.cluster))
         lemmas = _without_lemmas(run.matching.pipeline)
         yield from filter(None, (slow, lemmas))
         yield from own_table.cut_answers(run, partial(models.tokenizer, plan.weights))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.wording import count
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe, differences
 from factsweep.pipeline.storage.sealed import Stored, unseal

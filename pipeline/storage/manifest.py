@@ -11,7 +11,7 @@ from typing import Literal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods.ability import ABILITIES
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.storage.sealed import REPAIR, digest, seal, unseal
 
 NAME = "manifest.json"

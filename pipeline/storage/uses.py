@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from factsweep.pipeline.config.typed import build
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.storage.sealed import digest, seal, unseal
 from factsweep.pipeline.storage.store import Store
 

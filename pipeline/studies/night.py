@@ -19,10 +19,9 @@ from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.names import check_run, folded
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.recipe import NoNumber, Share, Text
+from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
-from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.results import baseline, compare_estimates, past, written
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared

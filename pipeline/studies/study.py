@@ -15,10 +15,9 @@ from factsweep.operators.wording import names, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import Expanded, expanded
 from factsweep.pipeline.config.literal import quoted
-from factsweep.pipeline.config.recipe import NoNumber, Text
+from factsweep.pipeline.config.recipe import NoNumber, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.config.typed import build
 from factsweep.pipeline.results import past, record
 from factsweep.pipeline.stages.plan import asking
 from factsweep.pipeline.storage.store import Store

@@ -11,7 +11,7 @@ import huggingface_hub.constants
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.commands.prefetch import prefetch
+from factsweep.pipeline.commands.data import prefetch
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.inputs.models import resolve

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factsweep.operators.tables.formats import markdown
-from factsweep.pipeline.commands.shown import shown
+from factsweep.pipeline.commands.arguments import shown
 
 SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template", "masked"]
 CARD = pl.DataFrame(

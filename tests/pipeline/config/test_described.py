@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import quantised
+from factsweep.pipeline.config import described
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import room
@@ -68,12 +68,12 @@ def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
     (beside / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3_5For…"]}))
     models = [load([f"model={each}", *READ]).model for each in (text, wrapper, beside)]
     for there in (None, "torchvision"):
-        monkeypatch.setattr(quantised, "find_spec", lambda _, there=there: there)
-        quantised.check_wrapper(models[0])
+        monkeypatch.setattr(described, "find_spec", lambda _, there=there: there)
+        described.check_wrapper(models[0])
         for model in models[1:]:
             lacks = naming(model.id, "without torchvision")
             with nullcontext() if there else pytest.raises(InputError, match=lacks):
-                quantised.check_wrapper(model)
+                described.check_wrapper(model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
@@ -288,7 +288,7 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             *(torch.uint8, 2, "torchao, 4 bits"),
         ),
     ]
-    assert quantised.scheme(load([f"model={make('llama')}"]).model) is None
+    assert described.scheme(load([f"model={make('llama')}"]).model) is None
     for number, (said, kind, held, scheme) in enumerate(cases):
         folder = shutil.copytree(make("llama"), tmp_path / str(number))
         config = json.loads((folder / "config.json").read_text())
@@ -301,10 +301,10 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
         with subtests.test(**said):
             run = load([f"model={folder}"])
             assert run.model.billions_of_parameters == whole
-            assert quantised.scheme(run.model) == scheme
+            assert described.scheme(run.model) == scheme
             if said.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
-                    quantised.check(run.model, "cpu", "transformers")
+                    described.check(run.model, "cpu", "transformers")
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_quantisation_that_modelopt_wrote_into_a_file_of_its_own_is_known(
             stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     model = load([f"model={folder}"]).model
-    assert quantised.scheme(model) == scheme
+    assert described.scheme(model) == scheme
     assert model.billions_of_parameters == whole.billions_of_parameters
-    assert quantised.weights_gb(model) == quantised.weights_gb(whole) * int(scheme[10]) / 16
+    assert described.weights_gb(model) == described.weights_gb(whole) * int(scheme[10]) / 16
 
 
 def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
@@ -390,14 +390,14 @@ def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
     for said, dtype, can, device, why in cases:
         asked = "flags" if device == "cpu" else "compute_capability"
         monkeypatch.setattr(processor, asked, lambda can=can: can)
-        monkeypatch.setattr(quantised, "_said", lambda _, said=said: said)
+        monkeypatch.setattr(described, "_said", lambda _, said=said: said)
         named = naming(model.id, said["quant_method"], f"cluster.device={device}", why or "")
         with (
             subtests.test(**said, dtype=dtype, device=device, why=why),
             pytest.raises(InputError, match=named) if why else nullcontext(),
         ):
-            quantised.check(replace(model, dtype=dtype), device, "vllm")
-            quantised.check(replace(model, dtype=dtype), device, "fake")
+            described.check(replace(model, dtype=dtype), device, "vllm")
+            described.check(replace(model, dtype=dtype), device, "fake")
 
 
 def _compressed(form: str, inputs: dict[str, str] | None = None, **weights: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import fit
-from factsweep.pipeline.config.fit import Need, check_shared, tensor_parallel
+from factsweep.pipeline.config import described
+from factsweep.pipeline.config.described import Need, check_shared, tensor_parallel
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from tests.messages import naming
@@ -54,7 +54,7 @@ def test_tensor_parallel_divides_the_heads_of_keys() -> None:
 
 
 def test_tensor_parallel_copies_a_head_of_keys_that_cannot_be_divided() -> None:
-    whole = Need(100e9, 64e9 / fit._TOKENS, 32, 8)
+    whole = Need(100e9, 64e9 / described._TOKENS, 32, 8)
     assert tensor_parallel(MODEL, H100, whole) == 4
     with pytest.raises(InputError, match=naming("8 GPUs")):  # one head: 64 GB of cache on every GPU
         tensor_parallel(MODEL, H100, whole._replace(key_heads=1))
@@ -68,7 +68,7 @@ def test_width_auto_is_that_of_the_dtype_that_the_run_settles_on(
     capability: float | None, stored: str | None, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processor, "compute_capability", lambda: capability)
-    assert fit.width("auto", "cuda", lambda: stored) == width
+    assert described.bytes_per_number("auto", "cuda", lambda: stored) == width
 
 
 def test_tensor_parallel_on_a_cpu_is_one() -> None:
@@ -96,7 +96,9 @@ def test_tensor_parallel_pipeline_shares_the_weights() -> None:
 
 @pytest.mark.parametrize(("own", "expected"), [(131_072, 4096), (2048, 2048)])
 def test_max_model_len_is_the_models_own_within_bounds(own: int, expected: int) -> None:
-    assert fit.max_model_len(own, 32_768, {"device": "cuda", "cpu_kvcache_gib": 2}) == expected
+    assert (
+        described.max_model_len(own, 32_768, {"device": "cuda", "cpu_kvcache_gib": 2}) == expected
+    )
 
 
 def test_model_of_a_paper_keeps_its_gpus() -> None:

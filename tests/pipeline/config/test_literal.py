@@ -65,7 +65,7 @@ def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> No
 def test_composed_numbers_in_a_list_are_refused_with_both_ways_out() -> None:
     with pytest.raises(InputError, match=r"seed=0,1 gives several values.*study.*quotes"):
         composed(["seed=0,1"])
-    with pytest.raises(InputError, match=r"seed='a\(b'; it must be an integer"):
+    with pytest.raises(InputError, match=r"seed='a\(b'; it must be a valid integer"):
         load(["seed=a(b"])
 
 

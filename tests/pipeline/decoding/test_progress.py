@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.pipeline.decoding.progress import Bar, Counts, Pace, Recent, line
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine.logs import Meter
 
 READY: Counts = {"started": 1, "decoded": 0, "prompt_tokens": 0, "cached_tokens": 0}
 ALL: Counts = {"all_shards": 9, "all_answers": 900, "answers": 100, "started": 1, "engines": 1}

@@ -22,9 +22,9 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cluster import gpus, machine
-from factsweep.pipeline.cluster.finding import Finding
+from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.commands.command_line import main
-from factsweep.pipeline.config import quantised, settings
+from factsweep.pipeline.config import described, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
 from factsweep.pipeline.doctor import address, examination, load, model, stores
@@ -205,7 +205,7 @@ def test_weights_that_are_not_here_need_room(
     assert re.search(naming("fails", "factsweep prefetch"), found)
     dummy = small_settings(*given, "model.engine.load_format=dummy")
     assert state([model._cache(dummy, offline=True)], "cache").startswith("holds")
-    monkeypatch.setattr(quantised, "_said", lambda _: {"quant_method": "awq", "bits": 4})
+    monkeypatch.setattr(described, "_said", lambda _: {"quant_method": "awq", "bits": 4})
     assert "about 35.0 GB" in state([model._cache(run)], "cache")
     monkeypatch.setattr(model, "cached", lambda *_: tmp_path)
     assert state([model._cache(run)], "cache").startswith("holds: the weights are in")

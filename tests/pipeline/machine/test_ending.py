@@ -28,7 +28,7 @@ def python(*lines: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("code", [0, 3])
 def test_end_library_that_crashes_at_exit_changes_nothing(code: int) -> None:
     assert python("print(1)").returncode == -signal.SIGABRT
-    done = python(f"from factsweep.pipeline.machine.ending import end; print(1); end({code})")
+    done = python(f"from factsweep.pipeline.machine.streams import end; print(1); end({code})")
     assert (done.returncode, done.stdout) == (code, "1\n")
 
 

@@ -6,18 +6,18 @@ import pytest
 from rich import console
 from rich.console import Console
 
-from factsweep.pipeline.machine import meter
-from factsweep.pipeline.machine.meter import Meter
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.logs import Meter
 
 
 def test_meter_plain_lines_come_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meter, "PLAIN_EVERY_S", 1e9)
+    monkeypatch.setattr(logs, "PLAIN_EVERY_S", 1e9)
     with Meter("names") as quiet:
         quiet.show("1 of 2")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(meter, "PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr(logs, "PLAIN_EVERY_S", 0.0)
     with Meter("names") as plain:
         plain.show("1 of [bold]2")
         plain.show("2 of 2")
