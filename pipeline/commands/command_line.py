@@ -11,25 +11,14 @@ from importlib import metadata
 import argcomplete
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.pipeline.commands import (
-    artifacts,
-    build,
-    compare,
-    data,
-    doctor,
-    launch,
-    nightly,
-    past,
-    run,
-    study,
-)
+from factsweep.pipeline.commands import artifacts, build, compare, data, run, study
 from factsweep.pipeline.commands.arguments import Parser, late
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.machine.streams import OutputError
 
-_VERBS = (doctor, run, study, launch, nightly, compare, past, build, data, artifacts)
+_VERBS = (run, study, compare, build, data, artifacts)
 _GROUPS = {
     "measure": (
         *("doctor", "run", "study", "launch", "plan", "status", "prefetch", "prompts", "score"),
@@ -139,7 +128,7 @@ def _parser() -> Parser:
         module.add(verbs)
     own = f"a folder with models, data sets, … of your own; default {folders.OWN}/, if it exists"
     for verb in verbs.choices.values():
-        verb.set_defaults(command=verb)
+        verb.set_defaults(command=verb, main=main)  # `study` has other verbs do their work
         verb.add_argument("--config-dir", metavar="DIR", help=own)
     parser.about = {name: verb.description or "" for name, verb in verbs.choices.items()}
     return parser

@@ -1,4 +1,4 @@
-"""The verb `compare`: two settings of past runs, fact by fact."""
+"""The verbs `compare`, `report` and `export`: past runs, read again."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ _N_NAMED = 10
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the verb to the command line."""
+    """Add the verbs to the command line."""
+    _add_report(verbs)
     compare = verbs.add_parser(
         "compare",
         description="compare two past runs or settings, fact by fact",
@@ -135,3 +136,48 @@ def _assigned(text: str) -> tuple[str, object]:
     name, _, value = text.partition("=")
     with refusing(text, "write it as in YAML: 0.05, [acc_at_1]"):
         return name, yaml.safe_load(value)
+
+
+_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "mlflow")
+
+
+def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    report = verbs.add_parser(
+        "report",
+        description="combine the tables and figures of past runs",
+        examples=["factsweep report", "factsweep report demo other results=/srv/results"],
+    )
+    report.take(rest="runs", about="RUNS are names of runs; default all.", run=_report)
+    report.option("--out", "where to write; default results/report")
+    report.option("--parser", "a spaCy pipeline: syntax, in the papers' Table 8")
+    report.option("--encoder", "a sentence encoder, folder or id: semantics, there")
+    export = verbs.add_parser(
+        "export",
+        description="write the metrics of a past run for other tools",
+        examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
+    )
+    export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
+    export.option("--format", "default csv", choices=_FORMATS, default="csv")
+    export.option(
+        "--out", "a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
+    )
+
+
+def _report(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.inputs.describe import measures
+    from factsweep.pipeline.results.several_runs import report
+    from factsweep.pipeline.storage.store import below
+
+    results = places(asked)["results"]
+    out = asked.out or below(results, "report")
+    with measures(asked.parser, asked.encoder) as (parse, encode):
+        for line in report(asked.runs, results, out, parse=parse, encode=encode):
+            print(line)
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.results.export import export
+
+    print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
+    return 0

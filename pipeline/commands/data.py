@@ -1,13 +1,18 @@
 """The verbs `catalog`, `describe`, `prefetch` and `model`: data sets and models, before a run."""
 
 import argparse
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from factsweep.pipeline.commands.arguments import Parser, shown
 
 if TYPE_CHECKING:
+    from factsweep.pipeline.config.benchmark import Benchmark
+    from factsweep.pipeline.config.model import Model
     from factsweep.pipeline.config.run import Run
+    from factsweep.pipeline.inputs.hub import Fetched, Say
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -92,7 +97,6 @@ def _describe(asked: argparse.Namespace) -> int:
 
 
 def _prefetch(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.commands.data import prefetch
     from factsweep.pipeline.machine.logs import note
 
     for line in prefetch(asked.overrides, note):
@@ -141,3 +145,63 @@ def _prompts(run: "Run") -> Iterator[str]:
         for branch, question, prompts in calibration.first_prompts(plan):
             (ids,) = question.task.token_ids(tokenizer, prompts["text"][:1].to_list())
             yield f"{branch.title}, {len(ids)} tokens: {visible(tokenizer, ids)!r}"
+
+
+def prefetch(overrides: Sequence[str], say: "Say") -> Iterator[str]:
+    """Fetch or check the models and data of all runs that are described; yields lines.
+
+    Raises:
+        InputError: one of them is unknown, or the hub does not give it.
+    """
+    from factsweep.pipeline.config.compose import expanded
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.inputs import models
+
+    runs = [load(each.overrides) for each in expanded(overrides)]
+    settled = [models.settled(run.model, run.cluster.device) for run in runs]
+    sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
+    for model in sources.values():
+        yield _model(model, say)
+    benchmarks = [run.benchmark for run in runs]
+    for benchmark in {(each.data, each.path): each for each in benchmarks}.values():
+        yield _data(benchmark, say)
+    yield f"workers run offline with: {_environment()}"
+
+
+def _model(model: "Model", say: "Say") -> str:
+    from factsweep.pipeline.inputs import hub, models
+
+    if model.source == "hub":
+        fetched = hub.fetch(hub.Repository(model.id, model.revision, "model"), say)
+        hub.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
+        return _line("model", fetched)
+    weights = models.resolve(model)
+    return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"
+
+
+def _data(benchmark: "Benchmark", say: "Say") -> str:
+    from factsweep.pipeline.inputs import catalog
+
+    entry = catalog.of_benchmark(benchmark)
+    if benchmark.path is None and entry.source.kind == "hub":
+        return _line("data", catalog.fetched(entry, say))
+    files = catalog.files(entry, benchmark.path)
+    return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
+
+
+def _line(what: str, found: "Fetched") -> str:
+    size = f"{found.n_bytes / 1e9:,.2f} GB" if found.n_bytes > 1e8 else f"{found.n_bytes:,} bytes"
+    return (
+        f"{what} {found.id}: commit {found.commit}, {found.n_files} files, {size}, "
+        f"checksums right: {found.folder}"
+    )
+
+
+def _environment() -> str:
+    """Where the caches are, for workers that see the same folders under the same names."""
+    from huggingface_hub import constants
+
+    from factsweep.pipeline.config.folders import home
+
+    folders = {"HF_HUB_CACHE": constants.HF_HUB_CACHE, "FACTSWEEP_HOME": os.fspath(home())}
+    return " ".join([*(f"{k}={v}" for k, v in folders.items()), "HF_HUB_OFFLINE=1"])

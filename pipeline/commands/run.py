@@ -1,9 +1,10 @@
-"""The verbs that take a configuration: run, plan, status, verify, score."""
+"""The verbs of a run: run, plan, status, verify, prompts, score, launch and doctor."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.commands.arguments import ENCODED, Parser, others, places, shown
 
 if TYPE_CHECKING:
+    from factsweep.pipeline.cluster.machine import Finding
     from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
@@ -37,6 +39,8 @@ _EXAMPLES = {
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     """Add the verbs to the command line."""
+    _add_doctor(verbs)
+    _add_launch(verbs)
     commands = {}
     for verb, run, text in (
         ("run", execute, "compute what is missing and write the tables"),
@@ -202,3 +206,119 @@ def _verify(asked: argparse.Namespace) -> int:
         print(problem, file=sys.stderr)
     print(f"{count(found.shards, 'shard')} read, {count(len(found.problems), 'problem')}")
     return 2 if found.problems else 0
+
+
+def _add_launch(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    text = "submit a run to the cluster that cluster= names: local, ray, slurm or kuberay"
+    launch = verbs.add_parser(
+        "launch",
+        description=text,
+        examples=[
+            "factsweep launch model=llama3-70b cluster=slurm --dry-run",
+            "factsweep launch model=llama3-70b cluster=slurm --doctor",
+        ],
+    )
+    launch.take(keys=None, run=_launch)
+    launch.flag("--dry-run", "print the job, script or manifest, and submit nothing")
+    look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
+    launch.flag("--doctor", look)
+    engine = "with --doctor: start the engine there, ask 200 of its prompts, and ask them again"
+    launch.flag("--load", engine)
+    launch.set_defaults(json=False, report=None)
+
+
+def _launch(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.config.settings import load
+
+    if asked.load and not asked.doctor:
+        raise InputError("--load is a look of the doctor's: launch --doctor --load.")
+    settings = load(asked.overrides)
+    verb = "doctor" if asked.doctor else "run"
+    if settings.cluster.launch is None:
+        if not asked.dry_run:
+            return examine(asked) if asked.doctor else execute(asked)
+        print(order.command(asked.overrides, verb))
+        return 0
+    order.check_no_credentials(settings)
+    overrides = [*order.handed_on(settings, asked.overrides), *(["--load"] * asked.load)]
+    print(handed_over(settings, overrides, verb, dry_run=asked.dry_run))
+    return 0
+
+
+def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
+    """Submit a verb to the cluster of a run; returns what to do next, or else the job itself."""
+    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster.hardware import check_build
+    from factsweep.pipeline.cluster.launchers import LAUNCHERS
+    from factsweep.pipeline.machine import secrets
+
+    launch = settings.cluster.launch
+    assert launch is not None
+    launcher = LAUNCHERS[launch.kind]
+    if launch.kind == "slurm" and not dry_run:  # the nodes have this very installation
+        check_build(settings)
+    text = launcher.rendered(settings, overrides, verb)
+    # What is rendered may have the overrides in another form, in which no secret can be told.
+    secrets.refuse(f"{order.command(overrides, verb)}\n{text}", "what would be submitted")
+    return text.rstrip("\n") if dry_run else str(launcher.submitted(launch, text))
+
+
+def _add_doctor(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    doctor = verbs.add_parser(
+        "doctor",
+        description="look at all that a run needs, before it costs anything",
+        examples=[
+            "factsweep doctor",
+            "factsweep doctor model=llama3-70b artifacts=s3://bucket/sweeps",
+            "factsweep doctor model=llama3-70b --load model.engine.load_format=dummy",
+            "factsweep doctor cluster=ray cluster.address=auto --report doctor.txt",
+        ],
+    )
+    doctor.take(
+        keys=None,
+        about="The overrides are those of the run. With cluster.address, every node of that Ray "
+        "is looked at too. Exit code 1 where something fails.",
+        run=examine,
+    )
+    engine = "start the engine as the sweep would, ask 200 of its prompts, and ask them again"
+    doctor.flag("--load", engine)
+    doctor.flag("--json", "print the findings as JSON")
+    report = "write them there too, to attach to an issue: no secrets"
+    doctor.option("--report", report, metavar="FILE")
+    doctor.flag("--percent-encoded", ENCODED)
+
+
+def examine(asked: argparse.Namespace) -> int:
+    """Print what was found, as it is found; exit code 1 where something fails."""
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.doctor.examination import examined
+
+    found: list[Finding] = []
+    lines = list[str]()
+    for each in examined(load(asked.overrides), load_engine=asked.load):
+        new = _lines(each, found[-1:])
+        found.append(each)
+        lines += new
+        if not asked.json:
+            print("\n".join(new), flush=True)
+    fails = sum(each.state == "fails" for each in found)
+    warns = sum(each.state == "warns" for each in found)
+    lines.append(f"{len(found)} checks: {fails} fail, {warns} warn")
+    print(json.dumps([asdict(each) for each in found], indent=1) if asked.json else lines[-1])
+    if asked.report:
+        Path(asked.report).write_text("\n".join([*_versions(), *lines, ""]), "utf-8")
+    return 1 if fails else 0
+
+
+def _lines(finding: "Finding", before: "Sequence[Finding]") -> list[str]:
+    """A finding, under its group where that is another than before."""
+    same = any(each.group == finding.group for each in before)
+    return [str(finding)] if same else [finding.group, str(finding)]
+
+
+def _versions() -> Iterator[str]:
+    from factsweep.pipeline.machine.software import versions
+
+    names = ("factsweep", "ray", "torch", "transformers", "polars", "pyarrow")
+    yield ", ".join(f"{name} {version}" for name, version in versions(*names).items())

@@ -17,7 +17,7 @@ from factsweep.operators.errors import InputError, reason, refusing
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_folder
-from factsweep.pipeline.machine import dtype, processor
+from factsweep.pipeline.machine import processor
 
 _READ = ("architecture", "billions_of_parameters", "max_model_len")
 _GIVE = f"give {', '.join(f'model.{name}' for name in _READ)}"
@@ -354,8 +354,8 @@ class Need(NamedTuple):
 
 
 def bytes_per_number(asked: str, device: str, stored: Callable[[], str | None]) -> int:
-    """Bytes of a number in memory, with `auto` settled as for the run (pipeline.machine.dtype)."""
-    settled = dtype.best(processor.device(device), stored) if asked == dtype.AUTO else asked
+    """Bytes of a number in memory, with `auto` settled as for the run (`processor.best`)."""
+    settled = processor.best(processor.device(device), stored) if asked == processor.AUTO else asked
     return 4 if settled == "float32" else 2
 
 

@@ -1,5 +1,7 @@
 """All that the doctor looks at: here, on every node of a cluster, and in the stores."""
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -7,17 +9,17 @@ from typing import Any
 
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording.redact import redactor
-from factsweep.pipeline.cluster import gpus, machine
+from factsweep.pipeline.cluster import machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import gpus_per_engine
 from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.doctor import address, load, model, stores
+from factsweep.pipeline.doctor import model, stores
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.uses import absolute
 
-_NODE_S = 120.0
+_NODE_S, _REACHED_WITHIN_S = 120.0, 5.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
 Look = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and what is found there
 Asked = tuple[str, Any, float]  # a node, the future that has what it finds, in how many seconds
@@ -25,18 +27,16 @@ Asked = tuple[str, Any, float]  # a node, the future that has what it finds, in 
 
 def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     """Findings on this machine, on the nodes of cluster.address, and on an engine, if asked."""
-    elsewhere = run.cluster.address is not None
-    here = _of_machine(run, model.checks, gpus_there=not elsewhere)
+    here = _of_machine(run, model.checks, gpus_there=run.cluster.address is None)
     artifacts, _ = here[-1]
     yield from _each(*here, (artifacts, partial(stores.room_for, run)))
-    reached = True
-    for each in _each(("cluster", partial(address.checks, run))):
-        reached = reached and each.state != "fails"
-        yield each
-    if elsewhere and reached:
-        yield from _each(("cluster", partial(_nodes, run)))
+    if run.cluster.address is not None:
+        (reached,) = _each(("cluster", lambda: [_reached(str(run.cluster.address))]))
+        yield reached
+        if reached.state != "fails":
+            yield from _each(("cluster", partial(_nodes, run)))
     if load_engine:
-        yield from _each(("load", partial(load.checks, run)))
+        yield from _each(("load", partial(model.loaded, run)))
 
 
 def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
@@ -55,7 +55,7 @@ def _of_machine(
     places = {"results": run.results, "artifacts": run.artifacts}
     return [
         ("machine", partial(machine.checks, run)),
-        *([("GPUs", partial(gpus.checks, run))] if gpus_there else []),
+        *([("GPUs", partial(machine.of_gpus, run))] if gpus_there else []),
         ("engine, model and data", partial(of_model, run)),
         *(
             (f"{name}: {absolute(place)}", partial(stores.checks, Store(place)))
@@ -137,3 +137,17 @@ def _each(*looks: Look) -> Iterator[Finding]:
             is_told = isinstance(error, FactsweepError)
             why = str(error) if is_told else f"{type(error).__name__}: {error}"
             yield replace(Finding.of("looked at", "no", fails=hidden(why)), group=group)
+
+
+def _reached(address: str) -> Finding:
+    """Whether anything listens at an address; `auto` is looked up by Ray itself."""
+    place = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdigit():
+        return Finding.of("address", f"{address}, which Ray finds by itself")
+    try:
+        socket.create_connection((host, int(port)), _REACHED_WITHIN_S).close()
+    except OSError as error:
+        fix = "start a Ray there (ray start --head), or open the port in the firewall"
+        return Finding.of("address", f"{place}: {error.strerror or error}", fails=fix)
+    return Finding.of("address", f"{place} listens")

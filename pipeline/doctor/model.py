@@ -1,21 +1,47 @@
-"""The engine and the model: what is installed, what is set, and whether the weights can be had."""
+"""The engine and the model: whether the weights can be had, and how fast and alike it answers."""
 
 import os
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
-from factsweep.operators.errors import FactsweepError, reason
+from factsweep.operators.errors import DecodingError, FactsweepError, reason
 from factsweep.operators.wording import count
+from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import check_build, check_weights
 from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config import described
 from factsweep.pipeline.config.described import cached
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding import cause, rates
+from factsweep.pipeline.decoding import engine as engines
+from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.spent import SPENT
+from factsweep.pipeline.decoding.watchdog import Watchdog
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
-from factsweep.pipeline.stages.question import check_reading
+from factsweep.pipeline.stages.plan import settled
+from factsweep.pipeline.stages.question import Task, check_reading
 from factsweep.pipeline.storage.store import Store
+
+_PROMPTS = 200
+_MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
+
+
+class Turn(NamedTuple):
+    """The answers of a turn by prompt, what they count, and what they took."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    counts: Mapping[str, float]
+    seconds: float
+    idle_s: float  # in which the engine had nothing to answer
 
 
 def checks(run: Run) -> Iterator[Finding]:
@@ -108,3 +134,83 @@ def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:
         return Finding.of(check, what, fails=str(error).removesuffix("."))
     except (OSError, ImportError) as error:
         return Finding.of(check, what, fails=reason(error))
+
+
+def loaded(run: Run) -> Iterator[Finding]:
+    """Load the engine where the sweep would, ask some of its prompts, and ask them again.
+
+    With model.engine.load_format=dummy no weights are needed: the answers are then noise, and the
+    times are those of the real model. With real weights the rate is kept, for `plan`.
+    """
+    import ray
+
+    run = settled(run)
+    with cluster.started(run):
+        task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(tried)
+        try:
+            findings, spent = ray.get(task.remote(run, _PROMPTS))
+        except ray.exceptions.RayTaskError as error:  # whose text is a traceback
+            raise cause.of_task(error) from None
+        yield from findings
+        if run.model.arguments.get("load_format") != "dummy":
+            rates.keep(Store(str(home())), spent, "doctor --load")
+
+
+def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
+    """What is found of an engine that is loaded in this process, and its rate as spent.
+
+    Raises:
+        DecodingError: it answers nothing.
+    """
+    with calibration.prepared(run) as plan:
+        job = next(calibration.jobs(plan))
+        rows = pl.concat(job.parts).head(n_prompts)
+        began = time.monotonic()
+        engine, tokenizer = _started(run, plan.weights)
+        start_s = time.monotonic() - began
+        first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
+    if not first.rows:
+        raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
+    spent = [calibration.row(plan, job, first.counts, first.seconds)]
+    slow = f"a sweep waits cluster.start_s={run.cluster.start_s:g} s for its first engine; raise it"
+    warns = slow if start_s > run.cluster.start_s / 2 else ""
+    start = Finding.of("start", f"{start_s:,.0f} s until the engine was loaded", warns=warns)
+    return [start, *_judged(first, second)], pl.DataFrame(spent, schema=SPENT)
+
+
+def _started(run: Run, weights: models.Weights) -> tuple[Any, Any]:
+    """The engine and its tokenizer, once the weights are found whole."""
+    models.verify(weights)
+    try:
+        with Watchdog().on_guard(run.cluster.start_s):  # as a sweep ends one that never loads
+            return engines.load(run, weights), models.tokenizer(weights)
+    except FactsweepError:
+        raise
+    except Exception as error:
+        why = cause.of_error(error, cause.own_log())
+        raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
+
+
+def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
+    began, found, counts, clocked = time.monotonic(), {}, Counter[str](), Clocked(engine)
+    for answered in task.answered([rows], clocked, tokenizer):
+        counts.update(answered.counts)
+        if answered.error is None:
+            found[answered.row["prompt_id"]] = answered.row
+    return Turn(found, counts, time.monotonic() - began, clocked.used().idle_seconds)
+
+
+def _judged(first: Turn, second: Turn) -> Iterator[Finding]:
+    cached = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
+    rate = len(first.rows) / first.seconds
+    idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"
+    told = f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached; {idle}"
+    yield Finding.of("rate", told)
+    differ = [key for key, row in first.rows.items() if second.rows.get(key) != row]
+    flips = len(differ) / len(first.rows)
+    fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"
+    told = f"{flips:.1%} of the answers differ when asked again"
+    yield Finding.of("asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
+    texts = [repr(row["text"]) for row in islice(first.rows.values(), 3) if "text" in row]
+    if texts:
+        yield Finding.of("first answers", ", ".join(texts))

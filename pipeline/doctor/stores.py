@@ -19,8 +19,7 @@ from factsweep.pipeline.storage.store import Store
 
 _AT_ONCE, _TURNS = 8, 4
 _SLOW_MS = 500.0
-_CLOCK_S = 60.0
-_LEAST_GB, _LEAST_FILES = 5.0, 10_000
+_LEAST_GB = 5.0
 
 
 def room_for(run: Run) -> Iterator[Finding]:
@@ -77,11 +76,11 @@ def checks(store: Store) -> Iterator[Finding]:
     finally:
         _drop(store, folder)
     if (free := store.free()) is not None:
-        yield _room(free / 1e9, store.free_files() or 0)
+        yield _room(free / 1e9)
 
 
 def _looked_at(store: Store, folder: str) -> Iterator[Finding]:
-    began, written = time.time(), f"{folder}/written"
+    written = f"{folder}/written"
     took = [_ms(partial(store.put, f"{written}-{i}", b"x")) for i in range(_TURNS)]
     same = all(store.get(f"{written}-{i}") == b"x" for i in range(_TURNS))
     fix = "it is no store to work with: another answer comes back than was written"
@@ -89,26 +88,9 @@ def _looked_at(store: Store, folder: str) -> Iterator[Finding]:
     slow = "each shard waits for several such calls; choose a nearer bucket or a faster disk"
     fails, warns = "" if same else fix, slow if median > _SLOW_MS else ""
     yield Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
-    yield _many(store, folder, median)
     yield _created_once(store, folder)
     yield _listed(store, folder)
-    yield _clock(store, folder, began)
     yield _dropped(store, f"{written}-0")
-
-
-def _many(store: Store, folder: str, alone_ms: float) -> Finding:
-    """Several clients write at once: a store that throttles keeps them waiting, as it does shards.
-
-    It refuses them (503 SlowDown), and the clients of S3 ask again after growing pauses.
-    """
-    names = [f"{folder}/many-{i}" for i in range(_AT_ONCE * _TURNS)]
-    with ThreadPoolExecutor(_AT_ONCE) as clients:
-        took = list(clients.map(lambda name: _ms(partial(store.put, name, b"x")), names))
-    median = statistics.median(took)
-    fix = "the store throttles; have its limit raised, or write less often: cluster.rows_per_shard"
-    told = f"{median:,.1f} ms a file of {_AT_ONCE} clients, {max(took):,.1f} at most"
-    throttled = alone_ms <= _SLOW_MS < max(took)
-    return Finding.of("many at once", told, warns=fix if throttled else "")
 
 
 def _created_once(store: Store, folder: str) -> Finding:
@@ -144,22 +126,10 @@ def _dropped(store: Store, name: str) -> Finding:
     return Finding.of("files are dropped", said or "yes", fails=fix if said else "")
 
 
-def _clock(store: Store, folder: str, began: float) -> Finding:
-    """The store's clock beside this machine's: leases are judged by changes, logs by times."""
-    apart = abs(store.files(folder)["written-0"].written - began)
-    fix = "times in logs and of leases mislead; synchronise the clocks (chrony, ntpd)"
-    far = apart > _CLOCK_S
-    return Finding.of("clock", f"{apart:,.0f} s apart", warns=fix if far else "")
-
-
-def _room(free_gb: float, files: int) -> Finding:
-    """Room for bytes, and for files; a file system that does not count them says 0."""
+def _room(free_gb: float) -> Finding:
     fix = "answers and weights need more; `factsweep plan` says how much a run writes"
-    few = free_gb < _LEAST_GB
-    more = "it has room for few files (df -i); remove some, or have the limit raised"
-    told = f"{free_gb:,.0f} GB" + (f", {files:,} files" if files else "")
-    scarce = more if 0 < files < _LEAST_FILES else ""
-    return Finding.of("free", told, fails=fix if few else scarce)
+    few = fix if free_gb < _LEAST_GB else ""
+    return Finding.of("free", f"{free_gb:,.0f} GB", fails=few)
 
 
 def _ms(call: Callable[[], object]) -> float:

@@ -16,7 +16,7 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_tokenizer
 from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.inputs import adapters, converted, digests, hub
-from factsweep.pipeline.machine import dtype, processor
+from factsweep.pipeline.machine import processor
 
 _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processor_config.json, …
 
@@ -48,11 +48,11 @@ def settled(model: Model, device: str) -> Model:
     Raises:
         InputError: the GPU is old, and the model's configuration cannot be read.
     """
-    if model.dtype != dtype.AUTO or model.source == "endpoint":
+    if model.dtype != processor.AUTO or model.source == "endpoint":
         return model
     if model.architecture == "encoder":
         return replace(model, dtype="float32")
-    found = dtype.best(processor.device(device), partial(_stored_dtype, model))
+    found = processor.best(processor.device(device), partial(_stored_dtype, model))
     return replace(model, dtype=found)
 
 

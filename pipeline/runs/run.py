@@ -9,7 +9,7 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.wording import listed
-from factsweep.pipeline.cluster import gpus, head
+from factsweep.pipeline.cluster import head, machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
@@ -140,7 +140,7 @@ def compute(plan: Plan, others: Iterable[Plan] = ()) -> None:
 
     from factsweep.pipeline.runs.follow import follow
 
-    gpus.refuse_unfit_machine(plan.run)
+    machine.refuse_unfit_machine(plan.run)
     if together := list(others):
         names = listed([each.run.model.name for each in together])
         LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)

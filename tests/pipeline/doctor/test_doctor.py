@@ -21,13 +21,13 @@ from ray.exceptions import RayTaskError
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.pipeline.cluster import gpus, machine
+from factsweep.pipeline.cluster import machine
 from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config import described, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
-from factsweep.pipeline.doctor import address, examination, load, model, stores
+from factsweep.pipeline.doctor import examination, model, stores
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
@@ -69,8 +69,8 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
             found = list(machine.checks(run))
             if expected == "fails":
                 with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
-                    gpus.refuse_unfit_machine(run)
-        for check in ("open files", "processes", "memory"):
+                    machine.refuse_unfit_machine(run)
+        for check in ("open files", "memory"):
             assert state(found, check).startswith(expected), check
         assert state(found, "shared memory").startswith(of_shm)
     full = SimpleNamespace(free=10**8)
@@ -80,11 +80,10 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
     assert "--shm-size" in state(found, "shared memory")
 
 
-def nvidia_smi(folder: Path, says: str, code: int = 0, links: str = "") -> None:
+def nvidia_smi(folder: Path, says: str, code: int = 0) -> None:
     """A fake nvidia-smi: what it prints and its exit code are planted."""
     path = folder / "nvidia-smi"
-    topo = f"if [ $1 = topo ]; then cat <<'T'\n{links}\nT\nexit; fi"
-    path.write_text(f"#!/bin/sh\n{topo}\ncat <<'E'\n{says}\nE\nexit {code}\n")
+    path.write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\nexit {code}\n")
     path.chmod(0o755)
 
 
@@ -99,7 +98,7 @@ def test_gpus_are_judged_by_what_their_driver_says(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpus, "cuda", lambda: "13.0")
+    monkeypatch.setattr(machine, "cuda", lambda: "13.0")
     given = ["cluster.device=cuda", "model.tensor_parallel=1", "model.dtype=bfloat16"]
     small, large = (small_settings(*given, f"model.billions_of_parameters={n}") for n in (7, 70))
     old = "0, NVIDIA V100, 580.65, 7.0, 16384, 4"
@@ -111,40 +110,26 @@ def test_gpus_are_judged_by_what_their_driver_says(
         (old, small, "compute capability", "fails: 7.0; it has no bfloat16"),
         (h100(), small, "free", "holds"),
         (h100(used=40_000), small, "free", "fails: GPU 0 has 40,000 MiB in use"),
-        (f"{h100()}, 0, Disabled", small, "health", "holds: uncorrected errors of memory: none"),
-        (f"{h100()}, [N/A], [N/A]", small, "health", "holds"),
-        (
-            f"{h100()}, 7, Disabled",
-            small,
-            "health",
-            "fails: uncorrected errors of memory: GPU 0 has",
-        ),
-        (f"{h100()}, 0, Enabled", small, "health", "warns"),
-        (f"{h100()}, 0, Disabled\n{h100(1)}, 0, Enabled", small, "health", "warns"),
         (h100(), small, "memory for the model", "holds"),
         (h100(), large, "memory for the model", "fails: tiny has 140 GB of weights"),
         (f"{h100()}\n{old.replace('0,', '1,', 1)}", small, "GPUs", "warns: 2 ×"),
     ]
     for says, run, check, expected in worlds:
         nvidia_smi(tmp_path, says)
-        assert expected in state(gpus.checks(run), check), (says, check)
+        assert expected in state(machine.of_gpus(run), check), (says, check)
     nvidia_smi(tmp_path, f"{h100(used=40_000)}\n{h100(1)}")
     for given, expected in {"1": "holds", "0,1": "fails", "": "fails", "GPU-x": "fails"}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)  # the first is another job's
-        assert state(gpus.checks(small), "free").startswith(expected), given
+        assert state(machine.of_gpus(small), "free").startswith(expected), given
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
     assert re.search(
-        naming("nvidia-smi", "Failed to initialize NVML"), state(gpus.checks(small), "GPUs")
+        naming("nvidia-smi", "Failed to initialize NVML"), state(machine.of_gpus(small), "GPUs")
     )
-    assert state(gpus.checks(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
+    assert state(machine.of_gpus(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
     nvidia_smi(tmp_path, h100())
-    monkeypatch.setattr(gpus.shutil, "which", lambda _: None)
-    assert "left out" in state(gpus.checks(small), "nvcc")
-    monkeypatch.setattr(gpus.shutil, "which", lambda _: "/cuda/bin/nvcc")
-    assert "/cuda/bin/nvcc" in state(gpus.checks(small), "nvcc")
-    monkeypatch.setattr(gpus, "cuda", lambda: None)
-    assert "make setup DEVICE=cuda" in state(gpus.checks(small), "driver")
+    monkeypatch.setattr(machine, "cuda", lambda: None)
+    assert "make setup DEVICE=cuda" in state(machine.of_gpus(small), "driver")
 
 
 def test_cuda_of_torch_is_read_without_importing_it(
@@ -152,44 +137,27 @@ def test_cuda_of_torch_is_read_without_importing_it(
 ) -> None:
     from torch import version
 
-    assert gpus.cuda() == version.cuda
+    assert machine.cuda() == version.cuda
     for written, expected in {"'13.0'": "13.0", "None": None}.items():
         (tmp_path / "version.py").write_text(f"hip = '6'\ncuda: Optional[str] = {written}\n")
         there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-        monkeypatch.setattr(gpus, "find_spec", lambda _, there=there: there)
-        assert gpus.cuda() == expected
+        monkeypatch.setattr(machine, "find_spec", lambda _, there=there: there)
+        assert machine.cuda() == expected
 
 
-def test_links_between_the_gpus_of_an_engine_are_judged(
-    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_address_of_a_ray_is_judged_and_where_nothing_listens_ray_is_not_waited_for(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    run = small_settings("cluster.device=cuda", "model.tensor_parallel=2")
-    two = f"{h100()}\n{h100(1)}"
-    matrix = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \t{0}\t0-31\nGPU1\t{0}\t X \t0-31\n"
-    for link, expected in {"NV18": "holds: NV18 between 2 GPUs", "SYS": "warns: SYS"}.items():
-        nvidia_smi(tmp_path, two, links=matrix.format(link))
-        assert expected in state(gpus.checks(run), "links")
-
-
-def test_address_and_token_of_a_ray_are_judged(
-    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-        run = small_settings(f"cluster.address=127.0.0.1:{port}")
-        assert state(address.checks(run), "address").startswith("fails")
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert examination._reached(address).state == "fails"
         listening.listen()
-        assert state(address.checks(run), "address").startswith("holds")
-    assert state(address.checks(run), "token").startswith("warns")
-    # Nothing listens any more: Ray is not waited for.
-    assert "nodes" not in {each.check for each in examination.examined(run)}
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    assert state(address.checks(run), "token") == "holds: in RAY_AUTH_TOKEN; "
+        assert examination._reached(address).state == "holds"
+    found = list(examination.examined(small_settings(f"cluster.address={address}")))
+    assert state(found, "address").startswith("fails")
+    assert "nodes" not in {each.check for each in found}
 
 
 def test_weights_that_are_not_here_need_room(
@@ -233,18 +201,6 @@ class Refusing(Store):
         raise InputError(f"{self.where(name)} cannot be written: Access Denied.")
 
 
-class Throttling(Store):
-    """A store that answers a client at once, and lets the last of many wait."""
-
-    def put(self, name: str, content: bytes) -> None:
-        super().put(name, content)
-        if name.endswith("many-31"):
-            clock[0] += 600.0
-
-
-clock = [0.0]  # seconds, of the world in which that store is looked at
-
-
 def test_store_that_would_lose_or_double_work_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -260,14 +216,6 @@ def test_store_that_would_lose_or_double_work_is_named(
         assert expected in state(stores.checks(kind(str(tmp_path))), check), check
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(left) <= 1  # of the store that forgets one
-    with monkeypatch.context() as world:
-        world.setattr(stores.time, "perf_counter", lambda: clock[0])
-        for kind, expected in {Store: "holds", Throttling: "warns: 0.0 ms a file of 8"}.items():
-            found = list(stores.checks(kind(str(tmp_path))))
-            assert state(found, "many at once").startswith(expected), kind
-            assert state(found, "written and read").startswith("holds")
-    monkeypatch.setattr(stores.time, "time", lambda: 0.0)
-    assert "warns" in state(stores.checks(Store(str(tmp_path))), "clock")
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
     assert "fails: 1 GB" in state(stores.checks(Store(str(tmp_path))), "free")
 
@@ -385,26 +333,15 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings()
-    looked = load.looked_at(run)
-    found = looked.findings
+    found, spent = model.tried(run)
     assert "holds: 0.0% of the answers differ" in state(found, "asked twice")
     assert re.search(r"70 prompts, .*; the engine waited \d+% of the time", state(found, "rate"))
     assert state(found, "start").startswith("holds")
-    assert looked.spent["answers"].to_list() == [70]
-    fake = load.engines.load
-
-    def talking(*given: Any) -> Changing:
-        os.write(
-            1, b"INFO Loading weights took 3.25 seconds\nINFO Graph capturing finished in 4 secs, "
-        )
-        os.write(1, b"took 0.5 GiB\n(EngineCore) init engine (profile, warmup model) took 20.5 s\n")
-        return Changing(fake(*given))
-
-    monkeypatch.setattr(load.engines, "load", talking)
-    found = load.looked_at(run).findings
+    assert spent["answers"].to_list() == [70]
+    fake = model.engines.load
+    monkeypatch.setattr(model.engines, "load", lambda *given: Changing(fake(*given)))
+    found, _ = model.tried(run)
     assert "warns: 100.0% of the answers differ" in state(found, "asked twice")
-    said = naming("Loading weights 3.2", "Graph capturing 4.0", "init engine 20.5")
-    assert re.search(said, state(found, "start"))
 
 
 def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
@@ -422,23 +359,23 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
     def failing(*_: Any) -> Any:
         raise RuntimeError("Engine core initialization failed. See root cause above.")
 
-    monkeypatch.setattr(load.engines, "load", failing)
-    monkeypatch.setattr(load.cause, "own_log", lambda: log)
+    monkeypatch.setattr(model.engines, "load", failing)
+    monkeypatch.setattr(model.cause, "own_log", lambda: log)
     run = small_settings()
     told = naming(run.model.name, "No module named 'torchvision'")
     with pytest.raises(DecodingError, match=told):
-        load.looked_at(run)
+        model.tried(run)
     # Ray hands on what a task raised as the text of a traceback.
-    told_by_ray = RayTaskError("looked_at", "Traceback …", DecodingError("It does not start."))
+    told_by_ray = RayTaskError("tried", "Traceback …", DecodingError("It does not start."))
 
     def get(_: object) -> Any:
         raise told_by_ray.as_instanceof_cause()
 
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=lambda *_: ""))
-    monkeypatch.setattr(load.cluster, "started", nullcontext)
+    monkeypatch.setattr(model.cluster, "started", nullcontext)
     with pytest.raises(DecodingError, match=r"^It does not start\.$"):
-        list(load.checks(run))
+        list(model.loaded(run))
 
 
 @pytest.mark.slow  # loads a model
@@ -452,10 +389,10 @@ def test_engine_of_a_real_model_starts_and_its_rate_is_kept(
     (tmp_path / "home/models").symlink_to(converted.parent)
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(load, "_PROMPTS", 40)
+    monkeypatch.setattr(model, "_PROMPTS", 40)
     assert main(["doctor", *given, "--load"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"holds +start: .*(Loading weights|init engine) \d", out)
+    assert re.search(r"holds +start: \d+ s until the engine was loaded", out)
     (kept,) = (tmp_path / "home/rates").iterdir()
     assert "doctor --load" in kept.read_text()
 
@@ -470,7 +407,7 @@ def test_every_check_has_a_row_in_the_documentation(
         found = {each.check for each in examination.examined(run)}
         found |= {each.check for each in examination.of_node(run, True, seen)}
     found |= {"nodes", "nodes differ", "looked at"}
-    found |= {each.check for each in load.looked_at(run).findings}
+    found |= {each.check for each in model.tried(run)[0]}
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [each for each in found if f"\n| {each} |" not in rows] == []
     assert len(found) >= 20

@@ -11,7 +11,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.machine import dtype, processor
+from factsweep.pipeline.machine import processor
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.lines import lines
 from factsweep.pipeline.stages.plan import planned, settled
@@ -78,7 +78,7 @@ def test_best_cpu_is_bfloat16_where_a_flag_says_so(
     plant_flags: Plant, flags: str, expected: str
 ) -> None:
     plant_flags(flags)
-    assert dtype.best("cpu", unread) == expected
+    assert processor.best("cpu", unread) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_best_cpu_that_onednn_may_not_use_is_float32(
 ) -> None:
     plant_flags(f"{AVX512} avx512_bf16 amx_bf16")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", narrowed)
-    assert dtype.best("cpu", unread) == expected
+    assert processor.best("cpu", unread) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_best_arm_cpu_is_bfloat16_where_a_feature_says_so(
     plant_flags: Callable[[str, str], None], flags: str, expected: str
 ) -> None:
     plant_flags(flags, "Features")
-    assert dtype.best("cpu", unread) == expected
+    assert processor.best("cpu", unread) == expected
 
 
 def test_best_cpu_without_cpuinfo_is_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "none")
-    assert dtype.best("cpu", unread) == "float32"
+    assert processor.best("cpu", unread) == "float32"
 
 
 @pytest.mark.parametrize("capability", ["8.0", "8.6", "9.0", "12.0", "", "[N/A]"])
@@ -116,7 +116,7 @@ def test_best_gpu_is_bfloat16_unless_it_is_known_to_be_older(
     plant_gpu: Plant, capability: str
 ) -> None:
     plant_gpu(capability)
-    assert dtype.best("cuda", unread) == "bfloat16"
+    assert processor.best("cuda", unread) == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_best_older_gpu_is_float16_only_for_weights_stored_in_it(
     plant_gpu: Plant, stored: str | None, expected: str
 ) -> None:
     plant_gpu("7.5")
-    assert dtype.best("cuda", lambda: stored) == expected
+    assert processor.best("cuda", lambda: stored) == expected
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])

@@ -11,7 +11,7 @@ import pytest
 from factsweep.operators.errors import DecodingError, StoppedError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.machine import meter as meters
+from factsweep.pipeline.machine import logs as meters
 from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.runs import pulse, watch
 from factsweep.pipeline.runs.run import measured
