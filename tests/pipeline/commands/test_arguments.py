@@ -99,7 +99,7 @@ def test_compare_takes_a_key_as_its_messages_have_it(
 ) -> None:
     where = f"results={tmp_path}"
     said = refused(capsys, "compare", "a", "b", "comparison.alpha=2", where)
-    assert re.search(naming("comparison.alpha=2", "more than 0"), said)
+    assert re.search(naming("comparison.alpha=2", "less than 1"), said)
     assert "has no run a" in refused(capsys, "compare", "a", "b", "comparison.alpha=0.1", where)
 
 
