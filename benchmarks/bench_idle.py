@@ -31,7 +31,7 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.decoding import decode
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
 from factsweep.pipeline.decoding.remaining import left, todo
 from factsweep.pipeline.decoding.remaining_work import begin, work

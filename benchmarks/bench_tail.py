@@ -1,7 +1,7 @@
 """How long 64 engines wait for the last one: shards that grow smaller beside shards of one size.
 
 Simulates a setting of MyriadLAMA (41 relations, 6,492,800 prompts) on engines whose speeds differ
-by a few per cent. Each has two shards in hand, as Ray Data gives them out: one that it answers and
+by a few per cent. Each has two shards in hand, as the pool gives them out: one that it answers and
 one that waits. Nothing is decoded and nothing is measured: the seconds are those of the simulation.
 
     python benchmarks/bench_tail.py [--engines 64] [--prompts-per-s 50]
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from factsweep.operators.seeds import generator
-from factsweep.pipeline.decoding.queue import order_of_shards
+from factsweep.pipeline.decoding.pool import order_of_shards
 from factsweep.pipeline.stages.expand import ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2

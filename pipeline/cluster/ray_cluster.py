@@ -7,7 +7,6 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    # Ray would print a page per engine that dies; ours is one sentence (decoding/lives.py).
+    # Ray would print a page per engine that dies; ours is one sentence (decoding/tally.py).
     worker.print_to_stdstream = _unsaid
     _connect(run, variables)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
@@ -233,31 +232,22 @@ def beside_driver() -> Any:
 def placement(run: Run) -> dict[str, Any]:
     """What Ray is told about where an engine goes.
 
-    One actor holds all GPUs of a replica on one node, vLLM's workers inside. A pipeline-parallel
-    replica may lie on several nodes: a placement group of one GPU per bundle, in which vLLM starts
-    its workers itself.
+    One process holds all GPUs of a replica on one node, vLLM's workers inside; engines without GPUs
+    are spread. A pipeline-parallel replica may lie on several nodes: a placement group of one GPU
+    per bundle, in which vLLM starts its workers itself.
     """
+    gpus = gpus_per_engine(run)
     if run.model.pipeline_parallel == 1 or run.engine.gpus != "parallel":
-        return {"num_cpus": 1, "num_gpus": gpus_per_engine(run) / run.model.replicas.per_gpu}
-    return {"num_cpus": 1, "ray_remote_args_fn": partial(_in_new_group, gpus_per_engine(run))}
-
-
-def where_an_engine_goes(run: Run) -> dict[str, Any]:
-    """What Ray is told of one task that loads an engine: Ray Data alone makes groups by itself."""
-    told = placement(run)
-    make_group = told.pop("ray_remote_args_fn", dict)
-    return {**told, **make_group()}
-
-
-def _in_new_group(gpus: int) -> dict[str, Any]:
+        share = gpus / run.model.replicas.per_gpu
+        return {"num_cpus": 1, "num_gpus": share, "scheduling_strategy": "SPREAD"}
     from ray.util import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    # The first bundle is the engine's own: an actor cannot stand beside the bundles.
+    # The first bundle is the engine's own: it cannot stand beside the bundles.
     bundles = [{"CPU": 1}, *({"GPU": 1} for _ in range(gpus))]
-    group = placement_group(bundles, strategy="PACK")
-    return {
-        "scheduling_strategy": PlacementGroupSchedulingStrategy(
-            group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
-        )
-    }
+    strategy = PlacementGroupSchedulingStrategy(
+        placement_group(bundles, strategy="PACK"),
+        placement_group_bundle_index=0,
+        placement_group_capture_child_tasks=True,
+    )
+    return {"num_cpus": 1, "scheduling_strategy": strategy}

@@ -1,18 +1,19 @@
-"""An engine of the pool: a Ray Data actor that is handed one shard after the other."""
+"""An engine of the pool: a Ray actor that is handed one shard after the other."""
 
+import faulthandler
 import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import ray
@@ -22,11 +23,9 @@ from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.cluster import leaving
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, decode, engine, remaining
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.queue import n_answers, shard_name
 from factsweep.pipeline.decoding.tally import Begun, TallyPurse
-from factsweep.pipeline.decoding.watchdog import Watchdog
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -81,20 +80,19 @@ class _Turn:
 
 
 class Decoder:
-    """An engine with a model in it, that decodes one shard after the other; a Ray Data actor.
+    """An engine with a model in it, that decodes one shard after the other; a Ray actor.
 
     It is called for some shards at a time: one is published behind the answering of the next, which
     is begun before the last answers of the one before are there. A call returns when its shard is
-    published, so that Ray hands those of an engine that dies to another.
-    The engine is loaded and asked in one thread, and refuses any other (idle.py).
+    published, so that those of an engine that dies go to another.
+    The engine is loaded and asked in one thread, and refuses any other (`Clocked`).
     It is loaded before Ray takes the actor for ready: one that came late would hold two shards
     meanwhile, and at the end of a run all others would wait for it.
     """
 
-    def __init__(self, run: Run, weights: Sequence[Weights], tally: Any) -> None:
+    def __init__(self, run: Run, weights: Sequence[Weights], tally: Any, place: str) -> None:
         self._run, self._weights, self._tally = run, weights, tally
-        context = ray.get_runtime_context()
-        self._name = context.get_actor_id()  # that of the engine that died here, too
+        self._place = place  # that of the engine that died here, too
         self._stopping = False
         self._has_answered = False
         self._is_first = False
@@ -107,10 +105,10 @@ class Decoder:
         self._answering = ThreadPoolExecutor(1, "engine")
         self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
-        self._telling = Lock()
+        self._telling = threading.Lock()
         self._purse = None if run.max_cost is None else TallyPurse(tally)
-        log = str(cause.own_log())
-        if lost := ray.get(tally.lives.remote("born", self._name, context.get_node_id(), log)):
+        node, log = ray.get_runtime_context().get_node_id(), str(cause.own_log())
+        if lost := ray.get(tally.born.remote(place, node, log)):
             self._hopeless = self._died(cause.of_log(Path(lost)), Path(lost))
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # why it cannot be loaded is told when it is handed its first shard
@@ -125,19 +123,11 @@ class Decoder:
         self._is_first = ray.get(self._tally.started.remote())
         return Clocked(loaded), tokenizer
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Decode the shards that the batch names.
+    def decode(self, item: Work) -> FactsweepError | None:
+        """Answer a shard when the engine is free, and wait until it is published.
 
-        An error of ours goes back as a row: Ray would make it a text in an error of its own.
+        Returns an error of ours: Ray would make it a text in an error of its own.
         """
-        return {
-            "error": [self._decode(item) for item in batch["work"]],
-            "artifact": [item.artifact.folder for item in batch["work"]],
-            "of": batch["of"],
-        }
-
-    def _decode(self, item: Work) -> FactsweepError | None:
-        """Answer a shard when the engine is free, and wait until it is published."""
         turn = _Turn(self._sharing(item))
         try:
             turn.read()  # while the engine is at the shard before this one
@@ -214,14 +204,14 @@ class Decoder:
     def _tell_what_is_asked(self, at: Sequence[_Turn]) -> None:
         """Tell which shard the engine would die of: the first whose answers it owes."""
         if at:
-            self._lives("asked", shard_name(at[0].item))
+            ray.get(self._tally.asked.remote(self._place, at[0].item.name))
 
     def _begin(self, turn: _Turn, loaded: Clocked) -> None:
         """Tell that a shard is begun, and hear what is answered again of it."""
         turn.on_duty.enter_context(self._watchdog.on_guard(self._run.cluster.stall_s))
         turn.on_duty.enter_context(leaving.at_work())
         item, shard = turn.item, turn.shard
-        work = (self._name, shard_name(item), n_answers(item, shard.n_left))
+        work = (self._place, item.name, item.n_answers(shard.n_left))
         begun: Begun = ray.get(self._tally.begin.remote(*work))
         if begun.stop or self._is_asked():
             raise StoppedError
@@ -232,7 +222,7 @@ class Decoder:
         """Publish what is answered; one shard at a time."""
         with turn.on_duty:
             decode.publish(turn.shard)
-            self._tally.end.remote(self._name, shard_name(turn.item))
+            self._tally.end.remote(self._place, turn.item.name)
             self._note(turn.item, "has published")
 
     def _told(self, error: Exception) -> FactsweepError | None:
@@ -264,7 +254,7 @@ class Decoder:
             self._tally.stop.remote()  # the others have no more than this one
             return error
         # Where the user stops the run, the other engines need the time to publish theirs.
-        if self._is_asked() or ray.get(self._tally.is_leaving.remote(self._name)):
+        if self._is_asked() or ray.get(self._tally.is_leaving.remote(self._place)):
             self._leave()
         return None
 
@@ -273,22 +263,22 @@ class Decoder:
 
         So a prompt that kills is told from an engine that cannot answer.
         """
-        if self._has_answered or not (suspects := self._lives("suspects")):
+        if self._has_answered:
+            return
+        suspects = ray.get(self._tally.suspects.remote(self._place))
+        if not suspects:
             return
         row = remaining.other_prompt(item, suspects)
         if row.is_empty():
             return
-        self._lives("asked", row["prompt_id"][0])
+        ray.get(self._tally.asked.remote(self._place, row["prompt_id"][0]))
         for _ in item.question.task.answered([row], loaded, tokenizer):
-            self._lives("answered")
+            ray.get(self._tally.answered.remote(self._place))
         self._has_answered = True
-
-    def _lives(self, event: str, *details: str) -> Any:
-        return ray.get(self._tally.lives.remote(event, self._name, *details))
 
     def _died(self, why: str, log: Path) -> DecodingError | None:
         """Tell that an engine died here; returns an error where no other is to be tried."""
-        hopeless = self._lives("died", why)
+        hopeless = ray.get(self._tally.died.remote(self._place, why))
         if not hopeless:
             return None
         return cause.with_log(DecodingError(f"{self._run.model.name} {hopeless}"), log)
@@ -310,7 +300,7 @@ class Decoder:
         engine, _ = self._loading.result()
         refused, self._n_refused = self._n_refused, REFUSED.times
         done = {**counts, **engine.faults(), "store_refused": self._n_refused - refused}
-        asked = bool(ray.get(self._tally.add.remote(done, self._name, shard_name(item))))
+        asked = bool(ray.get(self._tally.add.remote(done, self._place, item.name)))
         return asked or self._is_asked()
 
     def _is_asked(self) -> bool:
@@ -320,7 +310,7 @@ class Decoder:
     def _leave(self) -> None:
         """End, so that Ray hands the shard to another engine; what is finished is published."""
         self._publishing.shutdown()
-        self._lives("ended")
+        ray.get(self._tally.ended.remote(self._place))
         if leaving.is_asked():
             # Ray does not know yet, and would start another engine here. The node ends this one.
             time.sleep(_GOING_S)
@@ -333,8 +323,44 @@ class Decoder:
 
     def _note(self, item: Work, what: str) -> None:
         """Write into the log of this engine what it is at."""
-        sys.stderr.write(f"{logs.line(f'engine {self._name} {what} shard {shard_name(item)}')}\n")
+        sys.stderr.write(f"{logs.line(f'{self._place} {what} shard {item.name}')}\n")
         sys.stderr.flush()
 
     def _stop(self, _signal: int, _frame: object) -> None:
         self._stopping = True
+
+
+class Watchdog:
+    """Ends this process when an engine at work gives no answer for too long.
+
+    An engine that hangs can be ended in no other way; whoever is free then does its shard. The
+    timer is a thread of the interpreter's own, so it fires even where an engine hangs inside C
+    code. One watches over however many threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._limits: list[float] = []  # of the blocks that it guards
+
+    @contextmanager
+    def on_guard(self, limit_s: float) -> Iterator[None]:
+        """End the process with code 1 if, during the block, `limit_s` pass without a beat.
+
+        A beat is one of all blocks. Where each thread stands is then written to the standard error.
+        """
+        with self._lock:
+            self._limits.append(limit_s)
+        self.beat()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._limits.remove(limit_s)
+                faulthandler.cancel_dump_traceback_later()
+            self.beat()
+
+    def beat(self) -> None:
+        """Say that there was progress."""
+        with self._lock:
+            if self._limits:
+                faulthandler.dump_traceback_later(max(self._limits), exit=True)

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -17,15 +17,16 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.decoding import remaining, trial
-from factsweep.pipeline.decoding.idle import Clocked
-from factsweep.pipeline.decoding.trial import Trial
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.question import Answered
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import Counts, numbers
 
 _REPORT_EVERY_S = 0.5
 _PAID_CHUNK = 32  # answers that are paid for are kept sooner: a killed run would pay for them again
+_GROUP = 16  # prompts that a shard is divided into when it has killed engines
 _MAX_CONDEMNED = 3  # a shard's: more of them than this, or than may fail, have another cause
 
 # Told what was done since the last time; says whether to stop.
@@ -63,7 +64,7 @@ class OpenShard:
             partial(remaining.is_published, work),
             partial(work.artifact.published, work.chunks),
             partial(remaining.refused, work),
-            partial(trial.read, work.artifact, work.open_name),
+            partial(read_trial, work.artifact, work.open_name),
         )
         if self.is_published:
             return
@@ -107,7 +108,7 @@ class OpenShard:
         left = left.filter(~pl.col("prompt_id").is_in(condemned))
         ids = self._trial.current(left["prompt_id"].to_list())
         self._trial = replace(self._trial, begun=self._trial.begun + 1)
-        trial.write(work.artifact, work.open_name, self._trial)
+        write_trial(work.artifact, work.open_name, self._trial)
         asked = left.filter(pl.col("prompt_id").is_in(ids))
         self.owed = set(asked["prompt_id"])
         return asked
@@ -170,14 +171,14 @@ class OpenShard:
         """Leave it open for another run; this attempt killed nobody."""
         self.flush()
         spared = replace(self._trial, begun=self._trial.begun - 1)
-        trial.write(self.work.artifact, self.work.open_name, spared)
+        write_trial(self.work.artifact, self.work.open_name, spared)
 
     def close(self) -> "OpenShard":
         """Keep all answers: the engine has done its part, and what it dies of now is another's."""
         if self.is_published:
             return self
         self._tally.flush()
-        spared = partial(trial.write, self.work.artifact, self.work.open_name, self._trial)
+        spared = partial(write_trial, self.work.artifact, self.work.open_name, self._trial)
         self.work.artifact.store.at_once(self.flush, spared)
         if not self._spent:
             self._spent.append(self._take())
@@ -271,3 +272,90 @@ class _Tally:
             "core_seconds": seconds * held.cores,
             f"prompts at tensor_parallel={held.tensor_parallel}": taken["prompts"],
         }
+
+
+Ids = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which prompt kills engines: the record of an open shard's attempts, next to its chunks.
+
+    An engine may die of the machine it is on, or of what it is asked. A shard that has seen
+    `max_deaths` attempts begun and none finished is answered in small groups, then one prompt at
+    a time; a prompt that has alone seen as many is condemned: it becomes an error row, and the
+    rest continues.
+
+    `begun` attempts at the first group of the queue; an empty queue means all that is left.
+    """
+
+    begun: int = 0
+    queue: tuple[Ids, ...] = ()
+    condemned: Ids = ()
+
+    def current(self, left: Sequence[str]) -> Ids:
+        """What is to be answered now, of the prompts that are left."""
+        return self.queue[0] if self.queue else tuple(left)
+
+    def survived(self) -> "Trial":
+        """The current group was answered."""
+        return replace(self, begun=0, queue=self.queue[1:])
+
+    def narrowed(self, left: Sequence[str], max_deaths: int) -> "Trial":
+        """The trial with suspects few enough for what has happened to them.
+
+        >>> trial = Trial(begun=3).narrowed(["a", "b"], max_deaths=3)
+        >>> trial.queue
+        (('a',), ('b',))
+        >>> Trial(begun=3, queue=(("a",), ("b",))).narrowed(["a", "b"], max_deaths=3).condemned
+        ('a',)
+        """
+        current = self.current(left)
+        if self.begun < max_deaths:
+            return self
+        if len(current) == 1:
+            return Trial(condemned=(*self.condemned, *current))
+        size = _GROUP if len(current) > _GROUP else 1
+        parts = [current[i : i + size] for i in range(0, len(current), size)]
+        return Trial(queue=(*parts, *self.queue[1:]), condemned=self.condemned)
+
+
+def read_trial(artifact: Artifact, name: str) -> Trial:
+    """The trial of an open shard; a new one if it was never begun.
+
+    Raises:
+        DamagedFileError: it is not what was written.
+    """
+    try:
+        content = artifact.note(_trial_name(name))
+    except FileNotFoundError:
+        return Trial()
+    queue = tuple(map(tuple, content["queue"]))
+    return Trial(content["begun"], queue, tuple(content["condemned"]))
+
+
+def write_trial(artifact: Artifact, name: str, trial: Trial) -> None:
+    """Publish the trial, before the attempt that it speaks of."""
+    content = {"begun": trial.begun, "queue": trial.queue, "condemned": trial.condemned}
+    artifact.put_note(_trial_name(name), content)
+
+
+def drop_trial(artifact: Artifact, name: str) -> None:
+    """Forget the trial of a shard that is published."""
+    artifact.drop(_trial_name(name))
+
+
+def forget_trials(artifact: Artifact) -> None:
+    """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
+    for shard in with_trial(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
+        drop_trial(artifact, f"{artifact.stage}/{shard}")
+
+
+def with_trial(artifact: Artifact, table: str) -> set[str]:
+    """The shards of a table that have a trial: begun, and not yet published and cleared."""
+    names = artifact.store.names(f"{artifact.folder}/trials/{table}")
+    return {name.removesuffix(".json") for name in names}
+
+
+def _trial_name(shard: str) -> str:
+    return f"trials/{shard}.json"

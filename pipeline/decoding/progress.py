@@ -29,7 +29,7 @@ class Counted(NamedTuple):
     said: tuple[str, str] | None = None
 
 
-# By what they are called in a tally (execution/tally.py), and what follows from these (`_figures`).
+# By what they are called in a tally (tally.py), and what follows from these (`_figures`).
 COUNTS: Mapping[str, Counted] = {
     "prompts": Counted("factsweep_prompts", "Prompts that engines answered"),
     "decoded": Counted("factsweep_answers", "Answers that engines gave"),

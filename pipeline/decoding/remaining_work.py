@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining, trial
+from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.open_shard import with_trial
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.generate import REQUESTS, WITHOUT
 from factsweep.pipeline.stages.plan import Branch, Plan
@@ -114,5 +115,5 @@ def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = Non
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
-    done = set(output.shards(question.table)) - trial.begun(output, question.table)
+    done = set(output.shards(question.table)) - with_trial(output, question.table)
     return [shard for shard in question.shards(prompts) if shard not in done]

@@ -4,18 +4,138 @@ Its process loads this module, and little else: a run waits for it.
 """
 
 import math
+import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.pipeline.cluster.prices import Purse
-from factsweep.pipeline.decoding.lives import Lives
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.cluster import Cluster
 
 _IDLE_S = 30.0  # an engine without a shard is counted for so long after it was last heard of
+_LOADING = "loading"
+
+
+class Loading(NamedTuple):
+    """An engine that is loading its model: for how many seconds, on which node, and its log."""
+
+    seconds: float
+    node: str
+    log: str
+
+
+@dataclass
+class _Life:
+    """An engine: its node, its log, and what it is doing: loading, or the prompts it is asked."""
+
+    node: str
+    log: str
+    doing: str = _LOADING
+    born: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class _Place:
+    """An engine of the pool and its successors; what they died of since the last answer."""
+
+    alive: _Life | None = None
+    lost: _Life | None = None
+    n_lives: int = 0
+    deaths: dict[str, str] = field(default_factory=dict)
+
+
+class Lives:
+    """The lives of engines by their places: whether the next can be expected to do better.
+
+    A dead engine is followed by another in its place. While those of a place die one after the
+    other, each of something else, and none gives an answer, it is the engine or the machine that is
+    at fault, not what was asked. A single prompt that kills engines is found by `Trial`.
+
+    After `max_deaths` engines that answered nothing no other is tried; after two, where they die of
+    the same error and `one_machine` says that there is no other machine to try.
+    """
+
+    def __init__(self, max_deaths: int, *, one_machine: bool) -> None:
+        self._max_deaths = max(2, max_deaths)
+        self._one_machine = one_machine
+        self._places: defaultdict[str, _Place] = defaultdict(_Place)
+        self._last_death: str | None = None
+        self._logs: list[tuple[str, str]] = []
+
+    def born(self, place: str, node: str, log: str) -> str | None:
+        """An engine begins; returns the log of the one before it, if that died without a word.
+
+        One that was lost with its node is forgotten: nobody can say what it died of.
+        """
+        at = self._places[place]
+        at.lost = at.alive if at.alive is not None and at.alive.node == node else None
+        at.alive, at.n_lives = _Life(node, log), at.n_lives + 1
+        self._logs.append((node, log))
+        return at.lost.log if at.lost is not None else None
+
+    def asked(self, place: str, what: str) -> None:
+        """The engine is loaded, and is asked this: a prompt alone, or a shard."""
+        if (life := self._places[place].alive) is not None:
+            life.doing = what
+
+    def answered(self, place: str) -> None:
+        """The engine gave an answer."""
+        self._places[place].deaths.clear()
+
+    def ended(self, place: str) -> None:
+        """The engine ends because it was told to."""
+        self._places[place].alive = None
+
+    def node(self, place: str) -> str | None:
+        """The node that the engine is on, where one is known to live."""
+        life = self._places[place].alive
+        return None if life is None else life.node
+
+    def last_death(self) -> str | None:
+        """What the last engine that died has died of."""
+        return self._last_death
+
+    def logs(self) -> list[tuple[str, str]]:
+        """The node and the log of each engine that there was."""
+        return self._logs
+
+    def suspects(self, place: str) -> list[str]:
+        """What engines died of since the last answer."""
+        return list(self._places[place].deaths)
+
+    def loading(self) -> list[Loading]:
+        """The engines that are loading their model, the oldest first."""
+        alive = [at.alive for at in self._places.values() if at.alive is not None]
+        loading = [life for life in alive if life.doing == _LOADING]
+        now = time.monotonic()
+        found = [Loading(now - life.born, life.node, life.log) for life in loading]
+        return sorted(found, reverse=True)
+
+    def died(self, place: str, cause: str) -> str | None:
+        """An engine died, the lost one if there is one; returns why no other is tried, if so."""
+        at = self._places[place]
+        life, at.lost = at.lost or at.alive, None
+        if life is None:
+            return None
+        if life is at.alive:
+            at.alive = None
+        doing = f"{_LOADING} {at.n_lives}" if life.doing == _LOADING else life.doing
+        at.deaths[doing] = cause
+        self._last_death = f"{cause.rstrip('.')}; its log is {life.log}"
+        causes = list(at.deaths.values())
+        if len(causes) < self._max_deaths and not self._repeats(causes):
+            return None
+        loaded = any(not each.startswith(_LOADING) for each in at.deaths)
+        what = "answers nothing" if loaded else "does not load"
+        return f"{what}: {len(causes)} engines in a row died, the last of {self._last_death}."
+
+    def _repeats(self, causes: list[str]) -> bool:
+        same = {re.sub(r"\d+", "0", cause) for cause in causes[-2:]}
+        return self._one_machine and len(causes) > 1 and len(same) == 1
 
 
 class Begun(NamedTuple):
@@ -25,7 +145,7 @@ class Begun(NamedTuple):
     again: int
 
 
-class Tally:
+class Tally(Lives):
     """Counts that many engines add to, the answers that are left, and which engine is at work.
 
     An engine that has begun a shard and not ended it is alive, however long its batch takes: until
@@ -36,8 +156,8 @@ class Tally:
     def __init__(
         self, stall_s: float = math.inf, max_deaths: int = 3, *, one_machine: bool = False
     ) -> None:
+        super().__init__(max_deaths, one_machine=one_machine)
         self._stall_s = stall_s
-        self._lives = Lives(max_deaths, one_machine=one_machine)
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
         self._at: dict[str, str] = {}  # by shard: the engine that has begun it
@@ -55,9 +175,13 @@ class Tally:
         """Say what may be spent in all, and what is spent already."""
         self._purse = Purse(limit, spent)
 
-    def purse(self, event: str, *amounts: float) -> Any:
-        """Have the purse do what `event` names, a method of Purse."""
-        return getattr(self._purse, event)(*amounts)
+    def reserve(self, cost: float) -> bool:
+        """Set something aside of what may be spent; returns whether there is so much left."""
+        return self._purse.reserve(cost)
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self._purse.settle(reserved, cost)
 
     def spent(self) -> float:
         """What is spent."""
@@ -69,7 +193,7 @@ class Tally:
 
     def is_leaving(self, engine: str) -> bool:
         """Whether the engine's node is about to go."""
-        return self._lives.node(engine) in self._going
+        return self.node(engine) in self._going
 
     def announce(self, left: Mapping[str, int], to_come: int = 0) -> None:
         """Say how many answers each shard of a setting lacks; so many settings are to come."""
@@ -97,7 +221,7 @@ class Tally:
         if engine is not None:
             self._seen[engine] = time.monotonic()
             if counts.get("prompts"):
-                self._lives.answered(engine)
+                self.answered(engine)
             if shard is not None and self._at.get(shard) == engine:
                 self._left[shard] -= int(counts.get("answers", 0))
         return self._stopping or (engine is not None and self.is_leaving(engine))
@@ -113,18 +237,6 @@ class Tally:
         self._counts["started"] += 1
         return self._counts["started"] == 1
 
-    def lives(self, event: str, *details: str) -> Any:
-        """Tell or ask what `event` names, a method of Lives."""
-        return getattr(self._lives, event)(*details)
-
-    def last_death(self) -> str | None:
-        """What the last engine that died has died of."""
-        return self._lives.last_death
-
-    def logs(self) -> list[tuple[str, str]]:
-        """The node and the log of each engine that there was."""
-        return self._lives.logs
-
     def say(self, text: str) -> None:
         """Leave a sentence for the user."""
         self._notes.append(text)
@@ -136,7 +248,7 @@ class Tally:
         """
         notes, self._notes = self._notes, []
         counts: dict[str, float] = {**self._counts, "engines": self._alive()}
-        counts["loading"] = len(self._lives.loading())
+        counts["loading"] = len(self.loading())
         counts["decoded"] = counts.get("answers", 0)
         counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
         return counts, notes
@@ -159,11 +271,11 @@ class TallyPurse(Purse):
         """Set something aside; returns whether there is so much left."""
         import ray
 
-        return bool(ray.get(self._tally.purse.remote("reserve", cost)))
+        return bool(ray.get(self._tally.reserve.remote(cost)))
 
     def settle(self, reserved: float, cost: float) -> None:
         """Pay for something with what was set aside for it."""
-        self._tally.purse.remote("settle", reserved, cost)
+        self._tally.settle.remote(reserved, cost)
 
 
 def tally_actor(cluster: "Cluster") -> Any:

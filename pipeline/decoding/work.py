@@ -45,6 +45,15 @@ class Work:
         return f"chunks/{self.open_name}"
 
     @property
+    def name(self) -> str:
+        """What messages and counts call the shard."""
+        return f"{self.artifact.folder}/{self.open_name}"
+
+    def n_answers(self, n_prompts: int) -> int:
+        """How many answers so many prompts get."""
+        return n_prompts * self.question.task.answers_per_prompt
+
+    @property
     def thoughts(self) -> str:
         """The table that what was thought before the answers lies in meanwhile."""
         return f"chunks/thoughts/{self.shard}"

@@ -87,7 +87,7 @@ def _nodes(run: Run) -> Iterator[Finding]:
                 asked.append((name, found, _NODE_S))
             wanted = gpus_per_engine(run)
             if wanted and not any(node["Resources"].get("GPU") for node in nodes):
-                task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(of_node)
+                task = ray.remote(max_retries=0, **cluster.placement(run))(of_node)
                 found = task.remote(run, True, seen)
                 asked.append(("a node for an engine", found, run.cluster.start_s))
             yield from _answered(asked)

@@ -22,9 +22,9 @@ from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, rates
 from factsweep.pipeline.decoding import engine as engines
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.decoder import Watchdog
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.spent import SPENT
-from factsweep.pipeline.decoding.watchdog import Watchdog
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
 from factsweep.pipeline.stages.plan import settled
@@ -146,7 +146,7 @@ def loaded(run: Run) -> Iterator[Finding]:
 
     run = settled(run)
     with cluster.started(run):
-        task = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(tried)
+        task = ray.remote(max_retries=0, **cluster.placement(run))(tried)
         try:
             findings, spent = ray.get(task.remote(run, _PROMPTS))
         except ray.exceptions.RayTaskError as error:  # whose text is a traceback

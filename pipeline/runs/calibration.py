@@ -54,7 +54,7 @@ def calibrate(run: Run) -> Iterator[str]:
             f"{run.model.pipeline_parallel} give cluster.answers_per_s=<of one replica>."
         )
     with cluster.started(run):
-        measure = ray.remote(max_retries=0, **cluster.where_an_engine_goes(run))(measured)
+        measure = ray.remote(max_retries=0, **cluster.placement(run))(measured)
         try:
             rows: pl.DataFrame = ray.get(measure.remote(run, LIMIT_S))
         except ray.exceptions.RayError as error:

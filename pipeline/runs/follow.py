@@ -15,8 +15,7 @@ from factsweep.pipeline.cluster import leaving
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, progress
-from factsweep.pipeline.decoding.lives import Loading
-from factsweep.pipeline.decoding.tally import tally_actor
+from factsweep.pipeline.decoding.tally import Loading, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import dag, journal, pulse
 from factsweep.pipeline.stages.plan import Plan
@@ -117,7 +116,7 @@ class _Start:
         self._ready = self._ready or bool(counts.get("started"))
         late = self._began is not None and time.monotonic() - self._began > limit_s
         if late and not self._ready:
-            loading: list[Loading] = ray.get(self._tally.lives.remote("loading"))
+            loading: list[Loading] = ray.get(self._tally.loading.remote())
             if loading and loading[-1].seconds <= limit_s:
                 return  # it came later than the others, and has its own time
             if loading:

@@ -130,7 +130,7 @@ class Sweep:
 
     def engines(self) -> list[psutil.Process]:
         """The processes that hold an engine."""
-        return [p for p in self._family() if "MapWorker" in title(p)]
+        return [p for p in self._family() if "ray::Decoder" in title(p)]
 
     def raylets(self) -> list[psutil.Process]:
         """The process that is Ray's node."""

@@ -11,7 +11,7 @@ from factsweep.operators.engines.protocol import Engine
 from factsweep.pipeline.cluster.prices import Purse
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decode import answer, publish
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_work import begin, finish, work
 from factsweep.pipeline.decoding.work import Work

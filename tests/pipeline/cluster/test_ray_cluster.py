@@ -175,21 +175,17 @@ def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
     assert (hardware(run).gpus, hardware(run).per_gpu) == (1, 4)
 
 
-def test_task_of_a_pipeline_parallel_engine_gets_what_ray_takes_of_a_task(
+def test_placement_of_a_pipeline_parallel_engine_is_a_group_of_one_gpu_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sizes = list[int]()
-
-    def grouped(gpus: int) -> dict[str, str]:
-        sizes.append(gpus)
-        return {"scheduling_strategy": "SPREAD"}
-
-    monkeypatch.setattr(cluster, "_in_new_group", grouped)
+    groups = list[list[dict[str, int]]]()
+    monkeypatch.setattr(
+        ray.util, "placement_group", lambda bundles, strategy: groups.append(bundles)
+    )
     run = load(["model=llama3-8b", "model.pipeline_parallel=2", "cluster.device=cuda"])
     for one in (run, replace(run, model=replace(run.model, pipeline_parallel=1))):
-        ray.remote(**cluster.where_an_engine_goes(one))(cluster.host)
-    assert len(sizes) == 1
-    assert sizes[0] >= 2
+        ray.remote(**cluster.placement(one))(cluster.host)
+    assert groups == [[{"CPU": 1}, *[{"GPU": 1}] * gpus_per_engine(run)]]
 
 
 def test_rays_own_folder_is_the_users_alone(

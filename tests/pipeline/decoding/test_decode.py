@@ -17,8 +17,8 @@ from factsweep.operators.engines.protocol import Answer, Request, Thinking
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding import decode, open_shard, remaining, trial
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding import decode, open_shard, remaining
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.decoding.work import Work
@@ -193,7 +193,9 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     answered(prepared, item, lambda _: False)
     assert item.artifact.shards("generations") == []
     assert remaining.left([item]) == [0]
-    assert trial.read(item.artifact, item.open_name) == trial.Trial()  # it killed nobody
+    assert (
+        open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
+    )  # it killed nobody
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.shards("generations") == [item.shard]
@@ -332,19 +334,19 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
-    left, open_shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
-    trial.write(item.artifact, open_shard, trial.Trial(condemned=(left[0],)))
+    left, shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
+    open_shard.write_trial(item.artifact, shard, open_shard.Trial(condemned=(left[0],)))
     with monkeypatch.context() as patch:
         for name in ("put_new", "drop"):
             patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
         with pytest.raises(Cut):
             answer(prepared, item, FakeEngine())
-    assert open_shard in [each.open_name for each in work(prepared)]
+    assert shard in [each.open_name for each in work(prepared)]
     idle = Recording()
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [left[0]]
-    assert open_shard not in [each.open_name for each in work(prepared)]
+    assert shard not in [each.open_name for each in work(prepared)]
 
 
 def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
@@ -353,11 +355,11 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
     done, opened = [each for each in work(prepared) if each.table == "generations"][:2]
     answer(prepared, done, FakeEngine())
     for item in (done, opened):
-        condemned = trial.Trial(begun=2, condemned=(item.shard,))
-        trial.write(item.artifact, item.open_name, condemned)
-    trial.forget(done.artifact)
-    assert trial.begun(done.artifact, "generations") == {done.shard}
-    assert trial.read(opened.artifact, opened.open_name) == trial.Trial()
+        condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
+        open_shard.write_trial(item.artifact, item.open_name, condemned)
+    open_shard.forget_trials(done.artifact)
+    assert open_shard.with_trial(done.artifact, "generations") == {done.shard}
+    assert open_shard.read_trial(opened.artifact, opened.open_name) == open_shard.Trial()
 
 
 def dying_at(folder: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,9 +24,8 @@ from factsweep.operators.errors import (
     InputError,
 )
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.decoding import decoder, remaining, trial
+from factsweep.pipeline.decoding import decoder, open_shard, remaining
 from factsweep.pipeline.decoding.decoder import Decoder
-from factsweep.pipeline.decoding.queue import shard_name
 from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.decoding.tally import Tally
 from factsweep.pipeline.decoding.work import Work
@@ -62,7 +61,7 @@ class Bench:
         engine = FakeEngine(
             witness=lambda it: self.asked.append((it, threading.current_thread().name))
         )
-        context = SimpleNamespace(get_actor_id=lambda: "engine", get_node_id=lambda: "node")
+        context = SimpleNamespace(get_node_id=lambda: "node")
         patch.setattr(decoder.ray, "get_runtime_context", lambda: context)
         patch.setattr(decoder.ray, "get", lambda found: found)
         patch.setattr(decoder.signal, "signal", lambda *_: None)
@@ -70,7 +69,7 @@ class Bench:
         self.loads: list[str] = []  # the threads that loaded
         patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
         patch.setattr(Artifact, "publish", self._gated(Artifact.publish))
-        self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally))
+        self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally), "engine")
         self._calls = ThreadPoolExecutor(2)
 
     def _load(self, engine: FakeEngine) -> FakeEngine:
@@ -92,14 +91,14 @@ class Bench:
     def published(self) -> list[str]:
         return self.items[0].artifact.published("generations")
 
-    def call(self, item: Work) -> "Future[dict[str, Any]]":
-        return self._calls.submit(self.decoder, {"work": [item], "of": [2]})
+    def call(self, item: Work) -> "Future[FactsweepError | None]":
+        return self._calls.submit(self.decoder.decode, item)
 
-    def call_both(self, one: Work, other: Work) -> "list[dict[str, Any]]":
+    def call_both(self, one: Work, other: Work) -> "list[FactsweepError | None]":
         """Have both wait for the engine, in this order; what came of them."""
         idle = threading.Event()
         self.decoder._answering.submit(idle.wait, WITHIN_S)
-        calls, end = list[Future[dict[str, Any]]](), time.monotonic() + WITHIN_S
+        calls, end = list[Future[FactsweepError | None]](), time.monotonic() + WITHIN_S
         for item in (one, other):
             calls.append(self.call(item))
             while len(self.decoder._turns) < len(calls):
@@ -123,9 +122,7 @@ class Bench:
         with pytest.raises(TimeoutError):
             call.result(0.3)
         self.gate.set()
-        error: FactsweepError | None
-        (error,) = call.result(WITHIN_S)["error"]
-        return error
+        return call.result(WITHIN_S)
 
     def close(self) -> None:
         self.gate.set()
@@ -149,8 +146,7 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert bench.published() == []
     assert bench.tally.read()[0].get("shards", 0) == 0
     bench.gate.set()
-    told = {"error": [None], "artifact": [one.artifact.folder], "of": [2]}
-    assert [call.result(WITHIN_S) for call in calls] == [told] * 2
+    assert [call.result(WITHIN_S) for call in calls] == [None, None]
     assert bench.published() == sorted(item.shard for item in bench.items)
     assert bench.tally.read()[0]["shards"] == 2
     assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it
@@ -165,7 +161,7 @@ def of_another_artifact(one: Work, other: Work) -> Work:
 
 
 def that_killed(one: Work, other: Work) -> Work:
-    trial.write(other.artifact, other.open_name, trial.Trial(begun=1))
+    open_shard.write_trial(other.artifact, other.open_name, open_shard.Trial(begun=1))
     return other
 
 
@@ -203,8 +199,7 @@ def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
         yield from answers(engine, requests)
 
     monkeypatch.setattr(FakeEngine, "answers", noted)
-    for said in bench.call_both(one, other):
-        assert said["error"] == [None]
+    assert bench.call_both(one, other) == [None, None]
     assert len(asked) == n_calls
     assert bench.tally.read()[0]["shards"] == 2
 
@@ -212,16 +207,10 @@ def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
 def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lives, told = bench.tally.lives, list[tuple[str, int]]()
-
-    def noted(event: str, *details: str) -> Any:
-        if event == "asked":
-            told.append((details[1], len(bench.asked)))
-        return lives(event, *details)
-
-    monkeypatch.setattr(bench.tally, "lives", noted)
+    told = list[tuple[str, int]]()
+    monkeypatch.setattr(bench.tally, "asked", lambda _, what: told.append((what, len(bench.asked))))
     bench.call_both(*bench.items)
-    names = [shard_name(item) for item in bench.items]
+    names = [item.name for item in bench.items]
     assert told == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
 
 
@@ -236,7 +225,7 @@ def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
 
     monkeypatch.setattr(FakeEngine, "answers", twice)
     bench.gate.set()
-    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    error = bench.call(bench.items[0]).result(WITHIN_S)
     assert isinstance(error, DecodingError)
     assert "died" not in str(error)
 
@@ -259,9 +248,9 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
         raise InputError("model.id=none: there is no such folder; correct it.")
 
     monkeypatch.setattr(decoder.engine, "load", fails)
-    late = Decoder(prepared.run, prepared.loaded, Handle(Tally()))
+    late = Decoder(prepared.run, prepared.loaded, Handle(Tally()), "engine")
     bench.gate.set()
-    (error,) = late({"work": bench.items[:1], "of": [2]})["error"]  # what became of it is told here
+    error = late.decode(bench.items[0])  # what became of it is told here
     assert isinstance(error, InputError)
 
 
@@ -273,11 +262,11 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
 
     monkeypatch.setattr(decoder.engine, "load", fails)
     tally = Tally(one_machine=True)
-    tally.lives("born", "engine", "node", "first.log")
-    tally.lives("died", "engine", "RuntimeError: no kernel image")
-    second = Decoder(prepared.run, prepared.loaded, Handle(tally))
+    tally.born("engine", "node", "first.log")
+    tally.died("engine", "RuntimeError: no kernel image")
+    second = Decoder(prepared.run, prepared.loaded, Handle(tally), "engine")
     for item in bench.items:
-        (error,) = second({"work": [item], "of": [2]})["error"]
+        error = second.decode(item)
         assert isinstance(error, DecodingError)
         assert "2 engines in a row died" in str(error)
     assert bench.ended == []
@@ -305,7 +294,7 @@ def test_shard_that_cannot_be_published_is_told_by_its_own_call(
         raise ArtifactHeldError("was taken over")
 
     monkeypatch.setattr(Artifact, "publish", taken)
-    (error,) = bench.call(bench.items[0]).result(WITHIN_S)["error"]
+    error = bench.call(bench.items[0]).result(WITHIN_S)
     assert isinstance(error, ArtifactHeldError)
     assert bench.tally.read()[0].get("shards", 0) == 0
 

@@ -13,9 +13,9 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
-from factsweep.pipeline.decoding import decode, remaining, trial
+from factsweep.pipeline.decoding import decode, open_shard, remaining
 from factsweep.pipeline.decoding.decode import Follow
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.decoding.work import Work
@@ -104,7 +104,7 @@ def test_engine_that_dies_at_two_shards_loses_of_each_what_was_not_kept(
     with pytest.raises(RuntimeError):
         list(one_after_the_other(prepared, items, Deep(dies_at=n)))
     for item in items:
-        assert trial.read(item.artifact, item.open_name) == trial.Trial(begun=1)
+        assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial(begun=1)
     assert [opened(item).n_left for item in items] == [2, len(ids(items[1]))]
     engine = Deep()
     for item in items:
@@ -157,13 +157,15 @@ def test_answer_that_nobody_is_owed_ends_the_run_and_blames_no_prompt(
     item = items[0]
     with pytest.raises(DecodingError, match=naming(ids(item)[0], "not asked")):
         decode_here(item, Stuttering(), tokenizer(prepared.weights), lambda _: False)
-    assert trial.read(item.artifact, item.open_name) == trial.Trial()
+    assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
 
 
 def test_prompt_that_is_condemned_is_not_asked_once_more(prepared: Plan, items: list[Work]) -> None:
     item, engine = replace(items[0], max_deaths=1, max_failed_share=1.0), Deep()
     poison, *others = ids(item)
-    trial.write(item.artifact, item.open_name, trial.Trial(begun=1, queue=((poison,),)))
+    open_shard.write_trial(
+        item.artifact, item.open_name, open_shard.Trial(begun=1, queue=((poison,),))
+    )
     decode_here(item, engine, tokenizer(prepared.weights), lambda _: False)
     assert engine.taken == others
 
@@ -179,14 +181,14 @@ def test_stop_between_two_shards_keeps_what_is_answered_of_both(
     assert sum(kept) == n == len(engine.given)
     assert min(kept) > 0
     for item in items:
-        assert trial.read(item.artifact, item.open_name) == trial.Trial()
+        assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
 
 
 def test_no_shard_follows_one_whose_prompts_are_asked_in_groups(
     prepared: Plan, items: list[Work]
 ) -> None:
     one, other = (replace(item, max_deaths=1) for item in items)
-    trial.write(one.artifact, one.open_name, trial.Trial(begun=1))
+    open_shard.write_trial(one.artifact, one.open_name, open_shard.Trial(begun=1))
     engine = Deep()
     shards = list(one_after_the_other(prepared, [one, other], engine))
     assert [shard.work for shard in shards] == [one]

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from factsweep.pipeline.decoding import idle
-from factsweep.pipeline.decoding.idle import Clocked
+from factsweep.pipeline.decoding import engine as module
+from factsweep.pipeline.decoding.engine import Clocked
 from tests.messages import naming
 
 
@@ -40,7 +40,7 @@ class Engine:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(idle, "time", found)
+    monkeypatch.setattr(module, "time", found)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from factsweep.pipeline.decoding.lives import Lives
+from factsweep.pipeline.decoding.tally import Lives
 
 OOM = "OutOfMemoryError: no room"
 
@@ -79,7 +79,7 @@ def test_lives_engine_that_dies_without_a_word_is_told_by_the_next(many: Lives) 
     assert many.born("a", "node", "second.err") == "first.err"
     many.died("a", OOM)
     assert many.suspects("a") == ["shard"]
-    assert many.last_death == "OutOfMemoryError: no room; its log is first.err"
+    assert many.last_death() == "OutOfMemoryError: no room; its log is first.err"
 
 
 def test_lives_engine_lost_with_its_node_is_no_death(many: Lives) -> None:

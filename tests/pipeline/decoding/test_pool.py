@@ -1,13 +1,24 @@
-"""In what order the pool hands out shards, and when its engines end: a simulation of the tail."""
+"""The pool: what its engines are handed, in what order, and what becomes of those that die.
+
+Ray is stood in for by calls that a test ends as it likes.
+"""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError
 
+from factsweep.operators.errors import InputError, StoppedError
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding.pool import engines
-from factsweep.pipeline.decoding.queue import order_of_shards
+from factsweep.pipeline.decoding import pool as module
+from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_shards
+from factsweep.pipeline.decoding.tally import Tally
+from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.stages.plan import Plan, planned
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time
@@ -46,21 +57,20 @@ def test_engines_end_within_a_minute_of_each_other(prompts: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "n_shards", "sizes"),
+    ("cluster", "n_shards", "n"),
     [
-        ("cluster=kuberay", 400, (64, 2, 64)),
-        ("cluster=kuberay", 10, (10, 2, 10)),
-        ("cluster=slurm", 1, (2, 2, 2)),
-        ("cluster.device=cuda", 400, (2, 2, 64)),  # on one machine as engines are kept busy
-        ("cluster.device=cpu", 400, (2, 2, 2)),  # where each computes with every core
+        ("cluster=kuberay", 400, 64),
+        ("cluster=kuberay", 10, 10),
+        ("cluster=slurm", 1, 2),
+        ("cluster.device=cuda", 400, 64),
+        ("cluster.device=cpu", 400, 2),  # where each computes with every core
     ],
 )
 def test_engines_that_the_work_needs_are_asked_for_at_once(
-    cluster: str, n_shards: int, sizes: tuple[int, int, int]
+    cluster: str, n_shards: int, n: int
 ) -> None:
     run = load([cluster, "model=llama3-8b", "model.replicas.min=2", "model.replicas.max=64"])
-    asked = engines(run, n_shards)
-    assert (asked.initial_size, asked.min_size, asked.max_size) == sizes
+    assert n_engines(run, n_shards) == n
 
 
 def test_relations_are_handed_out_in_turn_until_the_last_keep_all_engines_busy() -> None:
@@ -74,3 +84,185 @@ def test_relations_are_handed_out_in_turn_until_the_last_keep_all_engines_busy()
     many = [left[i] for i in order_of_shards(relations, left, engines=64)]
     assert many == sorted(left, reverse=True)
     assert order_of_shards([], [], engines=1) == []
+
+
+class Call:
+    """A future: of an engine that loads, of one at a shard, or of the prompts of a setting."""
+
+    def __init__(self, of: str, shard: Work | None = None) -> None:
+        self.of, self.shard = of, shard
+        self.result: Any = None
+
+
+class FakeRay:
+    """Actors whose calls end when `ends` says so, or the first of them, one after the other."""
+
+    def __init__(self) -> None:
+        self.exceptions = module.ray.exceptions
+        self.calls: list[Call] = []
+        self.killed: list[str] = []
+        self.ends: Callable[[list[Call]], Call | None] = lambda calls: calls[0]
+
+    def remote(self, **_: object) -> Callable[[type], Any]:
+        return lambda _: SimpleNamespace(remote=self._actor)
+
+    def _actor(self, _run: Run, _weights: object, _tally: object, place: str) -> Any:
+        def call(shard: Work | None = None) -> Call:
+            self.calls.append(Call(place, shard))
+            return self.calls[-1]
+
+        method = SimpleNamespace(remote=call)
+        return SimpleNamespace(__ray_ready__=method, decode=method, place=place)
+
+    def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
+        ended = self.ends(calls)
+        return ([] if ended is None else [ended]), []
+
+    def get(self, call: Any) -> Any:
+        if isinstance(call, Call) and isinstance(call.result, ActorDiedError):
+            raise call.result
+        return call.result if isinstance(call, Call) else call
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor.place)
+
+    def handed(self) -> list[tuple[str, Work]]:
+        """Which engine was handed which shard, in this order."""
+        return [(call.of, call.shard) for call in self.calls if call.shard is not None]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    found = FakeRay()
+    monkeypatch.setattr(module, "ray", found)
+    return found
+
+
+@pytest.fixture
+def written(small_settings: Callable[..., Run]) -> Plan:
+    """Two settings whose prompts are there."""
+    plan = planned(small_settings("sweep.prompts=[zero-shot,4-template]"))
+    for step in plan.steps:
+        if step.artifact.stage in ("facts", "prompts", "admitted"):
+            step.run()
+    return plan
+
+
+class Bench:
+    """A pool of engines, its queue and its tally; `ready` are the futures of prompts."""
+
+    def __init__(self, plan: Plan, n: int, ready: Sequence[Call] = ()) -> None:
+        self.tally = Tally()
+        methods = ("add", "announce", "spent", "stop")
+        handle = {name: SimpleNamespace(remote=getattr(self.tally, name)) for name in methods}
+        tally = SimpleNamespace(**handle)
+        self.queue = Queue(plan, tally, {}, ready)
+        self.first = self.queue.first()
+        self.pool = Pool(plan, tally, n)
+
+    def answer(self) -> list[str]:
+        return list(self.pool.answer(self.queue, self.first))
+
+
+def test_pool_hands_each_engine_two_shards_and_tells_when_an_artifact_is_done(
+    written: Plan, fake: FakeRay
+) -> None:
+    bench, most = Bench(written, 3), list[int]()
+
+    def ends(calls: list[Call]) -> Call:
+        most.append(max(sum(call.of == at.of for call in calls) for at in calls))
+        return calls[0]
+
+    fake.ends = ends
+    folders = bench.answer()
+    assert max(most) == 2
+    assert [shard for _, shard in fake.handed()] == bench.first
+    assert sorted(folders) == sorted({shard.artifact.folder for shard in bench.first})
+    assert fake.killed == []
+
+
+def test_pool_gives_the_shards_of_an_engine_that_died_to_others_and_fills_its_place(
+    written: Plan, fake: FakeRay
+) -> None:
+    bench, lost, handed_before = Bench(written, 2), list[Work](), 0
+
+    def ends(calls: list[Call]) -> Call:
+        nonlocal handed_before
+        mine = [call for call in calls if call.of == "engine 0" and call.shard is not None]
+        if len(mine) == 2 and not lost:
+            lost.extend(call.shard for call in mine if call.shard is not None)
+            handed_before = len(fake.handed())
+            mine[1].result = ActorDiedError()
+            return mine[1]
+        return calls[0]
+
+    fake.ends = ends
+    bench.answer()
+    assert fake.killed == ["engine 0"]
+    assert [shard for _, shard in fake.handed()[handed_before:]][:2] == lost
+    assert len(fake.handed()) == len(bench.first) + len(lost)
+    loads = [call.of for call in fake.calls if call.shard is None]
+    assert loads == ["engine 0", "engine 1", "engine 0"]
+
+
+def test_pool_ends_engines_that_nothing_waits_for_though_they_still_load(
+    written: Plan, fake: FakeRay
+) -> None:
+    bench = Bench(written, 9)
+    fake.ends = lambda calls: next(call for call in calls if call.of == "engine 3")
+    assert len(bench.answer()) > 1
+    assert {place for place, _ in fake.handed()} == {"engine 3"}
+    assert bench.pool._engines == []
+
+
+def test_pool_passes_on_what_an_engine_says_of_a_shard(written: Plan, fake: FakeRay) -> None:
+    bench = Bench(written, 2)
+
+    def ends(calls: list[Call]) -> Call:
+        for call in calls:
+            call.result = InputError("no such file") if call.shard else None
+        return calls[-1]
+
+    fake.ends = ends
+    with pytest.raises(InputError, match="no such file"):
+        bench.answer()
+    bench.pool.close()
+    assert sorted(fake.killed) == ["engine 0", "engine 1"]
+
+
+def test_pool_hands_out_no_shard_after_a_stop_and_says_what_was_spent(
+    written: Plan, fake: FakeRay
+) -> None:
+    bench = Bench(written, 1, [Call("first"), Call("second")])
+
+    def ends(calls: list[Call]) -> Call:
+        if calls[0].shard is not None:
+            bench.tally.stop()
+            calls[0].result = StoppedError("the next request might exceed max_cost")
+        return calls[0]
+
+    fake.ends = ends
+    object.__setattr__(written.run, "max_cost", 2.0)
+    with pytest.raises(StoppedError, match="before max_cost=2 is exceeded"):
+        bench.answer()
+    assert len(fake.handed()) <= 4
+
+
+def test_setting_is_handed_out_when_its_prompts_are_there(written: Plan, fake: FakeRay) -> None:
+    ready = [Call("first"), Call("second")]
+
+    def ends(calls: list[Call]) -> Call | None:
+        """The prompts of the second setting come when nothing else is under way."""
+        return None if calls == ready[1:] and not fake.calls else calls[0]
+
+    fake.ends = ends
+    bench = Bench(written, 1, ready)
+    zero_shot, template = (branch.prompts.folder for branch in written.branches)
+    assert {shard.prompts.folder for shard in bench.first} == {zero_shot}
+    assert bench.queue.expected(bench.first) == 2 * len(bench.first)
+    assert bench.tally.read()[0]["to_come"] == 1
+    bench.answer()
+    folders = [shard.prompts.folder for _, shard in fake.handed()]
+    assert list(dict.fromkeys(folders)) == [zero_shot, template]
+    counts = bench.tally.read()[0]
+    assert (counts["to_come"], counts["all_shards"]) == (0, len(folders))

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from factsweep.pipeline.decoding.watchdog import Watchdog
+from factsweep.pipeline.decoding.decoder import Watchdog
 
 HANGS = """
 import sys
-from factsweep.pipeline.decoding.watchdog import Watchdog
+from factsweep.pipeline.decoding.decoder import Watchdog
 
 def answer():
     while True:
