@@ -1,7 +1,7 @@
 """Samples of a full run's own answers: how often the intervals of estimates cover its numbers.
 
 All that `factsweep run budget=…` does after its prompts are answered is done to answers that are
-there: the same choice of prompts (`operators/estimates/choosing/choice.py`), the same estimates
+there: the same choice of prompts (`operators/estimates/choice.py`), the same estimates
 (`table.py`).
 """
 
@@ -10,7 +10,7 @@ from functools import cached_property
 import polars as pl
 from _simulation import counted
 
-from factsweep.operators.estimates.choosing.choice import Relation, chosen, crossed, relation
+from factsweep.operators.estimates.choice import Relation, chosen, crossed, relation
 from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.table import estimates, of_full_run, scored
 from factsweep.operators.metrics.belief.answers import (

@@ -15,7 +15,7 @@ from _simulation import (
     drawn_relations,
 )
 
-from factsweep.operators.estimates.controls.control import (
+from factsweep.operators.estimates.control import (
     PARTS,
     Control,
     Controlled,

@@ -13,15 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from factsweep.operators.estimates.agreement import consist
-from factsweep.operators.estimates.choosing.choice import allotted
-from factsweep.operators.estimates.choosing.laps import square
+from factsweep.operators.estimates.choice import allotted, square
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.fluctuations.fluctuation import (
+from factsweep.operators.estimates.fluctuation import (
     fluctuation_sd,
 )
 from factsweep.operators.estimates.intervals import Estimated
-from factsweep.operators.estimates.means import weighted_mean
+from factsweep.operators.estimates.means import consist, weighted_mean
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first
 _CLOSE = 1e-12

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from _simulation import LIKE, Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
-from factsweep.operators.estimates.fluctuations import fluctuation
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
+from factsweep.operators.estimates import fluctuation
+from factsweep.operators.estimates.fluctuation import fluctuation_sd
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 
 _LOGITS = (*LIKE.values(), Logits(), Logits(-2, 1, 2, 6, 0.5, 0.3), Logits(0, 0.5, 1, 1, 0.1, 0.1))

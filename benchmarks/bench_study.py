@@ -24,7 +24,7 @@ from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, drawn_r
 from bench_curve import of_run
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.looks import banded
+from factsweep.operators.estimates.intervals import banded
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.pipeline.results import past
 

@@ -9,7 +9,7 @@ def test_nearest_tests_of_what_was_changed_are_chosen() -> None:
     found = chosen(
         [
             PurePath("operators/matching/normalise.py"),
-            PurePath("operators/estimates/fluctuations/templates.py"),
+            PurePath("operators/estimates/components.py"),
         ]
     )
     assert "tests/operators/matching/test_normalise.py" in found  # imports it in its second line

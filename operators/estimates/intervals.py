@@ -15,11 +15,30 @@ none either. Two corrections, both of counts:
   of n answers of which none is right the upper end is 3.84/(n + 3.84), next to the rule of three.
 
 Where many were asked and neither is rare, this is value ± t · error.
+
+An interval may be looked at again and again, with more prompts, until it is narrow enough.
+Whoever looks often, and stops when it suits, is wrong more often than 5 % of the time. So the 5 %
+are spent over the looks (group-sequential bounds): at look k the interval is the estimate ± c_k
+standard errors, with c_k such that with 95 % all intervals up to there cover the full run's number
+(repeated confidence intervals; Jennison and Turnbull 1989). Whichever look is the last, its
+interval holds.
+
+A sample contains the earlier ones, so an estimate minus a later one is independent of the later
+one's error, and with I = 1/variance the looks are those of a Brownian motion at times I_k (Jennison
+and Turnbull 1999, section 3.1). What is spent until a look is Lan and DeMets's (1983) function of
+O'Brien and Fleming's type for each side, 2 − 2 Φ(2.24/√t), at t = I_k / I*: I* is the information
+at which the interval is as narrow as asked for (information-based monitoring; Mehta and Tsiatis
+2001). So early looks, whose intervals are too wide to end at, cost next to nothing, and the last
+has c of some 2.0.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
+
+from factsweep.operators.estimates.crossed import FloatArray
 
 UNSEEN = 2.0  # events
 _DIGITS = 14
@@ -88,3 +107,138 @@ def share_interval(
     middle = (value + wilson / 2) / (1 + wilson)
     low, high = max(0.0, float(middle - half)), min(1.0, float(middle + half))
     return Estimated(value, min(low, value), max(high, value))
+
+
+Z = 1.959963984540054  # a 95 % interval has so many standard errors on each side
+GROWTH = np.sqrt(2)  # of the budget from look to look, at least
+_MOST_GROWTH = 4.0  # while some facts are not asked, variance falls faster than is foreseen
+# More standard errors than the last look needs, however many looks come before.
+_SURE = 2.1
+_FAR = 8.0
+_N_POINTS = 401
+
+
+class Look(NamedTuple):
+    """A look: the standard errors on each side of the estimate, and the interval's half-width."""
+
+    bound: float
+    half_width: float
+
+
+def look(variances: Sequence[float], half_width: float) -> Look:
+    """The last of several looks at an estimate, of which the variance was that at each.
+
+    >>> look([0.0001], 0.03)
+    Look(bound=1.9599..., half_width=0.01959...)
+    >>> look([0.0004, 0.0002], 0.03).bound
+    1.969...
+    """
+    known = np.maximum(np.array(variances, dtype=np.float64), 1e-24)
+    information = np.maximum.accumulate(1 / known)
+    times = np.minimum(1.0, information * (half_width / _SURE) ** 2)
+    bound = bounds(information, spent(times))[-1]
+    return Look(bound, bound * float(np.sqrt(variances[-1])))
+
+
+def spent(times: FloatArray) -> FloatArray:
+    """What of the 5 % is spent at times up to 1."""
+    from scipy.stats import norm
+
+    found: FloatArray = 4 * norm.sf(norm.isf(0.0125) / np.sqrt(times))
+    return found
+
+
+def bounds(information: FloatArray, spent: FloatArray) -> list[float]:
+    """The bounds of several looks, in standard errors, from what is spent up to each.
+
+    By numerical integration over what is still within bounds (Armitage, McPherson and Rowe 1969).
+    Infinite for a look that spends nothing.
+    """
+    found: list[float] = []
+    points, weights = np.zeros(1), np.ones(1)  # where the motion is, and how likely
+    before, gone = 0.0, 0.0
+    for time, total in zip(information, spent, strict=True):
+        step = np.sqrt(time - before)
+        bound = _bound(points, weights, step, float(np.sqrt(time)), total - gone)
+        found.append(bound)
+        if step > 0:
+            end = min(bound, _FAR) * np.sqrt(time)
+            grid = np.linspace(-end, end, _N_POINTS)
+            points, weights = grid, _weights(grid, points, weights, step)
+        before, gone = time, total
+    return found
+
+
+def _bound(points: FloatArray, weights: FloatArray, step: float, root: float, left: float) -> float:
+    """The bound that is crossed for the first time with the chance that is left."""
+    from scipy.stats import norm
+
+    if left <= 0 or step <= 0:
+        return float("inf")
+    low, high = 0.0, _FAR
+    for _ in range(60):
+        middle = (low + high) / 2
+        ends = middle * root
+        outside = norm.sf((ends - points) / step) + norm.cdf((-ends - points) / step)
+        low, high = (middle, high) if weights @ outside > left else (low, middle)
+    return high
+
+
+def _weights(grid: FloatArray, points: FloatArray, weights: FloatArray, step: float) -> FloatArray:
+    """How likely the motion is at each point of a grid, a step later (trapezoidal rule)."""
+    moved = (grid[:, None] - points) / step
+    width = np.full(len(grid), grid[1] - grid[0])
+    width[[0, -1]] /= 2
+    found: FloatArray = np.exp(-(moved**2) / 2) @ weights / (step * np.sqrt(2 * np.pi)) * width
+    return found
+
+
+def next_share(share: float, variance: float | None, half_width: float) -> float:
+    """The share of the prompts to ask for the next look: 1.41 or 2, 2.8, 4 times as many, or all.
+
+    The least of these of which the interval is foreseen to be narrow enough: a variance goes as
+    1/share − 1.
+
+    >>> next_share(0.01, (0.003 / 2.1) ** 2 * 2.5, 0.003)
+    0.028...
+    """
+    wanted = share * GROWTH
+    if variance is None:
+        wanted = share * 2
+    else:
+        enough = 1 / (1 + (1 / share - 1) * (half_width / _SURE) ** 2 / variance)
+        while wanted < min(enough, share * _MOST_GROWTH / 1.01):
+            wanted *= GROWTH
+    return float(wanted) if wanted < 1 / GROWTH else 1.0
+
+
+def stretch(n: int) -> float:
+    """How many times as wide n intervals of 95 % are that hold together.
+
+    With an error of 1 − .95^(1/n) each, all hold with 95 % at least, however their errors go
+    together (Šidák 1967, of normal errors). Each side is stretched by the ratio of the quantiles.
+
+    >>> stretch(1), stretch(12)
+    (1.0, 1.458...)
+    """
+    from scipy.stats import norm
+
+    return float(norm.isf((1 - 0.95 ** (1 / max(1, n))) / 2)) / Z
+
+
+def banded(points: pl.DataFrame) -> pl.DataFrame:
+    """The points with a band of what the full runs give, which holds for all of a setting at once.
+
+    Columns read: setting, value, ci_low, ci_high and estimated, which is null where all prompts
+    were asked: there the value is known. Written: band_low and band_high; null where an estimate
+    has no interval.
+    """
+    is_part = pl.col("estimated").is_not_null()
+    n = (is_part & pl.col("ci_low").is_not_null()).sum().over("setting")
+    wider = pl.when(is_part).then(n.map_elements(stretch, return_dtype=pl.Float64)).otherwise(0.0)
+    return points.with_columns(
+        (pl.col("value") + wider * (pl.col(f"ci_{end}") - pl.col("value")))
+        .clip(0, 1)
+        .alias(f"band_{end}")
+        for end in ("low", "high")
+    )

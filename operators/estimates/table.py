@@ -1,4 +1,14 @@
-"""Answers to a sample of prompts as numbers, and what is estimated of them as a table."""
+"""Answers to a sample of prompts as numbers, and what is estimated of them as a table.
+
+Also of two models' answers to the same sample: what their full runs differ by. Two estimates from
+the same prompts err in the same direction as far as prompts are hard for both models. So what is
+estimated is the mean of the differences of what the two score at each prompt: a mean of the full
+run as any other, with the variance of the differences (`means.py`; Cochran 1977, section 2.14, of
+paired samples). Nothing is assumed of the models.
+
+Where differences are nearly all 0, few prompts say how often they are not: the variance has two
+further changes in it, as with a control (`control.py`).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -6,22 +16,28 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.agreement import consist, n_matching, shares_of
-from factsweep.operators.estimates.controls.control import (
+from factsweep.operators.estimates.control import (
     Control,
     Controlled,
     controlled_mean,
     controls,
+    of_unseen,
 )
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.intervals import Estimated, exactly
-from factsweep.operators.estimates.means import weighted_mean
+from factsweep.operators.estimates.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.intervals import Estimated, exactly, half_width
+from factsweep.operators.estimates.means import (
+    consist,
+    measured,
+    n_matching,
+    shares_of,
+    weighted_mean,
+)
 from factsweep.operators.metrics.belief.answers import fluctuation
 from factsweep.operators.metrics.comparing.paired import in_both
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
-from factsweep.operators.schemas import SETTING, columns
+from factsweep.operators.schemas import SETTING, columns, schema
 
 ESTIMATES = columns("estimates", *SETTING, "control")
 # What an answer scores for each mean that a control narrows.
@@ -199,3 +215,35 @@ def scored_twice(
     """
     one, other = (each.sort("prompt_id") for each in in_both(first, second, "prompt"))
     return None if one.is_empty() else (scored(pairs, one), scored(pairs, other))
+
+
+PAIRED = schema("metric text, difference float, ci_low float, ci_high float")
+
+
+def paired(pairs: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """What the second full run's means are more than the first's: the table PAIRED.
+
+    `pairs` and the two tables of answers are those of `table.scored_twice`: prompts that only one
+    has answered are left out. A mean that has no interval has no row.
+    """
+    both = scored_twice(pairs, first, second)
+    if both is None:
+        return pl.DataFrame(schema=PAIRED)
+    one, other = (each.means for each in both)
+    rows = [
+        (name, *found)
+        for name, (values, weights) in one.items()
+        if (found := mean_difference(both[0].sample, other[name][0] - values, weights))
+    ]
+    return pl.DataFrame(rows, schema=PAIRED, orient="row")
+
+
+def mean_difference(
+    sample: Crossed, values: FloatArray, weights: FloatArray
+) -> tuple[float, float, float] | None:
+    """The mean of differences over the full run, with its interval; null: it has none."""
+    found = measured(sample, values, weights)
+    if found.variance is None:
+        return None
+    half = half_width(found.variance + of_unseen(sample), found.degrees)
+    return found.value, found.value - half, found.value + half

@@ -11,9 +11,7 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.estimates.paired import paired
-from factsweep.operators.estimates.table import controls_of, estimates, scored
-from factsweep.operators.estimates.variance import variance
+from factsweep.operators.estimates.table import controls_of, estimates, paired, scored
 from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
@@ -164,15 +162,12 @@ def comparing(by: By) -> method.Compare:
     return method.Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
 
 
-def _estimated(part: method.Part) -> method.Tables:
+def _estimated(part: method.Part) -> pl.DataFrame:
     found, options = scored(part.pairs, part.answers), part.options
     earlier = part.control
     control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
     drawn = {"n_rounds": options.n_rounds, "n_draws": options.n_draws}
-    return {
-        "estimates": estimates(found, seed=part.seed, control=control, **drawn),
-        "variance": variance(found.sample, found.correct),
-    }
+    return estimates(found, seed=part.seed, control=control, **drawn)
 
 
 METHOD = method.Method(

@@ -37,11 +37,11 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     return {"metrics": metrics}
 
 
-def _estimated(part: method.Part) -> method.Tables:
+def _estimated(part: method.Part) -> pl.DataFrame:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     of = (part.answers, queries, part.pairs)
-    return {"estimates": kamel_estimates(*of, **drawn, control=part.control)}
+    return kamel_estimates(*of, **drawn, control=part.control)
 
 
 def _report(result: method.Result) -> method.Report:

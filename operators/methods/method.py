@@ -178,14 +178,14 @@ class Sampling:
     """How parts of a benchmark's prompts are chosen, and what is estimated from one.
 
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
-    table `estimates`, and may give `variance` (`operators.schemas`),
-    without model and benchmark; where it gives no setting, that of the run is put there.
+    table `estimates` (`operators.schemas`) without model and benchmark; where it gives no setting,
+    that of the run is put there.
     `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
     gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
     second's): metric, difference, ci_low and ci_high.
     """
 
-    estimate: Callable[[Part], Tables]
+    estimate: Callable[[Part], pl.DataFrame]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
     paired: Paired | None = None

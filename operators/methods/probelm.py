@@ -42,11 +42,11 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     return {"metrics": metrics}
 
 
-def _estimated(part: method.Part) -> method.Tables:
+def _estimated(part: method.Part) -> pl.DataFrame:
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
     of = (part.answers, groups, part.pairs)
-    return {"estimates": probelm_estimates(*of, **drawn, control=part.control)}
+    return probelm_estimates(*of, **drawn, control=part.control)
 
 
 def _report(result: method.Result) -> method.Report:

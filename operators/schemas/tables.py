@@ -225,9 +225,6 @@ _RESULTS = {
         n_effective float,  -- with a control: how many prompts would say as much without it
         control text   -- the artifact of the control's answers
     """),
-    "variance": declared(f"""
-        {_SETTING}, source text, variance float, full_error float, other_error float, why text
-    """),
 }
 
 SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(

@@ -93,7 +93,7 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     """
     from factsweep.pipeline.runs.estimate import estimate as compute
 
-    return compute(settings(written(*overrides, **fields))).estimates
+    return compute(settings(written(*overrides, **fields)))
 
 
 def prompts(*overrides: str, **fields: object) -> pl.DataFrame:

@@ -105,7 +105,7 @@ def _estimate(settings: "Run") -> int:
     from factsweep.pipeline.runs.estimate import estimate
 
     found = estimate(settings)
-    print(shown(f"\n{written(found.estimates, found.variance)}"))
+    print(shown(f"\n{written(found)}"))
     return 0
 
 

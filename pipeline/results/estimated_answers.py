@@ -4,19 +4,14 @@ Reads answers wherever they are: in published shards, and in the chunks of open 
 the prompts of the budget count, however many more are answered.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
-
 import polars as pl
 
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Matcher, Tables
+from factsweep.operators.methods.method import Matcher
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.storage.artifact import Artifact
-
-_TABLES = ("estimates", "variance")
 
 
 def answers(given: Artifact, chosen: Artifact) -> pl.DataFrame:
@@ -68,27 +63,3 @@ def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact)
         made = matcher(rows, asked_beside(method, (), relation_id))
         found.append(made[METHODS[method].measure.answers])
     return pl.concat(found)
-
-
-class Estimates(NamedTuple):
-    """What is estimated: `operators.methods.method.Sampling` says of what columns."""
-
-    estimates: pl.DataFrame
-    variance: pl.DataFrame
-
-    @classmethod
-    def named(cls, found: Tables, names: Mapping[str, str | None]) -> "Estimates":
-        """Those that were found of a setting, with the columns that say whose they are."""
-        return cls(*(_named(found[t], names) if t in found else empty(t) for t in _TABLES))
-
-    @classmethod
-    def joined(cls, settings: Iterable["Estimates"]) -> "Estimates":
-        """Those of several settings, one below the other."""
-        return cls(*(pl.concat(tables) for tables in zip(*settings, strict=True)))
-
-
-def _named(rows: pl.DataFrame, names: Mapping[str, str | None]) -> pl.DataFrame:
-    """The rows with the columns that say whose they are, but for those that they have."""
-    texts = {name: pl.lit(value, pl.String) for name, value in names.items()}
-    missing = {name: text for name, text in texts.items() if name not in rows.columns}
-    return rows.with_columns(**missing).select(*names, pl.exclude(*names))

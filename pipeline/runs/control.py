@@ -8,10 +8,11 @@ import polars as pl
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.operators.methods.method import Part
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
-from factsweep.pipeline.results.estimated_answers import Estimates, matched_by, unanswered
+from factsweep.pipeline.results.estimated_answers import matched_by, unanswered
 from factsweep.pipeline.results.pairs import setting_of
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages import facts as facts_stage
@@ -37,7 +38,7 @@ def controls_of(plan: Plan) -> Controls:
 
 
 @single_threaded_blas()
-def estimated_setting(run: Run, branch: Branch, controls: Controls) -> Estimates:
+def estimated_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFrame:
     """What a setting's answers to the prompts of a budget say, with its control.
 
     `branch` is one of a plan that a budget samples.
@@ -64,10 +65,12 @@ def estimated_setting(run: Run, branch: Branch, controls: Controls) -> Estimates
     pairs = _answerable(asked.read("crossed", "all"), failed)
     earlier = None if control is None else control.matched_answers
     part = Part(facts, branch.setting, rows, pairs, run.metrics, run.seed, earlier)
-    found = dict(sampling.estimate(part))
+    found = sampling.estimate(part)
     folder = None if control is None else control.artifacts["matched"].folder
-    found["estimates"] = found["estimates"].with_columns(control=pl.lit(folder, pl.String))
-    return Estimates.named(found, _names(run, branch))
+    texts = {"control": folder, **_names(run, branch)}
+    named = {name: pl.lit(text, pl.String) for name, text in texts.items()}
+    missing = {name: text for name, text in named.items() if name not in found.columns}
+    return found.with_columns(**missing).select(empty("estimates").columns)
 
 
 def _names(run: Run, branch: Branch) -> dict[str, str | None]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.estimates.intervals import within_bounds
-from factsweep.operators.estimates.looks import Look, Z, look, next_share
+from factsweep.operators.estimates.intervals import Look, Z, look, next_share, within_bounds
 from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
@@ -23,7 +22,6 @@ from factsweep.pipeline.decoding.remaining_work import work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report, written
 from factsweep.pipeline.results.doubts import treated
-from factsweep.pipeline.results.estimated_answers import Estimates
 from factsweep.pipeline.runs import control, journal
 from factsweep.pipeline.runs.control import Controls
 from factsweep.pipeline.runs.repair import repair
@@ -36,7 +34,7 @@ from factsweep.pipeline.storage import uses
 _PERCENT = percent(2)
 
 
-def estimate(settings: Run) -> Estimates:
+def estimate(settings: Run) -> pl.DataFrame:
     """Ask what of the budget is not answered yet, and estimate; tables of all settings.
 
     Everything that is answered stays in the artifacts of the full run, whose shards stay open.
@@ -73,12 +71,12 @@ def estimate(settings: Run) -> Estimates:
         return found
 
 
-def _until_sure(whole: Plan, controls: Controls) -> Estimates:
+def _until_sure(whole: Plan, controls: Controls) -> pl.DataFrame:
     """Ask block after block of each setting, until the target's interval is narrow enough.
 
     After every block the tables are written anew.
     """
-    run, done, sentences = whole.run, list[Estimates](), list[str]()
+    run, done, sentences = whole.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
     assert sampling is not None
     goal = target(str(run.target), sampling.targets)
@@ -88,11 +86,10 @@ def _until_sure(whole: Plan, controls: Controls) -> Estimates:
         while more is not None:
             now = replace(run, budget=more)
             found = _answered(whole, now, controls, [branch.title])
-            rows, sentence, more = narrowing.see(found.estimates, more)
-            latest = found._replace(estimates=rows)
+            latest, sentence, more = narrowing.see(found, more)
             LOG.info("%s: %s", branch.title, sentence)
             said = [*sentences, f"{branch.title}: {sentence}"]
-            together = Estimates.joined([*done, latest])
+            together = pl.concat([*done, latest])
             _write(whole, now, together, said)
         done, sentences = [*done, latest], said
     return together
@@ -100,7 +97,7 @@ def _until_sure(whole: Plan, controls: Controls) -> Estimates:
 
 def _answered(
     whole: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
-) -> Estimates:
+) -> pl.DataFrame:
     """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
 
     Only of the settings with these titles; null: of all. The run is noted as begun and not as done:
@@ -119,7 +116,7 @@ def _answered(
             repair(plan, damage, renewed)
 
 
-def _made(plan: Plan, controls: Controls) -> Estimates:
+def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
     if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
@@ -136,12 +133,12 @@ def _made(plan: Plan, controls: Controls) -> Estimates:
         first, *few = budget_lines(plan.run, branch.title, *sizes)
         if few:
             LOG.warning("budget=%s is %s.", first, *few)
-    return Estimates.joined(
+    return pl.concat(
         control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
     )
 
 
-def _write(whole: Plan, run: Run, found: Estimates, sentences: Sequence[str] = ()) -> None:
+def _write(whole: Plan, run: Run, found: pl.DataFrame, sentences: Sequence[str] = ()) -> None:
     store = report.folder(run)
     files = written.files(sampled(replace(whole, run=run)), found, sentences)
     for name, content in files.items():

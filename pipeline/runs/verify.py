@@ -13,7 +13,7 @@ from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining_work import branch_work
 from factsweep.pipeline.results import metrics, record, report, written
-from factsweep.pipeline.results.estimated_answers import Estimates, answers
+from factsweep.pipeline.results.estimated_answers import answers
 from factsweep.pipeline.runs import control
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
@@ -83,15 +83,11 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
     if plan.run.target is not None or not store.exists(record.ESTIMATE):
         return
     controls = control.controls_of(plan)
-    anew = Estimates.joined(
-        control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
-    )
-    there = written.read_from(store, plan.run.name).found
-    for file, ours, theirs in zip(record.ESTIMATED.values(), anew, there, strict=True):
-        try:
-            assert_frame_equal(ours, theirs)
-        except AssertionError:
-            yield f"{store.where(file)} is not what the answers give{RERUN}"
+    anew = pl.concat(control.estimated_setting(plan.run, b, controls) for b in plan.branches)
+    try:
+        assert_frame_equal(anew, written.read_from(store, plan.run.name).estimates)
+    except AssertionError:
+        yield f"{store.where(record.ESTIMATED)} is not what the answers give{RERUN}"
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:

@@ -108,7 +108,7 @@ class _News:
         ours = {branch.answers.folder for branch in plan.branches}
         if not ours <= {each for folders in past.record["artifacts"].values() for each in folders}:
             return []  # of an earlier run of this name
-        told = headlines(past.found.estimates, run.method.measure.main_metric)
+        told = headlines(past.estimates, run.method.measure.main_metric)
         return [text for text in told if self._is_new(text)]
 
     def _is_new(self, text: str) -> bool:

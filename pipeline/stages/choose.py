@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.estimates.choosing import choice
-from factsweep.operators.estimates.choosing.choice import Relation
+from factsweep.operators.estimates import choice
+from factsweep.operators.estimates.choice import Relation
 from factsweep.pipeline.config.budget import Budget
 from factsweep.pipeline.stages.expand import prompts_of, relation_of
 from factsweep.pipeline.storage.artifact import Artifact

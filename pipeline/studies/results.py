@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.estimates.looks import banded
+from factsweep.operators.estimates.intervals import banded
 from factsweep.operators.methods.method import Report, joined
 from factsweep.operators.metrics.comparing.along import along, counted, lives, threshold_variant
 from factsweep.operators.metrics.comparing.paired import FACT
@@ -213,7 +213,7 @@ def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Rep
 def _estimated(member: Member) -> pl.DataFrame:
     """The points of a run that asked a part of its prompts."""
     main = member.run.method.measure.main_metric
-    rows = estimates.read(member.run.results, member.run.name).found.estimates.filter(metric=main)
+    rows = estimates.read(member.run.results, member.run.name).estimates.filter(metric=main)
     asked = called("setting", "variant")
     return _typed(
         rows.select(

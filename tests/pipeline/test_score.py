@@ -318,7 +318,7 @@ def test_score_of_a_budget_estimates_as_a_run_of_it_does(
     answers.write_parquet(path)
     budget = ("budget=60%", f"artifacts={finished.run.artifacts}")
     given, asked = (
-        estimating.estimate(small_settings(*budget, *more)).estimates
+        estimating.estimate(small_settings(*budget, *more))
         for more in ([f"answers={path}"], GREEDY)
     )
     assert given["share"].unique().to_list() == [pytest.approx(0.58, abs=0.01)]
@@ -349,7 +349,7 @@ def test_estimate_of_all_prompts_leaves_those_without_an_answer_out(
     full = scored(some).filter(pl.col("slice").is_null(), pl.col("variant").is_null())
     known = dict(full.select("metric", "value").iter_rows())
     whole = small_settings(f"answers={tmp_path}/answers.parquet", "budget=100%")
-    found = {row["metric"]: row for row in estimating.estimate(whole).estimates.to_dicts()}
+    found = {row["metric"]: row for row in estimating.estimate(whole).to_dicts()}
     names = ("acc_at_1", "one_word_ratio", "consist")
     for name in names:
         row = found[name]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from factsweep.operators.estimates.variance import advice
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm import METRICS as PROBELM
@@ -15,22 +14,12 @@ from factsweep.operators.tables.shared.wide import called
 
 _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)
-_WHOLE = percent(0)
 
 
-def written(estimates: pl.DataFrame, variance: pl.DataFrame) -> str:
-    """The report of estimates: the numbers, then where their variance comes from."""
-    parts = [
-        f"{mark(estimates)} Intervals are those of 95 %.",
-        markdown(estimates_table(estimates)),
-    ]
-    for _, rows in variance.group_by("setting", "variant", maintain_order=True):
-        parts += [
-            f"Where the variance of Acc@1 comes from ({title(rows)}). {advice(rows)}",
-            markdown(variance_table(rows)),
-            *(f"{note}\n" for note in notes(rows, "source")),
-        ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+def written(estimates: pl.DataFrame) -> str:
+    """The report of estimates."""
+    table = markdown(estimates_table(estimates)).strip()
+    return f"{mark(estimates)} Intervals are those of 95 %.\n\n{table}\n"
 
 
 def asked(estimates: pl.DataFrame) -> str:
@@ -90,32 +79,6 @@ def title(rows: pl.DataFrame) -> str:
     return " ".join(each for each in rows.select("setting", "variant").row(0) if each is not None)
 
 
-def variance_table(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per source of variance; columns in: `operators.estimates.variance.VARIANCE`.
-
-    Each column but the first two has the shares of a sum; a dash where the sum is 0.
-
-    >>> rows = pl.DataFrame({
-    ...     "source": ["fact", "rest"], "variance": [0.15, 0.05], "full_error": [0.0, 2e-6],
-    ...     "other_error": [3e-5, 2e-6],
-    ... })
-    >>> variance_table(rows).row(0)
-    ('fact', '.1500', '75%', '0%', '94%')
-    """
-    shares = {
-        "of an answer": _part("variance"),
-        "of the full run's estimate": _part("full_error"),
-        "of other facts' estimate": _part("other_error"),
-    }
-    return rows.select("source", variance=SHARE.dashed(pl.col("variance")), **shares)
-
-
-def _part(column: str) -> pl.Expr:
-    total = pl.col(column).sum()
-    share = pl.when(total > 0).then(pl.col(column) / total)
-    return _WHOLE.dashed(share)
-
-
 def estimates_table(found: pl.DataFrame, *, whose: bool = False) -> pl.DataFrame:
     """One row per setting and metric; columns in: `operators.schemas.SCHEMAS["estimates"]`.
 
@@ -153,8 +116,8 @@ def numbers_table(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def notes(found: pl.DataFrame, of: str = "metric") -> Iterator[str]:
-    """Why metrics, or what else the column `of` names, have no estimate: a sentence per reason.
+def notes(found: pl.DataFrame) -> Iterator[str]:
+    """Why metrics have no estimate: a sentence per reason.
 
     >>> rows = {"metric": ["range", "maximum", "acc_at_1"], "why": ["too few", "too few", None]}
     >>> list(notes(pl.DataFrame(rows)))
@@ -162,7 +125,7 @@ def notes(found: pl.DataFrame, of: str = "metric") -> Iterator[str]:
     """
     known = found.drop_nulls("why")
     for (why,), rows in known.group_by("why", maintain_order=True):
-        yield f"{', '.join(map(heading, rows[of]))}: {why}."
+        yield f"{', '.join(map(heading, rows['metric']))}: {why}."
 
 
 def heading(metric: str) -> str:

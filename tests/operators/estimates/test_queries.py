@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from factsweep.operators.estimates.queries import (
     CURVED,
     MISSING,
+    SINGLE,
+    controlled_means,
     kamel_estimates,
+    means,
     probelm_estimates,
 )
-from factsweep.operators.estimates.stratified import SINGLE, controlled_means, means
 from factsweep.operators.metrics.kamel import kamel
 from factsweep.operators.metrics.probelm import probelm
 
@@ -125,7 +127,6 @@ def test_kamel_estimates_of_all_queries_are_its_numbers() -> None:
             assert row[end] == pytest.approx(value[row["metric"]]), row["metric"]
 
 
-@pytest.mark.slow
 def others_hold_these(rows: pl.DataFrame) -> bool:
     """Whether no interval of other facts is narrower than that of the full run's."""
     inside = (pl.col("ci_low") <= pl.col("full_low")) & (pl.col("full_high") <= pl.col("ci_high"))

@@ -11,10 +11,9 @@ from _simulation import Made, coverage, estimated, made_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from factsweep.operators.estimates.agreement import moments_of, variance_of_share
 from factsweep.operators.estimates.crossed import Crossed
-from factsweep.operators.estimates.fluctuations.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.means import ONCE, between_facts
+from factsweep.operators.estimates.fluctuation import fluctuation_sd
+from factsweep.operators.estimates.means import ONCE, between_facts, moments_of, variance_of_share
 from factsweep.operators.estimates.table import (
     ESTIMATES,
     estimates,

@@ -50,7 +50,7 @@ class Counting(FakeEngine):
 
 
 def estimate(settings: Run) -> pl.DataFrame:
-    return estimating.estimate(settings).estimates
+    return estimating.estimate(settings)
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_target_asks_more_until_the_interval_is_as_narrow(
 ) -> None:
     caplog.set_level("INFO")
     given = (*GREEDY, "budget=20%", "run_name=sure", "target=consist±0.12")
-    found = estimating.estimate(small_settings(*given)).estimates
+    found = estimating.estimate(small_settings(*given))
     row = found.row(by_predicate=pl.col("metric") == "consist", named=True)
     assert row["full_high"] - row["full_low"] <= 0.24
     assert 0.2 < row["share"] <= 1
@@ -312,7 +312,7 @@ def test_estimate_with_engines_ends_with_its_page(
 ) -> None:
     run = small_settings(*GREEDY, "budget=50%")
     found = estimating.estimate(run)
-    assert found.estimates["share"][0] == 0.5
+    assert found["share"][0] == 0.5
     folder = Path(run.results) / run.name
     assert (folder / "estimates.html").exists()
     assert "index.html" not in {path.name for path in folder.iterdir()}

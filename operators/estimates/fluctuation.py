@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
-from factsweep.operators.estimates.crossed import Crossed, FloatArray
-from factsweep.operators.estimates.fluctuations.components import Components, compared, own_noise
-from factsweep.operators.estimates.groups import group_means, spread, summed
+from factsweep.operators.estimates.components import Components, compared, own_noise
+from factsweep.operators.estimates.crossed import Crossed, FloatArray, group_means, spread, summed
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
 APART = "the templates of some relations were not yet compared with each other"

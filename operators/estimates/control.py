@@ -30,8 +30,15 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.groups import centred, group_means, summed
+from factsweep.operators.estimates.crossed import (
+    BoolArray,
+    Crossed,
+    FloatArray,
+    IntArray,
+    centred,
+    group_means,
+    summed,
+)
 from factsweep.operators.estimates.intervals import Estimated, exactly
 from factsweep.operators.estimates.means import measured
 from factsweep.operators.seeds import generator

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.estimates.choosing.choice import (
+from factsweep.operators.estimates.choice import (
     Relation,
+    Square,
     allotted,
     chosen,
+    square,
     whole_pairs,
 )
-from factsweep.operators.estimates.choosing.laps import Square, square
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 

@@ -1,1 +1,0 @@
-"""Sharper estimates with an earlier run, whose answers to all prompts are known."""

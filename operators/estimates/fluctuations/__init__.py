@@ -1,1 +1,0 @@
-"""The spread of templates' accuracies, and the best one, from a sample of prompts."""
