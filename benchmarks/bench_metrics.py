@@ -36,7 +36,7 @@ from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.remaining_work import finish
+from factsweep.pipeline.decoding.remaining import finish
 from factsweep.pipeline.runs.tasks import Tasks
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of

@@ -23,7 +23,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.runs import status as listing
 from factsweep.pipeline.stages.plan import Branch, planned
 

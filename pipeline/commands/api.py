@@ -119,7 +119,7 @@ def score(*overrides: str, **fields: object) -> Results:
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     asked = settings(written(*overrides, **fields))
-    from factsweep.pipeline.runs.score import score as measure
+    from factsweep.pipeline.runs.run import score as measure
 
     measure(asked)
     return load(below(asked.results, asked.name))

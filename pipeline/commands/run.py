@@ -121,7 +121,7 @@ def _score(asked: argparse.Namespace) -> int:
     settings = _loaded(asked.overrides)
     if settings.budget is not None:
         return _estimate(settings)
-    from factsweep.pipeline.runs.score import score
+    from factsweep.pipeline.runs.run import score
 
     score(settings)
     return _print_card(settings)

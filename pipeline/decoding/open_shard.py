@@ -347,14 +347,8 @@ def drop_trial(artifact: Artifact, name: str) -> None:
 
 def forget_trials(artifact: Artifact) -> None:
     """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
-    for shard in with_trial(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
+    for shard in remaining.with_trial(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
         drop_trial(artifact, f"{artifact.stage}/{shard}")
-
-
-def with_trial(artifact: Artifact, table: str) -> set[str]:
-    """The shards of a table that have a trial: begun, and not yet published and cleared."""
-    names = artifact.store.names(f"{artifact.folder}/trials/{table}")
-    return {name.removesuffix(".json") for name in names}
 
 
 def _trial_name(shard: str) -> str:

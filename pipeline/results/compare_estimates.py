@@ -14,7 +14,7 @@ from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.verdict import differences, judged
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.tables.runs import estimates as tables
-from factsweep.pipeline.results import past, written
+from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.compare import Compared, Comparison, flip_rate
 from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
 from factsweep.pipeline.results.past import PastBranch
@@ -31,7 +31,7 @@ class _Side:
 
 def concerns(first: str, second: str, results: str) -> bool:
     """Whether one of two, each named as RUN or RUN:SETTING, is an estimate."""
-    return any(written.is_estimate(results, each.partition(":")[0]) for each in (first, second))
+    return any(estimates.is_estimate(results, each.partition(":")[0]) for each in (first, second))
 
 
 def compared(
@@ -73,7 +73,7 @@ def _paired(one: _Side, other: _Side, found: pl.DataFrame) -> pl.DataFrame:
     pairing = _pairing(one, other)
     if pairing is None:
         return found
-    first, second = (written.answers(each.branch) for each in (one, other))
+    first, second = (estimates.matched_answers(each.branch) for each in (one, other))
     crossed = one.branch.artifacts["chosen"].read("crossed", "all")
     rows = pairing(crossed, first, second)
     # A number that has no estimate has no difference.
@@ -93,9 +93,9 @@ def _pairing(one: _Side, other: _Side) -> Paired | None:
 
 
 def _sides(results: str, run: str) -> Mapping[str, _Side]:
-    if not written.is_estimate(results, run):
+    if not estimates.is_estimate(results, run):
         return {title: _whole(each) for title, each in past.by_title(results, run).items()}
-    part = written.read(results, run)
+    part = estimates.read(results, run)
     return {
         title: _Side(each, part.of(title), part.mark(title))
         for title, each in part.branches.items()

@@ -25,7 +25,7 @@ from factsweep.operators.tables.trackers import (
 )
 from factsweep.operators.wording import listed
 from factsweep.pipeline.machine.secrets import hidden
-from factsweep.pipeline.results import past, written
+from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.metrics import metrics as measured
 from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.storage.store import Store, below
@@ -41,7 +41,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         InputError: there is no such run, or it lacks what the format needs.
         DamagedFileError: its results are not what was written.
     """
-    if written.is_estimate(results, run):
+    if estimates.is_estimate(results, run):
         name, content = _estimated(run, results, form)
     else:
         store = Store(below(results, run))
@@ -67,7 +67,7 @@ def _estimated(run: str, results: str, form: str) -> tuple[str, bytes]:
             f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
         )
     name, write = _ESTIMATES[form]
-    return name, write(written.read(results, run).estimates)
+    return name, write(estimates.read(results, run).estimates)
 
 
 def _written(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.pages.page import render
 from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.wording import few
-from factsweep.pipeline.results import past, written
+from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.doubts import doubts
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch
@@ -63,7 +63,7 @@ def report(
         InputError: no such runs, or one that is not whole.
     """
     known = names or past.known(results, ESTIMATE)
-    asked = [each for each in known if written.is_estimate(results, each)]
+    asked = [each for each in known if estimates.is_estimate(results, each)]
     full = [each for each in names or past.known(results) if each not in asked]
     parts = together(past.branches(results, full)) if full or not asked else []
     entries: list[dict[str, str]] = []
@@ -95,11 +95,11 @@ def report(
 
 def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
     """Write the estimates of runs together, in a folder of their own; no full number is there."""
-    found = [written.read(results, name) for name in names]
+    found = [estimates.read(results, name) for name in names]
     table = estimates_table(pl.concat(each.estimates for each in found), whose=True)
     store = Store(below(out, _ESTIMATES))
     write_report(store, Report({_ESTIMATES: table}))
-    store.put(PAGE, written.page_of(found).encode())
+    store.put(PAGE, estimates.page_of(found).encode())
     title = "Estimates from a part of the prompts"
     return {"link": f"{_ESTIMATES}/{PAGE}", "title": title, "lead": ", ".join(sorted(names))}
 

@@ -18,16 +18,20 @@ from factsweep.pipeline.config.budget import Target, budget, budget_lines, targe
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
-from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past, record, report, written
+from factsweep.pipeline.results import estimates, past, record, report
 from factsweep.pipeline.results.doubts import treated
-from factsweep.pipeline.runs import control, journal
-from factsweep.pipeline.runs.control import Controls
-from factsweep.pipeline.runs.repair import repair
-from factsweep.pipeline.runs.run import compute, say_served, say_warnings
-from factsweep.pipeline.runs.score import check as check_answers
-from factsweep.pipeline.runs.score import make as make_here
+from factsweep.pipeline.results.estimates import Controls
+from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs.run import (
+    check_answers,
+    compute,
+    make_given,
+    repair,
+    say_served,
+    say_warnings,
+)
 from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
 from factsweep.pipeline.storage import uses
 
@@ -57,9 +61,9 @@ def estimate(settings: Run) -> pl.DataFrame:
     check_budget(settings)
     whole = planned(settings)
     settings = replace(settings, decoding=whole.run.decoding)
-    controls = control.controls_of(whole)
+    controls = estimates.controls_of(whole)
     for earlier in controls.values():
-        control.say_missing(settings, earlier)
+        estimates.say_missing(settings, earlier)
     with journal.kept(settings):
         if settings.target is None:
             found = _answered(whole, settings, controls)
@@ -123,7 +127,7 @@ def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
         if plan.run.answers is None:
             compute(plan)
         else:
-            make_here(plan)
+            make_given(plan)
             for line in chain.from_iterable(treated(branch.answers) for branch in plan.branches):
                 LOG.warning("%s", line)
     for branch in plan.branches:
@@ -134,13 +138,13 @@ def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
         if few:
             LOG.warning("budget=%s is %s.", first, *few)
     return pl.concat(
-        control.estimated_setting(plan.run, branch, controls) for branch in plan.branches
+        estimates.estimated_setting(plan.run, branch, controls) for branch in plan.branches
     )
 
 
 def _write(whole: Plan, run: Run, found: pl.DataFrame, sentences: Sequence[str] = ()) -> None:
     store = report.folder(run)
-    files = written.files(sampled(replace(whole, run=run)), found, sentences)
+    files = estimates.files(sampled(replace(whole, run=run)), found, sentences)
     for name, content in files.items():
         store.put(name, content)
 

@@ -16,7 +16,7 @@ from factsweep.pipeline.cluster.hardware import check_weights
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
-from factsweep.pipeline.decoding.remaining_work import branch_work
+from factsweep.pipeline.decoding.remaining import branch_work
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages import knowledge_base

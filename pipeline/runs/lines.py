@@ -15,7 +15,7 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
 from factsweep.pipeline.decoding.progress import clock
-from factsweep.pipeline.decoding.remaining_work import paid, requests_per_prompt
+from factsweep.pipeline.decoding.remaining import paid, requests_per_prompt
 from factsweep.pipeline.runs.forecast import Forecast, work_left
 from factsweep.pipeline.stages.plan import Plan, warnings
 

@@ -1,13 +1,15 @@
-"""run: compute what is missing, then write the results."""
+"""run and score: compute what is missing or damaged, then write the results."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
+from factsweep.operators.methods.ability import FILL
 from factsweep.operators.wording import listed
 from factsweep.pipeline.cluster import head, machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
@@ -17,12 +19,15 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.doubts import differences
 from factsweep.pipeline.runs import journal, pulse
-from factsweep.pipeline.runs.repair import repair, settle
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
-from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage import integrity, lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import Finding
+from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.uses import Use
+
+_MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
 
 
 def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
@@ -38,6 +43,16 @@ def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
     """
     check_asks(settings)
     return measured(settings, partial(compute, others=others))
+
+
+def score(run: Run) -> pl.DataFrame:
+    """The metrics of the answers in `answers=`; a prompt without a row counts as failed.
+
+    Raises:
+        InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
+    """
+    check_answers(run)
+    return measured(run, make_given)
 
 
 def check_asks(settings: Run) -> None:
@@ -220,3 +235,67 @@ def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
             f"decoding.max_permutation_difference={limit:g}; choose another decoding.scorer or "
             "model.dtype=float32. Everything else is complete."
         )
+
+
+def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bool:
+    """Set aside all that listings and manifests tell; whether nothing is left to compute.
+
+    `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
+    this run, and is added to.
+
+    Raises:
+        DamagedFileError: something is damaged again and again.
+    """
+    artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
+    for found in plan.store.each(lambda each: list(integrity.listed(each)), artifacts.values()):
+        for finding in found:
+            _set_aside(finding, renewed)
+    for finding in integrity.misfits(artifacts, recorded, renewed):
+        _set_aside(finding, renewed)
+    integrity.note_lost(artifacts, recorded)
+    return plan.is_complete()
+
+
+def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
+    """Set aside what turned out to be damaged when it was read.
+
+    Raises:
+        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
+    """
+    for step in plan.steps:
+        if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
+            _set_aside(Finding.of(step.artifact, damage), renewed)
+            return
+    raise damage
+
+
+def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
+    artifact = finding.artifact
+    name = finding.name or artifact.folder
+    renewed[name] += 1
+    if renewed[name] > _MOST:
+        raise DamagedFileError(finding.sentence, finding.name)
+    aside = finding.set_aside()
+    LOG.warning("%s Set aside as %s.", finding.sentence, artifact.store.where(aside))
+    if name == f"{artifact.folder}/recipe.json":
+        artifact.begin()
+
+
+def make_given(plan: Plan) -> None:
+    """Make what is missing of a plan whose answers are given, in this process."""
+    wait = plan.run.cluster.when_held == "wait"
+    with lease.held(plan.store, plan.missing(), wait=wait) as writer:
+        for step in plan.steps:
+            step.run(writer.leases.get(step.artifact.folder))
+
+
+def check_answers(run: Run) -> None:
+    """Refuse what cannot be measured of given answers."""
+    if run.answers is None:
+        raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
+    if run.method.ask.ability == FILL:
+        raise InputError(f"score measures no encoder's answers; model={run.model.name} is one.")
+    if len(run.settings) != 1:
+        raise InputError("score measures one setting; name it with prompt=….")
+    if not Path(run.answers).is_file():
+        raise InputError(f"answers={run.answers} is no file; give a JSONL or Parquet file.")

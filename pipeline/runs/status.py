@@ -7,7 +7,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import progress, remaining
-from factsweep.pipeline.decoding.remaining_work import branch_work
+from factsweep.pipeline.decoding.remaining import branch_work
 from factsweep.pipeline.stages.plan import Branch, asked
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease

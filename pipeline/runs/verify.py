@@ -11,10 +11,9 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
-from factsweep.pipeline.decoding.remaining_work import branch_work
-from factsweep.pipeline.results import metrics, record, report, written
-from factsweep.pipeline.results.estimated_answers import answers
-from factsweep.pipeline.runs import control
+from factsweep.pipeline.decoding.remaining import branch_work
+from factsweep.pipeline.results import estimates, metrics, record, report
+from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
@@ -62,7 +61,7 @@ def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
     if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
         return
     try:
-        answers(branch.answers, chosen)
+        answers_of_budget(branch.answers, chosen)
         needed = chosen.read_all("needed")
         left = sum(remaining.left(list(branch_work(run, branch))))
     except DamagedFileError as error:
@@ -82,10 +81,10 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
     store = report.folder(plan.run)
     if plan.run.target is not None or not store.exists(record.ESTIMATE):
         return
-    controls = control.controls_of(plan)
-    anew = pl.concat(control.estimated_setting(plan.run, b, controls) for b in plan.branches)
+    controls = estimates.controls_of(plan)
+    anew = pl.concat(estimates.estimated_setting(plan.run, b, controls) for b in plan.branches)
     try:
-        assert_frame_equal(anew, written.read_from(store, plan.run.name).estimates)
+        assert_frame_equal(anew, estimates.read_from(store, plan.run.name).estimates)
     except AssertionError:
         yield f"{store.where(record.ESTIMATED)} is not what the answers give{RERUN}"
 
@@ -109,7 +108,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin],
     try:
         found = record.read(store)
     except FileNotFoundError:
-        return {}, list(written.wrong(store))  # the next run writes them anew
+        return {}, list(estimates.wrong(store))  # the next run writes them anew
     except DamagedFileError as error:
         problems[record.NAME], found = error, {}
     if found and (found["artifacts"] != record.artifacts(plan) or not plan.branches):

@@ -11,7 +11,7 @@ from factsweep.operators.tables.runs.estimates import headlines
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.results import report, written
+from factsweep.pipeline.results import estimates, report
 from factsweep.pipeline.runs import pulse
 from factsweep.pipeline.runs.pulse import Pulse
 from factsweep.pipeline.stages.expand import with_text
@@ -99,10 +99,10 @@ class _News:
     def headlines(self, plan: Plan) -> list[str]:
         """The main numbers, a line for each setting, where a block more is answered."""
         run = plan.run
-        if run.budget is None or not written.is_estimate(run.results, run.name):
+        if run.budget is None or not estimates.is_estimate(run.results, run.name):
             return []
         try:
-            past = written.read(run.results, run.name)
+            past = estimates.read(run.results, run.name)
         except (DamagedFileError, FileNotFoundError):
             return []  # it is being written
         ours = {branch.answers.folder for branch in plan.branches}

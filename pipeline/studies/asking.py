@@ -11,7 +11,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.runs.estimate import estimate, is_answered
 from factsweep.pipeline.runs.run import run as compute
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Plan, asked, planned
 from factsweep.pipeline.studies.study import Member, Study
 from factsweep.pipeline.studies.weights import Shelf

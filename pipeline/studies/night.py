@@ -22,7 +22,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
-from factsweep.pipeline.results import baseline, compare_estimates, past, written
+from factsweep.pipeline.results import baseline, compare_estimates, estimates, past
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
@@ -248,7 +248,7 @@ def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair:
         tonight = past.by_title(run.results, run.name)
         marks: dict[str, str | None] = dict.fromkeys(tonight)
     else:
-        part = written.read(run.results, run.name)
+        part = estimates.read(run.results, run.name)
         tonight, marks = part.branches, {title: part.mark(title) for title in part.branches}
     against = _against(run, accepted)
     before = {} if against is None else baseline.settings(accepted[0], against, run.results)

@@ -21,8 +21,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.operators.tables.runs.comparison import POINTS
 from factsweep.operators.tables.shared.wide import called
-from factsweep.pipeline.results import past
-from factsweep.pipeline.results import written as estimates
+from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.several_runs import Together, report
 from factsweep.pipeline.storage.store import Store, below

@@ -12,7 +12,7 @@ from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan
 

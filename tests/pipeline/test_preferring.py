@@ -28,7 +28,7 @@ from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.results import load as results_of
 from factsweep.pipeline.runs.forecast import forecast
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.chat_server import completion, serving
 from tests.messages import naming

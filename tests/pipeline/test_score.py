@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.runs import estimate as estimating
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned
 from tests.messages import naming

@@ -18,8 +18,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
-from factsweep.pipeline.runs.run import check_failed, run
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import check_failed, run, score
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned

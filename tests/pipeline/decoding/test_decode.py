@@ -20,7 +20,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import decode, open_shard, remaining
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
@@ -358,7 +358,7 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
         condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
         open_shard.write_trial(item.artifact, item.open_name, condemned)
     open_shard.forget_trials(done.artifact)
-    assert open_shard.with_trial(done.artifact, "generations") == {done.shard}
+    assert remaining.with_trial(done.artifact, "generations") == {done.shard}
     assert open_shard.read_trial(opened.artifact, opened.open_name) == open_shard.Trial()
 
 

@@ -26,7 +26,7 @@ from factsweep.operators.errors import (
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.decoding import decoder, open_shard, remaining
 from factsweep.pipeline.decoding.decoder import Decoder
-from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.decoding.tally import Tally
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.plan import Plan

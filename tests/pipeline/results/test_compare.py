@@ -14,7 +14,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import Comparison, compared, settings
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
 

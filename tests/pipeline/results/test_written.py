@@ -14,7 +14,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results import past, report, written
+from factsweep.pipeline.results import estimates, past, report
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATED, ESTIMATES
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.verify import verify
@@ -61,7 +61,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     there = {path.name for path in (results / "part").iterdir() if path.is_file()}
     assert there >= set(ESTIMATES)
     assert "run.json" not in there
-    found = written.read(str(results), "part")
+    found = estimates.read(str(results), "part")
     assert found.budget == "60%"
     assert found.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
     assert past.known(str(results), ESTIMATE) == ["all", "part"]
@@ -70,7 +70,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
 def test_estimate_of_other_files_than_its_record_lists_is_damaged(results: Path) -> None:
     shutil.copy(results / "all" / ESTIMATED, results / "part" / ESTIMATED)
     with pytest.raises(DamagedFileError, match=naming(ESTIMATED, "estimate.json")):
-        written.read(str(results), "part")
+        estimates.read(str(results), "part")
 
 
 def test_verify_names_estimates_that_the_answers_do_not_give(
@@ -94,7 +94,7 @@ def test_verify_names_estimates_that_the_answers_do_not_give(
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     rewrite(record, lambda content: content["files"].update({path.name: digest}))
     with pytest.raises(DamagedFileError, match=naming("model", "gpt-5")):
-        written.read(str(results), "part")
+        estimates.read(str(results), "part")
 
 
 def test_compare_estimate_with_full_marks_it_and_its_interval(

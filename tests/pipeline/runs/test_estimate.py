@@ -17,7 +17,7 @@ from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining_work import work
+from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
@@ -256,7 +256,7 @@ def test_estimate_with_a_control_says_how_many_prompts_it_is_worth(
 REFUSED = {
     "control=none": "has no run none",
     "control=one:zero-shot": "one has no setting zero-shot",
-    "control=part": "has estimates alone, and a control has answers to all prompts",
+    "control=part": "has estimates from a part of the prompts, where a full run is needed",
     "benchmark.relations=[P30]": "was asked other prompts than 4-template asks now",
     "prompt.templates=manual": "was asked other prompts than 4-template asks now",
     "budget=null": "is for an estimate; give budget= too",

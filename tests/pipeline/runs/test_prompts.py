@@ -20,7 +20,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.prompts import write
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.storage.artifact import Artifact

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.pipeline.runs.repair import repair
+from factsweep.pipeline.runs.run import repair
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store

@@ -17,10 +17,10 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining_work import begin, work
+from factsweep.pipeline.decoding.remaining import begin, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.forecast import forecast
-from factsweep.pipeline.runs.repair import settle
+from factsweep.pipeline.runs.run import settle
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage import lease

@@ -15,8 +15,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import report
-from factsweep.pipeline.runs.run import measured
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import measured, score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.facts import ReadFacts
 from factsweep.pipeline.stages.plan import Plan, planned, warnings

@@ -10,7 +10,7 @@ import pytest
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.prompts import each as prompts_of
-from factsweep.pipeline.runs.score import score
+from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import planned, warnings
 
 RIGHT = {

@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.remaining_work import paid, work
+from factsweep.pipeline.decoding.remaining import paid, work
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.stages import answer, match
 from factsweep.pipeline.stages.plan import Plan, planned, settled
