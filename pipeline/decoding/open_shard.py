@@ -347,7 +347,9 @@ def drop_trial(artifact: Artifact, name: str) -> None:
 
 def forget_trials(artifact: Artifact) -> None:
     """Forget the trials of an earlier run; that of a published shard stays until it is cleared."""
-    for shard in remaining.with_trial(artifact, artifact.stage).difference(artifact.shards(artifact.stage)):
+    for shard in remaining.with_trial(artifact, artifact.stage).difference(
+        artifact.shards(artifact.stage)
+    ):
         drop_trial(artifact, f"{artifact.stage}/{shard}")
 
 
