@@ -165,7 +165,7 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _report(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import measures
-    from factsweep.pipeline.results.several_runs import report
+    from factsweep.pipeline.results.report import report
     from factsweep.pipeline.storage.store import below
 
     results = places(asked)["results"]

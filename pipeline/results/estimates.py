@@ -8,7 +8,6 @@
 Nothing here has a run.json, so that no verb takes an estimate for a full run.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -244,7 +243,7 @@ def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dic
 
     The text ends with the sentences, if there are any.
     """
-    content = json.loads(json.dumps(record.record(plan, {}, {})))
+    content = json.loads(json.dumps(record.record(plan, {})))
     text = "\n".join([tables.written(found), *sentences])
     page = page_of([PastEstimate(plan.run.name, found, content)])
     made = {
@@ -252,8 +251,7 @@ def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dic
         record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
         record.ESTIMATES_PAGE: page.encode(),
     }
-    checksums = {name: hashlib.sha256(each).hexdigest() for name, each in made.items()}
-    content |= {"files": checksums}
+    content |= {"files": list(made)}
     return {**made, record.ESTIMATE: seal(content, record.ESTIMATE)}
 
 
@@ -276,9 +274,9 @@ def read_from(store: Store, name: str) -> PastEstimate:
     file_name = record.ESTIMATE
     content = unseal(store.get(file_name), file_name, store.where(file_name), RERUN)
     record.shaped(content, store, file_name)
-    found, where = record.file(store, content, record.ESTIMATED, file_name), record.ESTIMATED
-    estimates = decode(found, _PLACE, Stored(store.where(where)))
-    _check(estimates, content, store.where(where))
+    where = store.where(record.ESTIMATED)
+    estimates = decode(record.file(store, record.ESTIMATED), _PLACE, Stored(where))
+    _check(estimates, content, where)
     return PastEstimate(name, estimates, content)
 
 
@@ -291,11 +289,7 @@ def wrong(store: Store) -> Iterator[str]:
     except DamagedFileError as error:
         yield str(error)
         return
-    for name in content["files"]:
-        try:
-            record.file(store, content, name, record.ESTIMATE)
-        except DamagedFileError as error:
-            yield str(error)
+    yield from record.gone(store, content)
 
 
 def _check(shown: pl.DataFrame, content: Record, where: str) -> None:

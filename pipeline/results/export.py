@@ -26,7 +26,6 @@ from factsweep.operators.tables.trackers import (
 from factsweep.operators.wording import listed
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import estimates, past
-from factsweep.pipeline.results.metrics import metrics as measured
 from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.storage.store import Store, below
 from factsweep.pipeline.storage.tables import parquet
@@ -46,7 +45,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     else:
         store = Store(below(results, run))
         record = past.record(results, run)
-        metrics = measured(store, record)
+        metrics = past.metrics(store)
         if form == "mlflow":
             return _log_to_mlflow(run, store, metrics, record, out)
         if form == "lm-eval":
@@ -138,7 +137,7 @@ def _log_to_mlflow(
             mlflow.log_metrics(mlflow_metrics(metrics))
             for name in record["files"]:
                 if name.startswith("tables/"):
-                    mlflow.log_text(file(store, record, name).decode(), name)
+                    mlflow.log_text(file(store, name).decode(), name)
     except mlflow.exceptions.MlflowException as error:
         first = str(error).splitlines()[0]
         raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error

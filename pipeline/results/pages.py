@@ -19,9 +19,7 @@ from factsweep.operators.pages.page import Drawing, drawing, ran, ran_rows, term
 from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.wide import best_and_worst, called, joined
 from factsweep.operators.wording import count
-from factsweep.pipeline.results.answers import thoughts
-from factsweep.pipeline.results.doubts import differences
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.past import PastBranch, thoughts
 from factsweep.pipeline.stages.expand import by_relation, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -42,7 +40,7 @@ def results_page(
     branches: Sequence[PastBranch],
     result: Result,
     report: Report,
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> bytes:
     """The page of what was measured on one benchmark."""
     method = branches[0].how
@@ -63,7 +61,7 @@ def results_page(
         "page.html",
         title=_title(branches),
         lead=_lead(branches, facts, asked),
-        warnings=[*notes, *_warnings(branches)],
+        warnings=notes,
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
         tiles=list(tiles(metrics, measure.main_metric)),
         headline=overall,
@@ -98,26 +96,6 @@ def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) 
         f"{count(pairs['relation_id'].n_unique(), 'relation')}, {count(pairs.height, 'fact')}, "
         f"{count(prompts, 'prompt')}; asked: {', '.join(settings)}."
     )
-
-
-def _warnings(branches: Sequence[PastBranch]) -> Iterator[str]:
-    """What a reader must know before any number."""
-    trusted = {b.model for b in branches if b.record["run"]["model"].get("trust_remote_code")}
-    if trusted:
-        yield f"trust_remote_code is on for {', '.join(sorted(trusted))}: code from the hub ran."
-    for model, mine in _served(branches).items():
-        yield from differences(model, mine)
-
-
-def _served(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
-    found: dict[str, list[Artifact]] = {}
-    for branch in branches:
-        if branch.record["run"]["model"].get("source") == "endpoint":
-            again = branch.artifacts.get(branch.how.ask.ability.again or "")
-            mine = (branch.answers, *branch.further, *([] if again is None else [again]))
-            known = found.setdefault(branch.model, [])
-            known += [each for each in mine if each not in known]
-    return found
 
 
 def _n_errors(branch: PastBranch) -> int:

@@ -1,4 +1,4 @@
-"""Past runs: what was measured, by the folders of results, and where its artifacts are."""
+"""Past runs: what was asked and measured, by the folders of results, and where artifacts are."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,23 +7,30 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
+from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
+from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared.wide import joined
 from factsweep.operators.wording import listed, suggestion
 from factsweep.operators.wording.names import check_apart, check_run, folded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results.record import ESTIMATE, NAME, pins, read
+from factsweep.pipeline.results.record import ESTIMATE, METRICS, NAME, file, read
 from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import misfits
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import RERUN
+from factsweep.pipeline.storage.sealed import Stored
+from factsweep.pipeline.storage.shard import Place, decode
 from factsweep.pipeline.storage.store import Store, below
 
 Record = Mapping[str, Any]
+# Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
+_WEIGHTED = ("bins",)
+_ANSWER = {"text": "answer", "token": "answer"}  # as a decoder and an encoder give it
 
 
 @dataclass(frozen=True)
@@ -114,10 +121,10 @@ def by_title(results: str, name: str) -> dict[str, PastBranch]:
     return {each.setting: each for each in branches(results, [name])}
 
 
-def known(results: str, file: str = NAME) -> list[str]:
+def known(results: str, name: str = NAME) -> list[str]:
     """The names of the runs that there are, or that have another file; not those of nights."""
     store = Store(results)
-    return [name for name in store.folders("") if file in store.names(name)]
+    return [run for run in store.folders("") if name in store.names(run)]
 
 
 def runs(results: str, name: str) -> list[str]:
@@ -203,54 +210,19 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
     """The settings that a run measured, as its record says.
 
     Raises:
-        InputError: an artifact of one is gone, or is not what the run was made of.
+        InputError: an artifact of one is gone.
         DamagedFileError: a recipe or a manifest is not what was written.
     """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
-        artifacts = {folder: opened(store, folder) for folder in folders}
-        for each in artifacts.values():
-            if not each.is_complete():
+        artifacts = [opened(store, folder) for folder in folders]
+        for artifact in artifacts:
+            if not artifact.is_complete():
                 raise InputError(
-                    f"{store.where(each.folder)} of the run {name} is not complete; run it again."
+                    f"{store.where(artifact.folder)} of the run {name} is not complete; "
+                    "run it again."
                 )
-        for finding in misfits(artifacts, pins(content), {}):
-            raise DamagedFileError(finding.sentence, finding.name)
-        _check_inputs(name, artifacts)
-        found = setting(name, content, title, artifacts.values())
-        _check_names(found)
-        yield found
-
-
-def _check_inputs(name: str, artifacts: Mapping[str, Artifact]) -> None:
-    """Refuse a run.json that lists artifacts of which one was made of another than is listed."""
-    listed = {each.stage for each in artifacts.values()}
-    for each in artifacts.values():
-        for stage, fingerprint in each.recipe.inputs.items():
-            if stage in listed and f"{stage}/{fingerprint}" not in artifacts:
-                raise DamagedFileError(
-                    f"{NAME} of the run {name} lists {each.folder}, which was made of other "
-                    f"{stage} than it lists{RERUN}"
-                )
-
-
-def _check_names(branch: PastBranch) -> None:
-    """Refuse a run.json that names another model, benchmark, setting or seed than was measured."""
-    fields = branch.metrics.recipe.fields
-    prompts = branch.artifacts["prompts"].recipe.fields
-    title = " ".join(filter(None, (fields["setting"], fields["variant"])))
-    for noun, shown, measured in (
-        ("model", branch.model, fields["model"]),
-        ("benchmark", branch.benchmark, fields["benchmark"]),
-        ("setting", branch.setting, title),
-        ("seed", branch.seed, fields["seed"]),
-        ("method", branch.method, prompts["method"]),
-    ):
-        if shown != measured:
-            raise DamagedFileError(
-                f"{NAME} of the run {branch.run} says {noun} {shown}, where {measured} was "
-                f"measured{RERUN}"
-            )
+        yield setting(name, content, title, artifacts)
 
 
 def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact]) -> PastBranch:
@@ -284,3 +256,87 @@ def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
     row = metrics.filter(metric=method.measure.main_metric).filter(pl.col("slice").is_null())
     n, failed = row.select("n", "n_failed").row(0)
     return int(n), int(failed)
+
+
+def metrics(store: Store) -> pl.DataFrame:
+    """Every number of a run, from its results: one row per metric, setting and slice.
+
+    Raises:
+        DamagedFileError: the file is gone, or is not what was written.
+    """
+    return decode(
+        file(store, METRICS), Place("metrics", "", "metrics"), Stored(store.where(METRICS))
+    )
+
+
+def of_seeds(settings: Iterable[Sequence[PastBranch]], table: str) -> pl.DataFrame:
+    """A measured table of settings, each with its seeds; several seeds are one row."""
+    tables = [[branch.metrics.read_all(table) for branch in each] for each in settings]
+    if all(len(each) == 1 for each in tables):
+        return pl.concat([found for each in tables for found in each])
+    if table == "metrics":
+        return pl.concat(map(over_seeds, tables))
+    weight = "n" if table in _WEIGHTED else None
+    return pl.concat(mean_over_seeds(each, weight=weight) for each in tables)
+
+
+def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
+    """All prompts of a setting, or those of one relation, by their ids.
+
+    Columns: model, setting, prompt_id, relation_id, relation, pair_id, subject, objects (a label
+    of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
+    `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
+    answer has nulls there. Of a model that thinks first, `thought` too.
+
+    Raises:
+        InputError: the run asked nothing of that relation, or an artifact of it is gone.
+    """
+    prompts, said = branch.artifacts["prompts"], branch.answers
+    shards = prompts.shards("prompts")
+    known = list(dict.fromkeys(map(relation_of, shards)))
+    if relation is not None and relation not in known:
+        raise InputError(f"{branch} asked nothing of {relation}; it asked of {', '.join(known)}.")
+    mine = [shard for shard in shards if relation in (None, relation_of(shard))]
+    asked = pl.concat([with_text(prompts, "prompts", shard) for shard in mine])
+    # A prompt of another relation may have had the same text: then it alone was asked.
+    others = {*asked["same_as"].drop_nulls().str.split(".").list.first()}
+    where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
+    given = pl.concat([said.read(said.stage, shard) for shard in where])
+    if not set(where).isdisjoint(said.published("thoughts")):
+        given = joined(given, thoughts(said, where), ["prompt_id"])
+    own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
+    asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
+    told = _facts(asked.rename({"text": "prompt"}), branch.facts).with_columns(asked_as=asked_as)
+    answered = given.rename({**_ANSWER, "prompt_id": "asked_as"}, strict=False)
+    rows = joined(told, answered, ["asked_as"]).drop("asked_as")
+    named = {"model": branch.model, "setting": branch.setting}
+    return _judged(branch, rows).select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
+
+
+def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
+    """What was thought before each answer: prompt_id, thought; no rows where a model does not."""
+    there = set(shards).intersection(said.published("thoughts"))
+    rows = pl.concat([empty("thoughts"), *(said.read("thoughts", each) for each in sorted(there))])
+    return rows.select("prompt_id", thought=pl.col("texts").list.first())
+
+
+def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    first_label = pl.element().struct.field("labels").list.first()
+    objects = pl.col("objects").list.eval(first_label)
+    pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
+    relations = facts.relations.rename({"label": "relation"})
+    templates = facts.templates.select("template_id", template="text")
+    rows = joined(joined(asked, pairs, ["pair_id"]), relations, ["relation_id"])
+    rows = joined(rows, templates, ["template_id"])
+    subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
+    ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
+    shown = ("objects", "template_id", "template", "prompt")
+    return rows.select(*ids, subject.alias("subject"), *shown)
+
+
+def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
+    """With the column `correct`, where the matched table has one."""
+    matched = branch.matched_answers()
+    if not {"prompt_id", "correct"} <= {*matched.columns}:
+        return rows
+    return joined(rows, matched.select("prompt_id", "correct"), ["prompt_id"])

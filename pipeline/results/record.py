@@ -1,14 +1,12 @@
 """run.json: what was run, with which versions, on what, and what it cost."""
 
-import hashlib
 import json
 import os
 import platform
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,13 +17,10 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import few
 from factsweep.operators.wording.redact import redacted
-from factsweep.pipeline.config import described, folders
-from factsweep.pipeline.inputs import digests
+from factsweep.pipeline.config import described
 from factsweep.pipeline.machine import processor, secrets
-from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
@@ -39,65 +34,28 @@ ESTIMATED = "estimates.parquet"
 ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
 ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
-TAKEN = ("started", "cost", "spent")
-_OF_ONE_WRITING = ("hardware", "seconds")
+TAKEN = ("seconds", "started", "cost", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
 
 
-def record(plan: Plan, seconds: dict[str, float], taken: Mapping[str, Any]) -> dict[str, object]:
+def record(plan: Plan, taken: Mapping[str, Any]) -> dict[str, object]:
     """The content of run.json, without secrets; `taken`: what making the artifacts took (TAKEN)."""
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "model_quantised": described.scheme(plan.run.model),
         "artifacts": artifacts(plan),
-        "manifests": _manifests(plan),
         "versions": _versions(),
         "commit": commit(),
-        "code": _code(),
         "hardware": {
             "host": socket.gethostname(),
             "machine": platform.machine(),
             "cpu": processor.cpu(),
             "cpus": os.cpu_count(),
         },
-        "seconds": seconds,
         **taken,
     }
     return dict(redacted(content, secrets.known()))
-
-
-@cache
-def _code() -> str:
-    """The SHA-256 of what writes results: a commit knows nothing of what is not committed."""
-    shipped = folders.CATALOG.parent
-    found = {
-        f"{part}/{name}": path.read_bytes()
-        for part in ("operators", "pipeline", "data_catalog/published")
-        for name, path in digests.below(shipped / part).items()
-    }
-    return digests.of_contents(found)
-
-
-def is_same(found: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Whether a record speaks of the same results as one that would be written now.
-
-    They may have been made on another machine, at another time.
-    """
-    now = json.loads(json.dumps(content))
-    return all(found.get(name) == now[name] for name in now if name not in _OF_ONE_WRITING)
-
-
-def recorded(store: Store, plan: Plan) -> dict[str, Any]:
-    """The store's run.json, if it is of the same artifacts; a damaged one is set aside."""
-    try:
-        found = read(store)
-    except FileNotFoundError:
-        return {}
-    except DamagedFileError as error:
-        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(NAME)))
-        return {}
-    return found if found.get("artifacts") == artifacts(plan) else {}
 
 
 def earlier(store: Store) -> dict[str, Any]:
@@ -108,9 +66,11 @@ def earlier(store: Store) -> dict[str, Any]:
         return {}
 
 
-def replaced(store: Store, plan: Plan) -> str | None:
-    """A sentence on the results of another run that those of a plan will replace, if there are."""
-    found = earlier(store)
+def replaced(store: Store, found: Mapping[str, Any], plan: Plan) -> str | None:
+    """A sentence on the results of another run that those of a plan will replace, if there are.
+
+    `found` is the run.json of the store.
+    """
     if not found or found.get("artifacts") == artifacts(plan):
         return None
     now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
@@ -192,8 +152,7 @@ class _Shape(BaseModel):
 
     run: _Run
     artifacts: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
-    manifests: dict[str, dict[str, Any]] = {}
-    files: dict[str, str] = {}
+    files: list[str] | dict[str, str] = []  # earlier versions wrote checksums beside the names
     warnings: list[str] = []
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
@@ -210,34 +169,23 @@ def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object)
     return str(beside) if started != folder.rstrip("/") and beside.is_dir() else artifacts
 
 
-def file(store: Store, found: Mapping[str, Any], name: str, record: str = NAME) -> bytes:
-    """A file of the results, if it is the one that run.json, or another `record`, speaks of.
+def file(store: Store, name: str) -> bytes:
+    """A file of the results.
 
     Raises:
-        DamagedFileError: it is not.
+        DamagedFileError: it is gone.
     """
     try:
-        content = store.get(name)
+        return store.get(name)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{store.where(name)} is gone{RERUN}") from error
-    if hashlib.sha256(content).hexdigest() != found.get("files", {}).get(name):
-        raise DamagedFileError(f"{store.where(name)} is not what {record} says{RERUN}")
-    return content
 
 
-def pins(found: Mapping[str, Any]) -> dict[str, Pin]:
-    """The manifests that the results of a run were made of, by the artifacts' folders."""
-    return {folder: Pin(**pin) for folder, pin in found.get("manifests", {}).items()}
-
-
-def _manifests(plan: Plan) -> dict[str, dict[str, str]]:
-    """The pins of all artifacts that are there; some may have been removed to save room."""
-    artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
-    return {
-        folder: asdict(each.manifest().pin)
-        for folder, each in artifacts.items()
-        if each.is_complete()
-    }
+def gone(store: Store, found: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each file of the results that a record lists, and that is not there."""
+    for name in found.get("files", ()):
+        if not store.exists(name):
+            yield f"{store.where(name)} is gone{RERUN}"
 
 
 def artifacts(plan: Plan) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What a run writes: metrics → results/, for people and for programs.
+"""report: metrics → results/, of one run and of several together, for people and for programs.
 
 <run name>/metrics.parquet   every number of a run, tidy
            tables/           those of the benchmark's method, and cost: as Markdown, CSV and LaTeX
@@ -6,24 +6,35 @@
            run.json          configuration, versions, commits, hardware, durations, cost
            index.html        all of it on one page that opens from disk
            export/           what `export` writes; removed when a later run measures something else
+report/<benchmark>/   the tables, figures and page of a benchmark; those over other facts are apart
+       estimates/     what runs with a budget have estimated, apart from full numbers
+       index.html     a list of these pages; those of an earlier report are removed
+
+Settings over the same facts stand in one table, each measured once; seeds of one are one row. Of
+two runs that measured the same in other ways the later one counts, and the other is named.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.errors import DamagedFileError, printable
+from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report, Result, joined
+from factsweep.operators.metrics.data_set import Encode, Parse
+from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import over_seeds
+from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.paper_table import beside, of_other_facts
+from factsweep.operators.tables.runs.estimates import estimates_table
+from factsweep.operators.tables.shared.paper_table import of_other_facts
 from factsweep.operators.tables.shared.wide import (
     Answers,
     Asking,
@@ -31,89 +42,72 @@ from factsweep.operators.tables.shared.wide import (
     seeds_table,
     with_seeds,
 )
+from factsweep.operators.wording import few
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.rates import spent
 from factsweep.pipeline.decoding.spent import SPENT, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past, record
-from factsweep.pipeline.results.doubts import doubts
-from factsweep.pipeline.results.leaks import TITLE, leaks, leaks_table, said
-from factsweep.pipeline.results.metrics import metrics as written_metrics
-from factsweep.pipeline.results.metrics import of_seeds
+from factsweep.pipeline.results import estimates, past, record
+from factsweep.pipeline.results.notes import TITLE, departure, leaks, leaks_table, notes
 from factsweep.pipeline.results.pages import results_page
-from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.results.record import ESTIMATES, METRICS, NAME
+from factsweep.pipeline.results.past import PastBranch, Record
+from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store, below
-from factsweep.pipeline.storage.tables import report_files
+from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
+_NOTHING: Record = MappingProxyType({})
+_ESTIMATES = "estimates"  # the folder of those in a report
+_PER_SEED = ("seed", "repetition")
 
 
-def write(plan: Plan, seconds: dict[str, float], *, is_new: bool = False) -> pl.DataFrame:
-    """Write the run's results, unless the same are there; returns its metrics.
+def write(
+    plan: Plan, seconds: dict[str, float], earlier: Record = _NOTHING, *, is_new: bool = False
+) -> pl.DataFrame:
+    """Write the run's results; returns its metrics.
 
-    `is_new`: something was computed, so the run's times are those of this time.
+    `earlier` is the run.json that is there. What making the artifacts took is kept from it, if it
+    is of the same run and nothing was computed (not `is_new`).
     """
     store = folder(plan.run)
-    content = record.record(plan, seconds, _taken(store, plan, seconds, is_new=is_new))
-    earlier = record.earlier(store)
-    if (standing := _standing(store, earlier, content)) is not None:
-        return standing
-    branches = list(_branches(plan, json.loads(json.dumps(content))))
+    is_kept = not is_new and earlier.get("artifacts") == record.artifacts(plan)
+    content = record.record(plan, _taken(plan, seconds, earlier if is_kept else _NOTHING))
+    as_read = json.loads(json.dumps(content))
+    # Inputs of the metrics may have been removed to save room.
+    branches = [
+        past.setting(plan.run.name, as_read, branch.title, branch.artifacts())
+        for branch in plan.branches
+    ]
     result = measured(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=partial(_n_tokens, plan))
     metrics, leaking = result.tables["metrics"], leaks(branches)
-    notes = [*doubts(branches), *published_notes(branches[0], result), *said(leaking)]
-    for each in notes:
-        LOG.warning("%s", each)
-    found = _whole(branches, result, leaking)
+    lines = notes(branches, result, leaking)
+    for line in lines:
+        LOG.warning("%s", line)
+    report = _whole(branches, result, leaking)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
-        **dict(report_files(found)),
-        PAGE: results_page(branches, result, found, notes),
+        **dict(report_files(report)),
+        PAGE: results_page(branches, result, report, lines),
     }
-    checksums = {name: hashlib.sha256(each).hexdigest() for name, each in files.items()}
-    written = earlier.get("files", {})
-    _drop_stale(store, exports=written.get(METRICS) != checksums[METRICS])
-    for name, made in files.items():
-        _freely(store, store.put, name, made)
-    for name in written.keys() - files.keys():  # what an earlier run of the same name had
-        _freely(store, store.drop, name)
-    content |= {"warnings": notes, "files": checksums}
-    _freely(store, store.put, NAME, seal(content, NAME))
-    return metrics
-
-
-def _standing(
-    store: Store, earlier: past.Record, content: Mapping[str, Any]
-) -> pl.DataFrame | None:
-    """The metrics of results that are there just as they would be written, and nothing else is."""
-    if not record.is_same(earlier, content) or any(map(store.exists, ESTIMATES)):
-        return None
-    try:
-        for name in earlier["files"]:
-            record.file(store, earlier, name)
-        notes, metrics = earlier["warnings"], written_metrics(store, earlier)
-    except (DamagedFileError, KeyError):
-        return None
-    for each in notes:
-        LOG.warning("%s", printable(each))
-    return metrics
-
-
-def _drop_stale(store: Store, *, exports: bool) -> None:
-    """Remove the estimates, which these results replace, and exports of other results."""
     stale = [name for name in ESTIMATES if store.exists(name)]
-    if exports:
+    if not is_kept:
         stale += [f"{record.EXPORTS}/{name}" for name in store.files(record.EXPORTS)]
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
+    for name, made in files.items():
+        _freely(store, store.put, name, made)
+    for name in {*stale, *earlier.get("files", ())} - files.keys():
         _freely(store, store.drop, name)
+    content |= {"warnings": lines, "files": list(files)}
+    _freely(store, store.put, NAME, seal(content, NAME))
+    return metrics
 
 
 def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes) -> None:
@@ -130,23 +124,16 @@ def folder(run: Run) -> Store:
     return Store(below(run.results, run.name))
 
 
-def _branches(plan: Plan, content: past.Record) -> Iterator[PastBranch]:
-    """The settings of the run; inputs of the metrics may have been removed to save room."""
-    for branch in plan.branches:
-        yield past.setting(plan.run.name, content, branch.title, branch.artifacts())
-
-
-def _taken(store: Store, plan: Plan, seconds: dict[str, float], *, is_new: bool) -> dict[str, Any]:
-    """When the run began and what it took; as recorded, if it computed nothing."""
-    earlier = {} if is_new else record.recorded(store, plan)
+def _taken(plan: Plan, seconds: dict[str, float], earlier: Record) -> dict[str, Any]:
+    """When the run began and what it took, as an earlier record says, if it does."""
     if earlier.keys() >= set(record.TAKEN):
         return {name: earlier[name] for name in record.TAKEN}
-    took = spent(plan)
     started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
     return {
+        "seconds": seconds,
         "started": started.isoformat(timespec="seconds"),
         "cost": record.cost(plan),
-        "spent": took.to_dicts(),
+        "spent": spent(plan).to_dicts(),
     }
 
 
@@ -190,7 +177,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
     facts = branches[0].facts
     return Result(
         facts,
-        {table: of_seeds(seeds, table) for table in method.measure.measured},
+        {table: past.of_seeds(seeds, table) for table in method.measure.measured},
         costs=pl.concat(costs, how="diagonal"),
         answers=_answers(branches),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
@@ -201,29 +188,13 @@ def measured(branches: Sequence[PastBranch]) -> Result:
 def _published(branch: PastBranch, facts: Facts) -> pl.DataFrame | None:
     """The numbers of the paper; those of a benchmark whose other facts were asked are marked."""
     published = catalog.published(branch.how.show.published)
-    if published is None or (departure := _departure(branch, facts)) is None:
+    if published is None or (other := departure(branch, facts)) is None:
         return published
-    by_relation = not departure.has_whole_relations
+    by_relation = not other.has_whole_relations
     return of_other_facts(published, branch.benchmark, by_relation=by_relation)
 
 
-def _departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
-    n_names = branch.record["run"]["benchmark"]["names_per_subject"]
-    return catalog.departure(facts, branch.benchmark, n_names)
-
-
-def published_notes(branch: PastBranch, result: Result) -> Iterator[str]:
-    """Say that measured numbers stand next to published ones of other facts."""
-    if result.published is None or beside(result.tables["metrics"], result.published).is_empty():
-        return
-    if (departure := _departure(branch, result.facts)) is not None:
-        yield (
-            f"{branch.benchmark}: the published numbers are of other facts "
-            f"({departure.sentence}), so no differences are shown."
-        )
-
-
-def _cost_row(row: Mapping[str, Any]) -> pl.DataFrame:
+def _cost_row(row: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame([row], schema=empty("metrics").schema)
 
 
@@ -251,3 +222,179 @@ def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
     """The number of tokens of each text, as the run's model has them."""
     tokenizer = models.tokenizer(plan.weights)
     return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Settings over the same facts of a benchmark, and the sentences that a reader must know."""
+
+    folder: str  # a name for their tables: the benchmark's, or of a part of it
+    branches: tuple[PastBranch, ...]
+    notes: tuple[str, ...]
+
+
+@single_threaded_blas()
+def report(
+    names: Sequence[str],
+    results: str,
+    out: str,
+    *,
+    parse: Parse | None = None,
+    encode: Encode | None = None,
+    more: Callable[[Together], Report] = lambda _: Report({}),
+) -> Iterator[str]:
+    """Write past runs' tables, figures and pages together; yields where, and what was left out.
+
+    `parse` and `encode` measure how different the templates are, which takes a while; `more` gives
+    what stands before the papers' tables.
+
+    Raises:
+        InputError: no such runs, or one that is not whole.
+    """
+    known = names or past.known(results, ESTIMATE)
+    asked = [each for each in known if estimates.is_estimate(results, each)]
+    full = [each for each in names or past.known(results) if each not in asked]
+    parts = together(past.branches(results, full)) if full or not asked else []
+    entries: list[dict[str, str]] = []
+    folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
+    drop_reports(Store(out), besides=folders, files=[PAGE])
+    for each in parts:
+        store = Store(below(out, each.folder))
+        result = replace(measured(each.branches), parse=parse, encode=encode)
+        lines = (*each.notes, *notes(each.branches, result))
+        found = joined(more(each), shown(each.branches[0], result))
+        write_report(store, found)
+        store.put(PAGE, results_page(each.branches, result, found, lines))
+        runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
+        entries.append({"link": f"{each.folder}/{PAGE}", "title": each.folder, "lead": runs})
+        yield (
+            f"{store.where(PAGE)}: {len(found.tables)} tables, {len(found.figures)} figures "
+            f"of {runs}"
+        )
+        yield from (f"  {line}" for line in lines)
+    if asked:
+        entries.append(_write_estimates(asked, results, out))
+        yield f"{Store(out).where(entries[-1]['link'])}: estimates of {entries[-1]['lead']}"
+    whole = Store(out)
+    whole.put(PAGE, render("index.html", title="Results by benchmark", entries=entries).encode())
+    yield whole.where(PAGE)
+    yield from _write_pages(full, results)
+
+
+def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
+    """Write the estimates of runs together, in a folder of their own; no full number is there."""
+    found = [estimates.read(results, name) for name in names]
+    table = estimates_table(pl.concat(each.estimates for each in found), whose=True)
+    store = Store(below(out, _ESTIMATES))
+    write_report(store, Report({_ESTIMATES: table}))
+    store.put(PAGE, estimates.page_of(found).encode())
+    title = "Estimates from a part of the prompts"
+    return {"link": f"{_ESTIMATES}/{PAGE}", "title": title, "lead": ", ".join(sorted(names))}
+
+
+def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
+    """Write the page of each run that has none: it was removed, or left out of a copy."""
+    for name in names:
+        store = Store(below(results, name))
+        if store.exists(PAGE):
+            continue
+        branches = past.branches(results, [name])
+        result, leaking = measured(branches), leaks(branches)
+        lines = notes(branches, result, leaking)
+        store.put(PAGE, results_page(branches, result, _whole(branches, result, leaking), lines))
+        yield store.where(PAGE)
+
+
+def _trusted(branch: PastBranch) -> str:
+    trusted = branch.record["run"]["model"].get("trust_remote_code")
+    return " (model.trust_remote_code=true)" if trusted else ""
+
+
+def together(branches: Sequence[PastBranch]) -> list[Together]:
+    """The settings that stand in one table, table by table."""
+    by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
+    for branch in branches:
+        family = branch.how.show.published
+        by_benchmark.setdefault((family, branch.benchmark), []).append(branch)
+    return [found for each in by_benchmark.values() for found in _parts(each)]
+
+
+def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
+    """One for each part of a benchmark's facts; the largest has the benchmark's name."""
+    contents: dict[str, str] = {}  # by the folder of the facts
+    parts: dict[str, list[PastBranch]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
+    for branch in branches:
+        if (folder := branch.artifacts["facts"].folder) not in contents:
+            facts = branch.facts
+            contents[folder] = _content(facts)
+            sizes[contents[folder]] = facts.pairs.height, facts.relations.height
+        parts.setdefault(contents[folder], []).append(branch)
+    ordered = sorted(parts, key=lambda each: sizes[each], reverse=True)
+    folders = list(_folders(branches[0].benchmark, [sizes[each] for each in ordered]))
+    for content, folder in zip(ordered, folders, strict=True):
+        kept, notes = _once(parts[content])
+        others = [each for each in folders if each != folder]
+        yield Together(folder, tuple(kept), (*_of_others(folder, others, sizes[content]), *notes))
+
+
+def _content(facts: Facts) -> str:
+    """The facts and their words, whatever file, reader and method they come from."""
+    keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
+    tables = [getattr(facts, table).sort(key) for table, key in keys.items()]
+    tables += [table for _, table in sorted(facts.further.items())]
+    texts = (table.select(sorted(table.columns)).write_ndjson() for table in tables)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+def _folders(benchmark: str, sizes: Sequence[tuple[int, int]]) -> Iterator[str]:
+    taken: dict[str, int] = {}
+    for place, (n_facts, n_relations) in enumerate(sizes):
+        name = f"{benchmark}-{n_facts}-facts-of-{n_relations}-relations" if place else benchmark
+        taken[name] = taken.get(name, 0) + 1
+        yield name if taken[name] == 1 else f"{name}-{taken[name]}"
+
+
+def _of_others(folder: str, others: Sequence[str], size: tuple[int, int]) -> Iterator[str]:
+    if others:
+        n_facts, n_relations = size
+        yield (
+            f"{folder} has the runs over {n_facts:,} facts of {n_relations} relations; runs over "
+            f"other parts of the benchmark are apart, in {', '.join(others)}."
+        )
+
+
+def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
+    """Each setting of each model with its seeds, and what was left out for which reason."""
+    kept, notes = [], []
+    for name, runs in past.by_setting(branches).items():
+        chosen: list[PastBranch] = []
+        # When they began (ISO 8601); empty if it was not written down.
+        for branch in sorted(runs, key=lambda one: one.record.get("started", ""), reverse=True):
+            rival = next((each for each in chosen if _conflict(each, branch)), None)
+            if rival is None:
+                chosen.append(branch)
+                continue
+            notes.append(
+                f"skipped: {name} of the run {branch.run}; the later run {rival.run} measured the "
+                f"same otherwise ({few(_conflict(rival, branch))})."
+            )
+        kept += sorted(chosen, key=lambda each: each.seed)
+        if len(chosen) > 1:
+            seeds = ", ".join(str(each.seed) for each in kept[-len(chosen) :])
+            notes.append(
+                f"{name}: mean ± standard deviation over the seeds {seeds}; answers, and what "
+                f"compares them, are those of seed {kept[-len(chosen)].seed}."
+            )
+    return kept, notes
+
+
+def _conflict(kept: PastBranch, branch: PastBranch) -> list[str]:
+    """Why two measurements of a setting are no two seeds of it; nothing: they are."""
+    found = []
+    for stage, artifact in branch.artifacts.items():
+        if stage != "facts" and stage in kept.artifacts:  # those are alike, whatever made them
+            ours, theirs = artifact.recipe.fields, kept.artifacts[stage].recipe.fields
+            found += [f"{stage} {line}" for line in differences(ours, theirs)]
+    beside = [line for line in found if line.partition(" ")[2].partition(":")[0] not in _PER_SEED]
+    return beside if kept.seed != branch.seed else beside or ["the same seed"]

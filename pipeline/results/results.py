@@ -16,8 +16,6 @@ from factsweep.operators.methods.method import Report
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.wording import count
 from factsweep.pipeline.results import past, record
-from factsweep.pipeline.results.answers import answers
-from factsweep.pipeline.results.metrics import metrics
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, reported
 from factsweep.pipeline.storage.store import Store
@@ -39,7 +37,7 @@ class Results:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """Every number with its interval: one row per metric, setting and slice."""
-        return metrics(Store(self.folder), self.record)
+        return past.metrics(Store(self.folder))
 
     @property
     def card(self) -> pl.DataFrame:
@@ -55,12 +53,12 @@ class Results:
         """Every prompt with its fact, its text and its answer; of one relation, if it is named.
 
         All relations of a large benchmark may not fit into memory at once. Columns:
-        `pipeline.results.answers.answers`.
+        `pipeline.results.past.answers`.
 
         Raises:
             InputError: the run asked nothing of that relation, or its artifacts are gone.
         """
-        found = [answers(branch, relation) for branch in self._branches]
+        found = [past.answers(branch, relation) for branch in self._branches]
         return pl.concat(found, how="diagonal")
 
     @property

@@ -21,8 +21,8 @@ from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record, report
-from factsweep.pipeline.results.doubts import treated
 from factsweep.pipeline.results.estimates import Controls
+from factsweep.pipeline.results.notes import treated
 from factsweep.pipeline.runs import journal
 from factsweep.pipeline.runs.run import (
     check_answers,

@@ -17,9 +17,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
-from factsweep.pipeline.results.doubts import differences
+from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import journal, pulse
-from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
@@ -85,23 +84,22 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
 def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     """Make what is missing and write the results; what is damaged is set aside, and made anew."""
     started, settings = time.monotonic(), plan.run
-    if (replaced := record.replaced(report.folder(settings), plan)) is not None:
+    store = report.folder(settings)
+    earlier = record.earlier(store)
+    if (replaced := record.replaced(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
     use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
-    pins = record.pins(record.recorded(report.folder(settings), plan))
     renewed = Counter[str]()
     while True:
         try:
-            is_new = _complete(plan, use, partial(settle, plan, pins, renewed), make)
+            is_new = _complete(plan, use, partial(settle, plan, {}, renewed), make)
             if settings.answers is None:
                 rates.publish(plan)
-            say_contradictions(plan)
-            say_served(plan)
             seconds = {"total": round(time.monotonic() - started, 1)}
-            metrics = report.write(plan, seconds, is_new=is_new)
+            metrics = report.write(plan, seconds, earlier, is_new=is_new)
             _note_end(plan, use)
             if is_new:
-                LOG.info("done; results in %s", report.folder(settings).where())
+                LOG.info("done; results in %s", store.where())
             return metrics
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
@@ -126,12 +124,6 @@ def say_served(plan: Plan) -> None:
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
         for line in differences(plan.run.model.name, plan.answered):
             LOG.warning("%s", line)
-
-
-def say_contradictions(plan: Plan) -> None:
-    """Say which rows of the data set cannot all be right, and what was done."""
-    for line in facts_stage.contradictions(plan.branches[0].facts):
-        LOG.warning("%s: %s", plan.run.benchmark.name, line)
 
 
 def _complete(

@@ -12,14 +12,13 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining import branch_work
-from factsweep.pipeline.results import estimates, metrics, record, report
+from factsweep.pipeline.results import estimates, past, record, report
 from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.lookup import folders, located
-from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.sealed import REPAIR, RERUN
 from factsweep.pipeline.storage.store import Store
 
@@ -39,8 +38,8 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
-    recorded, problems = _results(report.folder(settings), plan, repair=repair)
-    found = _verified(artifacts, recorded, repair=repair)
+    problems = _results(report.folder(settings), plan, repair=repair)
+    found = _verified(artifacts, repair=repair)
     stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
     missing = [
         f"{each.store.where(each.folder)} is not complete; run it again."
@@ -99,39 +98,39 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
     artifacts = [located(store, folder) for folder in folders(store)]
     if not artifacts:
         raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
-    return _verified(artifacts, {}, repair=repair)
+    return _verified(artifacts, repair=repair)
 
 
-def _results(store: Store, plan: Plan, *, repair: bool) -> tuple[dict[str, Pin], list[str]]:
-    """What the results of a run were made of, and what is wrong with their files."""
-    problems = {}
+def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
+    """What is wrong with the files of a run's results; the next run writes them anew."""
+    name = record.NAME
     try:
         found = record.read(store)
+        if found["artifacts"] != record.artifacts(plan) or not plan.branches:
+            other = f"{store.where(name)} lists other artifacts than those of this run"
+            raise DamagedFileError(f"{other}{RERUN}")
+        problems = list(record.gone(store, found))
+        name = record.METRICS
+        metrics = past.metrics(store)
+        artifacts = [branch.metrics for branch in plan.branches]
+        if all(map(_is_complete, artifacts)) and not metrics.equals(
+            pl.concat(artifact.read_all("metrics") for artifact in artifacts)
+        ):
+            what = f"{store.where(name)} is not what the run's artifacts say"
+            raise DamagedFileError(f"{what}{RERUN}")
     except FileNotFoundError:
-        return {}, list(estimates.wrong(store))  # the next run writes them anew
+        return list(estimates.wrong(store))
     except DamagedFileError as error:
-        problems[record.NAME], found = error, {}
-    if found and (found["artifacts"] != record.artifacts(plan) or not plan.branches):
-        other = f"{store.where(record.NAME)} lists other artifacts than those of this run"
-        problems[record.NAME] = DamagedFileError(f"{other}{RERUN}")
-    for name in {record.METRICS: "", **found.get("files", {})} if found else ():
-        try:
-            if name == record.METRICS:
-                metrics.metrics(store, found)
-            else:
-                record.file(store, found, name)
-        except DamagedFileError as error:
-            problems[name] = error
-    if repair:
-        for name in problems:
+        problems = [str(error)]
+        if repair:
             store.set_aside(name)
-    return record.pins(found), [str(error) for error in problems.values()]
+    return problems
 
 
-def _verified(artifacts: Sequence[Artifact], recorded: dict[str, Pin], *, repair: bool) -> Verified:
+def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
     found = [finding for each in artifacts for finding in integrity.read(each)]
     by_folder = {each.folder: each for each in artifacts}
-    found += integrity.misfits(by_folder, recorded, {})
+    found += integrity.misfits(by_folder, {}, {})
     tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
     shards = sum(len(table) for of_each in tables for table in of_each)
     return Verified(shards, [_sentence(each, repair=repair) for each in found])

@@ -23,7 +23,7 @@ from factsweep.operators.tables.runs.comparison import POINTS
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.results.several_runs import Together, report
+from factsweep.pipeline.results.report import Together, report
 from factsweep.pipeline.storage.store import Store, below
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.languages import languages

@@ -27,7 +27,6 @@ from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results import several_runs as several
 from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.stage import Alone
@@ -248,11 +247,10 @@ def _all_that_is_read(_branch: object, result: Result) -> Report:
 def plain() -> Iterator[None]:
     """Results without pages and figures."""
     with pytest.MonkeyPatch.context() as patch:
-        for each in (report, several):
-            patch.setattr(each, "shown", _all_that_is_read)
-            patch.setattr(each, "results_page", lambda *_: b"page")
-        patch.setattr(several, "render", lambda *_, **__: "index")
-        patch.setattr(several, "write_report", lambda store, found: None)
+        patch.setattr(report, "shown", _all_that_is_read)
+        patch.setattr(report, "results_page", lambda *_: b"page")
+        patch.setattr(report, "render", lambda *_, **__: "index")
+        patch.setattr(report, "write_report", lambda store, found: None)
         patch.setattr(report, "report_files", lambda found: _table_files(found).items())
         yield
 

@@ -1,7 +1,6 @@
 """Ways to harm a finished store, and what a run's numbers are made of."""
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -46,14 +45,6 @@ def edit_with_a_new_footer(path: Path) -> None:
     said = json.loads(pq.read_metadata(path).metadata[b"factsweep"])
     place = Place(said["table"], said["fingerprint"], said["shard"])
     path.write_bytes(encode(edited(pl.read_parquet(path)), place, said["counts"]))
-
-
-def edit_with_the_manifest(path: Path) -> None:
-    """Change a value, and the manifest to match, checksums and all."""
-    edit_with_a_new_footer(path)
-    content = path.read_bytes()
-    said = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"factsweep"])
-    change_entry(path, {**_of_file(content), "content": said["content"]})
 
 
 def edit_under_the_pins(path: Path) -> None:
@@ -152,7 +143,6 @@ SHARDS: dict[str, Harm] = {
     "foreign": lambda path: pl.DataFrame({"a": [1]}).write_parquet(path),
     "edited": edit_under_the_footer,
     "edited, new footer": edit_with_a_new_footer,
-    "edited, with manifest": edit_with_the_manifest,
     "edited, under the pins": edit_under_the_pins,
     "another schema": another_schema,
 }

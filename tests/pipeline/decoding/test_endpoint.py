@@ -23,7 +23,7 @@ from factsweep.pipeline.decoding.remaining import paid, requests_per_prompt, wor
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.doubts import served
+from factsweep.pipeline.results.notes import served
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.lines import lines
 from factsweep.pipeline.runs.run import check_failed, say_served

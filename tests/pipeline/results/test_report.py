@@ -15,7 +15,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.export import export
-from factsweep.pipeline.results.record import ESTIMATES, replaced
+from factsweep.pipeline.results.record import ESTIMATES, TAKEN, earlier, replaced
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.store import Store
@@ -71,37 +71,26 @@ def test_report_record_holds_no_secret(results: Path) -> None:
 
 
 @pytest.mark.slow
-def test_report_is_written_again_only_if_it_would_be_another(
-    done: Plan, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_report_is_written_again_and_keeps_when_the_run_began_and_its_cost(
+    done: Plan, results: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / done.run.name
     shutil.copytree(results, there)
     plan = replace(done, run=replace(done.run, results=str(tmp_path)))
-    table, record = there / "tables/cost.md", there / "run.json"
-    writes = spied(monkeypatch, "results_page")
-    metrics, text = run(plan.run), table.read_text()
+    table, name = there / "tables/cost.md", there / "run.json"
+    text, before = table.read_text(), json.loads(name.read_text())
     for harm in (
         lambda: table.write_text("| stage |"),
         (there / "metrics.parquet").unlink,
         (there / "estimates.md").touch,
-        lambda: record.write_text("{}"),
-        lambda: monkeypatch.setattr("factsweep.pipeline.results.record._code", lambda: "changed"),
     ):
         harm()
-        n = len(writes)
-        for _ in range(2):
-            assert run(plan.run).equals(metrics)
-        assert len(writes) == n + 1
+        metrics = run(plan.run)
+        assert metrics.equals(pl.read_parquet(results / "metrics.parquet"))
         assert table.read_text() == text
+        after = json.loads(name.read_text())
+        assert [after[each] for each in TAKEN] == [before[each] for each in TAKEN]
     assert not (there / "estimates.md").exists()
-
-
-def spied(monkeypatch: pytest.MonkeyPatch, name: str) -> list[object]:
-    """The pages that are made from now on."""
-    made: list[object] = []
-    make = getattr(report, name)
-    monkeypatch.setattr(report, name, lambda *given: made.append(given) or make(*given))
-    return made
 
 
 @pytest.mark.slow
@@ -111,7 +100,7 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     fewer = "decoding.samples.n_prompts=0"
     for overrides in ((), (fewer,)):
         plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
-        report.write(plan, {"total": 0})
+        report.write(plan, {"total": 0}, earlier(report.folder(plan.run)))
         top = Path(plan.run.results) / "mine"
         there = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
         assert there == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
@@ -128,7 +117,7 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     first = compute_here(small_settings(*few))
     report.write(first, {"total": 0})
     exported = Path(export("mine", first.run.results, "csv", None))
-    report.write(first, {"total": 0})
+    report.write(first, {"total": 0}, earlier(report.folder(first.run)))
     assert exported.is_file()
     estimates = [exported.parents[1] / name for name in ESTIMATES]
     for path in estimates:
@@ -141,14 +130,16 @@ def test_replaced_results_of_another_run_are_announced_with_what_differs(
     done: Plan, results: Path, small: list[str], tmp_path: Path
 ) -> None:
     store = report.folder(done.run)
-    assert replaced(store, done) is None
+    found = earlier(store)
+    assert replaced(store, found, done) is None
     common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]
-    said = replaced(store, planned(load([*common, "prompt=zero-shot"])))
+    said = replaced(store, found, planned(load([*common, "prompt=zero-shot"])))
     assert '(seed: 0 → 1; settings: "4-template" → "zero-shot")' in str(said)
-    said = replaced(store, planned(load([*common, f"run_name={done.run.name}"])))
+    said = replaced(store, found, planned(load([*common, f"run_name={done.run.name}"])))
     assert re.search(naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(said))
     (tmp_path / "run.json").write_text("{}")
-    assert replaced(Store(str(tmp_path)), done) is None
+    assert earlier(Store(str(tmp_path))) == {}
+    assert replaced(Store(str(tmp_path)), {}, done) is None
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Answers from which no number should be read: said by the run, on its page and in reports."""
+"""What a reader must know: said by the run, on its page and in reports."""
 
 import base64
 import gzip
@@ -7,16 +7,19 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import polars as pl
 import pytest
 
+import factsweep
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Refused, Request
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline.results.doubts import found
-from factsweep.pipeline.results.several_runs import report
+from factsweep.pipeline.results.notes import PLACES, alike, leaks, said
+from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.results.report import report
 from factsweep.pipeline.runs import run as running
 from factsweep.pipeline.stages.plan import planned
 from tests.messages import naming
@@ -44,7 +47,7 @@ class Filtered(FakeEngine):
             yield answer if n % 10 else Refused(answer.request_id, "content_filter", "no")
 
 
-def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:
+def test_alike_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:
     cases = {
         "thoughts that a server opened": (
             ["Hm</think>Oslo"] * 2 + [f"a{i}" for i in range(30)],
@@ -57,21 +60,21 @@ def test_found_tells_what_most_answers_have_in_common(subtests: pytest.Subtests)
         "few": ([""] * 19, None),
         "none": ([], None),
     }
-    for what, (texts, said) in cases.items():
+    for what, (texts, words) in cases.items():
         with subtests.test(what):
             answers = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-            sentences = list(found(answers.with_columns(finish_reason=pl.lit("stop"))))
-            assert len(sentences) == (said is not None)
-            assert said is None or pl.Series(sentences).str.contains(said).all()
+            sentences = list(alike(answers.with_columns(finish_reason=pl.lit("stop"))))
+            assert len(sentences) == (words is not None)
+            assert words is None or pl.Series(sentences).str.contains(words).all()
 
 
-def test_found_tells_that_most_answers_were_cut() -> None:
+def test_alike_tells_that_most_answers_were_cut() -> None:
     texts = [f"a{i}" for i in range(20)]
     for n_cut, n_said in ((10, 0), (11, 1)):
         ends = ["length"] * n_cut + ["stop"] * (20 - n_cut)
-        said = list(found(pl.DataFrame({"text": texts, "finish_reason": ends})))
-        assert len(said) == n_said
-        assert all(re.search(naming("11 of 20", "decoding.max_tokens", "'a0'"), e) for e in said)
+        lines = list(alike(pl.DataFrame({"text": texts, "finish_reason": ends})))
+        assert len(lines) == n_said
+        assert all(re.search(naming("11 of 20", "decoding.max_tokens", "'a0'"), e) for e in lines)
 
 
 def test_run_says_why_prompts_have_no_answer(
@@ -86,8 +89,8 @@ def test_run_says_why_prompts_have_no_answer(
         running.check_failed(strict)
     page = Path(run.results, run.name, "index.html").read_text()
     logged = "\n".join(each.getMessage() for each in caplog.records)
-    for said in (page, logged):
-        assert re.search(naming("10 prompts", "content_filter 10"), said)
+    for text in (page, logged):
+        assert re.search(naming("10 prompts", "content_filter 10"), text)
 
 
 def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
@@ -97,10 +100,10 @@ def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
     run = small_settings()
     with caplog.at_level(logging.WARNING):
         running.measured(run, lambda plan: make_here(plan, engine))
-    said = "begin with a thought"
-    assert any(said in each.getMessage() for each in caplog.records)
-    assert said in Path(run.results, run.name, "index.html").read_text()
-    assert any(said in line for line in report([run.name], run.results, f"{run.results}/report"))
+    words = "begin with a thought"
+    assert any(words in each.getMessage() for each in caplog.records)
+    assert words in Path(run.results, run.name, "index.html").read_text()
+    assert any(words in line for line in report([run.name], run.results, f"{run.results}/report"))
 
 
 @pytest.mark.slow
@@ -117,3 +120,45 @@ def test_page_of_a_model_that_thinks_shows_each_thought_beside_its_prompt(
     examples = [each for fact in facts for asked in fact[3] if asked for each in asked[3]]
     assert all(re.fullmatch(r"\d+ is a number", each[6]) for each in examples)
     assert len(examples) > 20
+
+
+def _place(prompt: str, labels: list[str]) -> str:
+    """Where an answer stands, by the lines of a prompt."""
+    *before, asked, _ = prompt.split("\n")
+    shown = [line.removeprefix("A: ").rstrip(".") for line in before if line.startswith("A: ")]
+    if set(shown) & set(labels):
+        return PLACES[0]
+    return PLACES[1] if any(f" {label} " in f" {asked} " for label in labels) else PLACES[2]
+
+
+@pytest.mark.parametrize("prompt", ["zero-shot", "4-template"])
+def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: str) -> None:
+    run = small_settings(f"prompt={prompt}")
+    running.measured(run, make_here)
+    loaded = factsweep.load(f"{run.results}/{run.name}")
+    by_place: dict[str, dict[str, list[bool]]] = {}
+    for row in loaded.answers().iter_rows(named=True):
+        facts = loaded.facts.pairs.filter(pair_id=row["pair_id"])["objects"].item()
+        place = _place(row["prompt"], [label for each in facts for label in each["labels"]])
+        by_place.setdefault(place, {}).setdefault(row["pair_id"], []).append(row["correct"])
+    found = leaks(branches(run.results, [run.name]))
+    if set(by_place) == {PLACES[-1]}:
+        assert found.is_empty()
+        assert "leaks" not in loaded.tables
+        return
+    expected = {
+        place: (sum(map(len, pairs.values())), mean(map(mean, pairs.values())))
+        for place, pairs in by_place.items()
+    }
+    told = {
+        place: (n, value) for place, n, value in found.select("place", "n", "value").iter_rows()
+    }
+    assert told.keys() == expected.keys()
+    for place, (n, value) in expected.items():
+        assert told[place] == (n, pytest.approx(value))
+    page = Path(run.results, run.name, "index.html").read_text()
+    n_leaking = sum(n for place, (n, _) in expected.items() if place != PLACES[-1])
+    lines = list(said(found))
+    assert len(lines) == (n_leaking > sum(n for n, _ in expected.values()) / 10)
+    assert all(f"{n_leaking:,} of" in each and each[:40] in page for each in lines)
+    assert pl.read_csv(Path(run.results, run.name, "tables/leaks.csv")).height == found.height

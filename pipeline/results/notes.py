@@ -1,23 +1,37 @@
-"""Doubts: what is missing of the answers, and which no number should be read from, in sentences.
+"""Notes: what a reader of the numbers must know, in sentences for the log, run.json and the page.
 
-Also what a server did otherwise than an engine here: said in the run, and on its page.
+Code of others that ran; rows of the data set that contradict each other; what a server did
+otherwise than an engine here; what is missing of the answers, and which no number should be read
+from; published numbers of other facts; prompts that have their answer in them.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.fold import INVISIBLE, SPECIAL_TOKEN
 from factsweep.operators.matching.typed import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.methods.method import Result
+from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
-from factsweep.operators.schemas import empty
+from factsweep.operators.prompts.expansion import showing, telling
+from factsweep.operators.schemas import empty, schema
+from factsweep.operators.tables.shared.numbers import SHARE
+from factsweep.operators.tables.shared.paper_table import beside
 from factsweep.operators.wording import count
 from factsweep.pipeline.decoding.remaining import open_counts
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.results.past import PastBranch, by_setting
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages import given
+from factsweep.pipeline.stages.expand import by_relation, prompts_of, shards_of
 from factsweep.pipeline.stages.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
@@ -35,19 +49,68 @@ _TREATED = {
     given.THOUGHT_KEPT: "have a thought, which is measured as the answer; if the system thinks "
     "before it answers, give model.thinking=on",
 }
+TITLE = "Acc@1 by where a right answer stands in the prompt"
+LEAKS = schema(
+    "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
+)
+PLACES = ("its demonstrations", "what it asks", "nowhere")
+_MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
+_JUDGED = ("prompt_id", "relation_id", "pair_id", "correct")
+_READ = ("prompt_id", "context_id", "pair_id", "query")
 
 
-def doubts(branches: Sequence[PastBranch]) -> list[str]:
-    """A sentence for each setting of which prompts have no answer or samples, with the reasons.
+def notes(
+    branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame | None = None
+) -> list[str]:
+    """All sentences about settings over the same facts; `leaking`: rows of LEAKS.
 
-    And one for each thing that most of its answers have in common, and should not: they are empty,
-    or the same, or cut, or begin with a thought; with some of them.
+    Of each setting: which prompts have no answer or samples, with the reasons, and what most of its
+    answers have in common, and should not: they are empty, or the same, or cut, or begin with a
+    thought; with some of them.
     """
+    first = branches[0]
+    trusted = {b.model for b in branches if b.record["run"]["model"].get("trust_remote_code")}
+    wrong = facts_stage.contradictions(first.artifacts["facts"])
     return [
-        f"{branch}: {what}"
-        for branch in branches
-        for what in (*_all_unanswered(branch), *_of(branch))
+        *[
+            f"trust_remote_code is on for {model}: code from the hub ran."
+            for model in sorted(trusted)
+        ],
+        *[f"{first.benchmark}: {line}" for line in wrong],
+        *chain.from_iterable(differences(*each) for each in _by_server(branches).items()),
+        *[f"{b}: {line}" for b in branches for line in (*_all_unanswered(b), *_of_answers(b))],
+        *_published(first, result),
+        *([] if leaking is None else said(leaking)),
     ]
+
+
+def departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
+    """What other facts were asked than the published numbers of a benchmark are of."""
+    n_names = branch.record["run"]["benchmark"]["names_per_subject"]
+    return catalog.departure(facts, branch.benchmark, n_names)
+
+
+def _published(branch: PastBranch, result: Result) -> Iterator[str]:
+    """Say that measured numbers stand next to published ones of other facts."""
+    if result.published is None or beside(result.tables["metrics"], result.published).is_empty():
+        return
+    if (other := departure(branch, result.facts)) is not None:
+        yield (
+            f"{branch.benchmark}: the published numbers are of other facts "
+            f"({other.sentence}), so no differences are shown."
+        )
+
+
+def _by_server(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
+    """What servers answered, by the model."""
+    found: dict[str, list[Artifact]] = {}
+    for branch in branches:
+        if branch.record["run"]["model"].get("source") == "endpoint":
+            again = branch.artifacts.get(branch.how.ask.ability.again or "")
+            mine = (branch.answers, *branch.further, *([] if again is None else [again]))
+            known = found.setdefault(branch.model, [])
+            known += [each for each in mine if each not in known]
+    return found
 
 
 def _all_unanswered(branch: PastBranch) -> Iterator[str]:
@@ -82,7 +145,7 @@ def unanswered(reasons: pl.Series, noun: str = "prompt", plural: str = "prompts"
         yield f"{what} no answer: {listed}."
 
 
-def _of(branch: PastBranch) -> Iterator[str]:
+def _of_answers(branch: PastBranch) -> Iterator[str]:
     said = branch.answers
     if branch.how.ask.ability != GENERATE or not said.is_complete():
         return
@@ -91,7 +154,7 @@ def _of(branch: PastBranch) -> Iterator[str]:
         yield from ambiguous(branch.matched_answers()["key"])
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
-        yield from found(pl.concat(answers))
+        yield from alike(pl.concat(answers))
     thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
     if thoughts:
         yield from cut(pl.concat(thoughts).explode())
@@ -131,13 +194,13 @@ def cut(ended: pl.Series) -> Iterator[str]:
         )
 
 
-def found(answers: pl.DataFrame) -> Iterator[str]:
+def alike(answers: pl.DataFrame) -> Iterator[str]:
     """What most of some answers (text, finish_reason) have in common, if they are enough to tell.
 
     >>> ended = {"finish_reason": ["length"] * 5 + ["stop"] * 20}
-    >>> list(found(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
+    >>> list(alike(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
     ["15 of 25 answers are the same: 'Paris'."]
-    >>> list(found(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
+    >>> list(alike(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
     ['24 of 25 answers are empty.']
     """
     known = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
@@ -236,3 +299,87 @@ def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
         for counts in (*shards, *open_counts(artifact)):
             found.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
     return {name.removeprefix(prefix): n for name, n in sorted(found.items())}
+
+
+def leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
+    """Acc@1 of the prompts of each setting by where a right answer stands in them: LEAKS.
+
+    A prompt counts at the first of PLACES; `n` has an answer. Of several seeds the first counts.
+    Settings without a leak have no row, nor have those whose prompts were removed.
+    """
+    found = [row for seeds in by_setting(branches).values() for row in _leaks_of(seeds[0])]
+    return pl.DataFrame(found, LEAKS, orient="row")
+
+
+def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows for people (columns: LEAKS).
+
+    >>> row = ("m", "4-template", "nowhere", 152, 0.25, 0.2, 0.3)
+    >>> leaks_table(pl.DataFrame([row], LEAKS, orient="row")).row(0)
+    ('m', '4-template', 'nowhere', 152, '.2500', '.2000–.3000')
+    """
+    counts = {"a right answer in": "place", "prompts": "n"}
+    shares = {"Acc@1": SHARE.dashed(pl.col("value")), "95 % interval": SHARE.interval()}
+    return rows.select("model", "setting", **counts, **shares)
+
+
+def said(rows: pl.DataFrame) -> Iterator[str]:
+    """A sentence for each setting of which a tenth of the prompts have their answer in them.
+
+    >>> rows = [("m", "s", place, 3 if place == "its demonstrations" else 1, 0.2, None, None)
+    ...     for place in ("its demonstrations", "nowhere")]
+    >>> list(said(pl.DataFrame(rows, LEAKS, orient="row")))
+    ['m, s: 3 of 4 prompts have their answer in them; Acc@1 of the others is .2000.']
+    """
+    for (model, setting), mine in rows.group_by("model", "setting", maintain_order=True):
+        others = mine.filter(place=PLACES[-1])
+        n, n_others = int(mine["n"].sum()), int(others["n"].sum())
+        if n - n_others > _MANY * n:
+            left = SHARE.text(others["value"].item()) if n_others else "unknown: there are none"
+            yield (
+                f"{model}, {setting}: {n - n_others:,} of {n:,} prompts have their answer in them; "
+                f"Acc@1 of the others is {left}."
+            )
+
+
+def _leaks_of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
+    method = branch.how
+    if method.measure.main_metric != ACC_AT_1.name or method.ask.ability != GENERATE:
+        return
+    prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
+    if not (prompts.is_complete() and matched.is_complete()):
+        return
+    placed = by_relation(partial(_placed, prompts, branch.facts.pairs), prompts.shards("ranked"))
+    first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
+    if first.is_empty():
+        return
+    table = method.measure.answers
+    judged = by_relation(partial(_judged, matched, table, first), matched.shards(table))
+    for number, place in enumerate(PLACES):
+        counts, terms = zip(*(each[number] for each in judged), strict=True)
+        if n := sum(counts):
+            value = bootstrap_ratio(pl.concat(terms), seed=branch.seed).overall
+            yield branch.model, branch.setting, place, n, *value
+
+
+def _judged(
+    matched: Artifact, table: str, placed: pl.DataFrame, relation: str
+) -> list[tuple[int, pl.DataFrame]]:
+    """Of each place, how many answers of a relation it has, and the terms of their Acc@1."""
+    rows = matched.read(table, relation, _JUDGED)
+    rows = rows.join(placed, on="prompt_id", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
+    parts = (rows.filter(place=place) for place in PLACES)
+    return [(mine.height, acc_at_1_terms(mine)) for mine in parts]
+
+
+def _placed(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
+    """A relation's prompts with a right answer in them, by place: prompt_id, place."""
+    rows = prompts_of(prompts, relation, _READ)
+    shards = shards_of(prompts, "contexts", relation)
+    contexts = pl.concat(prompts.some("contexts", shards))
+    shown = showing(rows, contexts.unique("context_id"), pairs, "object")
+    return [
+        pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))
+        for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False)
+    ]
