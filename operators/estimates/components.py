@@ -62,27 +62,30 @@ class Fit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fits:
-    """The fits of all relations, their residual variances, and the variances between templates.
+class Components:
+    """One variance per relation and source, with divisors (levels − 1); `degrees` of the residual.
 
-    A residual is of the mean of a (fact, template) over the names that were asked. Where templates
-    were not all compared, their variance is what a fact's prompts differ by beyond the residual, in
-    all relations. Variances have the divisor T − 1.
+    `residual` is the variance of the fits' residuals, which are of the mean of a (fact, template)
+    over the names that were asked.
     """
 
-    each: tuple[Fit, ...]
+    template: FloatArray
+    fact_template: FloatArray
+    name: FloatArray
+    rest: FloatArray
+    fits: tuple[Fit, ...]
     residual: FloatArray
-    variance: FloatArray
     degrees: float
 
-    @property
-    def known(self) -> bool:
-        """Whether the templates of every relation were all compared."""
-        return all(fit.known for fit in self.each)
 
+def components(sample: Crossed, values: FloatArray) -> Components | None:
+    """Split the variance of a score within facts; null where no fact was asked twice.
 
-def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
-    """Fit every relation; null where there is nothing to tell the noise by."""
+    Relations have their own templates' variance and their own sum of the others, which is split in
+    the same proportion in all: few relations are large enough for more. Where templates were not
+    all compared, their variance is what a fact's prompts differ by beyond the residual, in all
+    relations.
+    """
     fits = _fits(sample, values)
     squares = np.array([fit.squares for fit in fits])
     degrees = np.array([fit.degrees for fit in fits])
@@ -93,8 +96,16 @@ def fitted(sample: Crossed, values: FloatArray) -> Fits | None:
     residual = (squares + lean * common) / (degrees + lean)
     squared, n_pairs = differences(sample.fact, values)
     typical = max(0.0, squared / max(1, n_pairs) - common)
-    variance = [_between(fit, own, typical) for fit, own in zip(fits, residual, strict=True)]
-    return Fits(fits, residual, np.array(variance), float(degrees.sum()))
+    template = np.array(
+        [_between(fit, of, typical) for fit, of in zip(fits, residual, strict=True)]
+    )
+    of_cell, name, rest = _shares(sample, values, float(template.mean()))
+    # The fit's residual is of means over the names asked in a template, which lessen all but one.
+    of_name, of_rest = _left_by_means(sample)
+    kept = of_cell + name * of_name + rest * of_rest
+    within = residual / kept if kept > 0 else np.zeros_like(residual)
+    split = template, of_cell * within, name * within, rest * within
+    return Components(*split, fits, residual, float(degrees.sum()))
 
 
 def differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
@@ -190,73 +201,25 @@ def _sandwich(
     return product
 
 
-@dataclass(frozen=True)
-class Components:
-    """One variance per relation and source; `degrees` are those of the residual."""
-
-    template: FloatArray
-    fact_template: FloatArray
-    name: FloatArray
-    rest: FloatArray
-    degrees: float
-    fits: Fits
-
-
-def components(sample: Crossed, values: FloatArray) -> Components | None:
-    """Split the variance of a score within facts; null where no fact was asked twice.
-
-    Relations have their own templates' variance and their own sum of the others, which is split in
-    the same proportion in all: few relations are large enough for more.
-    """
-    fits = fitted(sample, values)
-    if fits is None:
-        return None
-    of_cell, name, rest = _shares(sample, values, fits)
-    # The fit's residual is of means over the names asked in a template, which lessen all but one.
-    of_name, of_rest = _left_by_means(sample)
-    kept = of_cell + name * of_name + rest * of_rest
-    within = fits.residual / kept if kept > 0 else np.zeros_like(fits.residual)
-    return Components(
-        fits.variance, of_cell * within, name * within, rest * within, fits.degrees, fits
-    )
-
-
-def compared(sample: Crossed, values: FloatArray) -> Components | None:
-    """The components, where every fact was asked and all templates of each relation compared."""
-    found = components(sample, values)
-    if found is None or not sample.is_asked.all():
-        return None
-    return found if found.fits.known else None
-
-
 def noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
     """The covariance of a relation's fitted effects about those of the full run.
 
     Both are best linear estimates, one from a part of the other's answers, so that the variance of
     their difference is the difference of their variances (Hausman 1978, lemma 2.1). In the full run
     every fact met every template under each of its names, so that names differ between no two
-    templates there.
+    templates there. So much of each template's own (`Fit.sandwich`) is left as of all of them
+    together; with too few degrees of freedom to tell them apart they are alike.
     """
-    inverse = found.fits.each[relation].inverse
-    if sample.is_all:
-        return np.zeros_like(inverse)
-    mine = sample.relation == relation
-    n = len(inverse)
-    full = (np.eye(n) - 1 / n) / mine.sum()
-    over_names = (1 / sample.n_names[mine]).mean()
-    whole = found.fact_template[relation] + found.rest[relation] * over_names
-    error: FloatArray = found.fits.residual[relation] * inverse - whole * full
-    return error
-
-
-def own_noise(sample: Crossed, found: Components, relation: int) -> FloatArray:
-    """The same, with a variance for each template (`Fit.sandwich`).
-
-    What all prompts would leave of the noise is 0: what is left by now is the same part of each
-    template's own as of all. With too few degrees of freedom to tell them apart they are alike.
-    """
-    fit, alike = found.fits.each[relation], noise(sample, found, relation)
-    whole = float(found.fits.residual[relation] * np.trace(fit.inverse))
+    fit, residual = found.fits[relation], found.residual[relation]
+    alike = np.zeros_like(fit.inverse)
+    if not sample.is_all:
+        mine = sample.relation == relation
+        n = len(alike)
+        full = (np.eye(n) - 1 / n) / mine.sum()
+        over_names = (1 / sample.n_names[mine]).mean()
+        kept = found.fact_template[relation] + found.rest[relation] * over_names
+        alike = residual * fit.inverse - kept * full
+    whole = float(residual * np.trace(fit.inverse))
     if fit.degrees < FEW or whole <= 0:
         return alike
     return max(0.0, float(np.trace(alike))) / whole * fit.sandwich
@@ -280,7 +243,7 @@ def _left_by_means(sample: Crossed) -> tuple[float, float]:
     return float(left[0].sum()) / degrees, float(left[1].sum()) / degrees
 
 
-def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, float, float]:
+def _shares(sample: Crossed, values: FloatArray, template: float) -> tuple[float, float, float]:
     """The shares of fact × template, name and rest in what is not the templates'."""
     every, n_every = differences(sample.fact, values)
     by_template, n_template = differences(sample.fact_template[1], values)
@@ -288,7 +251,6 @@ def _shares(sample: Crossed, values: FloatArray, fits: Fits) -> tuple[float, flo
     n_other = n_every - n_template - n_name
     both = (every - by_template - by_name) / n_other if n_other > 0 else None
     names = by_name / n_name if n_name > 0 else None
-    template = float(fits.variance.mean())
     if both is None or names is None:
         return 0.0, 0.0, 1.0
     name = max(0.0, both - names)

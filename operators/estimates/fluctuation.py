@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from factsweep.operators.estimates.components import Components, compared, own_noise
+from factsweep.operators.estimates.components import Components, components, noise
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, group_means, spread, summed
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
@@ -23,26 +23,29 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     out. It is the noise about the full run's accuracies, so a part of it goes as a template's
     prompts are asked up. The interval is that of the sum, from the variance of a quadratic form of
     normal noise (Searle, Casella and McCulloch 1992, appendix S.4): 4 e'Me + 2 tr(M²).
-    """
-    split = measured(sample, values)
-    return split if isinstance(split, Estimated) else _sd(sample, values, split)
 
-
-def measured(sample: Crossed, values: FloatArray) -> Components | Estimated:
-    """The components of the templates' accuracies, or a null estimate with the reason.
-
-    With few answers per template the noise of the effects is underestimated. A relation counts for
-    as much as it adds to the fluctuation: its share of the facts, squared.
+    With few answers per template the noise of the effects is underestimated: then it is null.
     """
     n = answers_per_template(sample)
     if not sample.is_all and n < _FEWEST:
         return Estimated(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}{_remedy(sample, n)}")
-    split = compared(sample, values)
-    return Estimated(None, None, None, APART) if split is None else split
+    found = components(sample, values)
+    if found is None or not (sample.is_asked.all() and all(fit.known for fit in found.fits)):
+        return Estimated(None, None, None, APART)
+    names = of_names(sample, values, found)
+    facts = np.bincount(sample.relation)
+    total, variance = 0.0, 0.0
+    for relation, share in enumerate(facts / facts.sum()):
+        between, error = _between(sample, found, relation)
+        total += share**2 * (between + names[relation])
+        variance += share**4 * error
+    half = half_width(variance, found.degrees)
+    low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
+    return Estimated(float(value), float(low), float(high))
 
 
 def answers_per_template(sample: Crossed) -> float:
-    """The mean over relations, weighted by their squared shares of the facts."""
+    """The mean over relations: each counts by its squared share of the facts."""
     weights = np.bincount(sample.relation).astype(np.float64) ** 2
     n = np.bincount(sample.cell_relation, minlength=len(weights)) / sample.n_templates
     return float(weights @ n / weights.sum())
@@ -61,29 +64,16 @@ def _remedy(sample: Crossed, n: float) -> str:
     return f"; ask budget={percent:g}%" if percent < 100 else "; only all prompts give it"
 
 
-def _sd(sample: Crossed, values: FloatArray, found: Components) -> Estimated:
-    names = of_names(sample, values, found)
-    facts = np.bincount(sample.relation)
-    total, variance = 0.0, 0.0
-    for relation, share in enumerate(facts / facts.sum()):
-        between, error = _between(sample, found, relation)
-        total += share**2 * (between + names[relation])
-        variance += share**4 * error
-    half = half_width(variance, found.degrees)
-    low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
-    return Estimated(float(value), float(low), float(high))
-
-
 def _between(sample: Crossed, found: Components, relation: int) -> tuple[float, float]:
     """The variance between a relation's templates (divisor T), and the variance of its error."""
-    effects = found.fits.each[relation].effects
+    effects = found.fits[relation].effects
     n = len(effects)
-    error = own_noise(sample, found, relation)
+    error = noise(sample, found, relation)
     # Below 0 by chance: what counts is the sum over relations.
     between = float((effects**2).sum() - np.trace(error)) / n
     # The events that were not seen, as many in all as of a share (`intervals.py`), are noise, too.
     unseen = UNSEEN * sample.left / max(1.0, found.degrees)
-    wider = error + found.fits.each[relation].inverse * unseen
+    wider = error + found.fits[relation].inverse * unseen
     least = 2 * (wider**2).sum()
     # The effects have their own noise in them, which adds 4 tr(M²) to the first term.
     spread = max(least, 4 * effects @ wider @ effects - least)

@@ -40,7 +40,7 @@ def within_variance(
         return summed(sample.relation, left * spread(sample.fact, values, sample.n_facts))
     imbalance = template_level(sample, weights, (weights * sample.fact_means)[sample.fact])
     known, scale = _known(sample, found)
-    effects = np.concatenate([fit.effects for fit in found.fits.each])[sample.in_template]
+    effects = np.concatenate([fit.effects for fit in found.fits])[sample.in_template]
     without = values - np.where(known[sample.cell_relation], effects, 0.0)
     by_fact = left * spread(sample.fact, without, sample.n_facts)
     fitted = summed(sample.relation, by_fact) * scale + found.template * imbalance
@@ -55,8 +55,8 @@ def within_variance(
 def _known(sample: Crossed, found: Components) -> tuple[FloatArray, FloatArray]:
     """Which relations' templates were compared well, and what their residuals lost to the fit."""
     degrees = summed(sample.relation, np.maximum(0.0, sample.n_asked - 1.0))
-    lost = np.array([len(fit.effects) - 1.0 for fit in found.fits.each])
-    known = np.array([fit.known for fit in found.fits.each]) & (degrees - lost >= FEW)
+    lost = np.array([len(fit.effects) - 1.0 for fit in found.fits])
+    known = np.array([fit.known for fit in found.fits]) & (degrees - lost >= FEW)
     return known, np.where(known, degrees / np.maximum(1.0, degrees - lost), 1.0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
-from factsweep.operators.estimates.components import FEW, fitted
+from factsweep.operators.estimates.components import FEW, components
 from factsweep.operators.estimates.fluctuation import APART, answers_per_template, fluctuation_sd
 
 
@@ -82,7 +82,7 @@ def test_noise_of_a_single_relation_is_its_own_however_few_its_degrees() -> None
         sizes, 1, Logits(fact=1.0, template=1.0, fact_template=1.0, name=0.0), with_names=0.0
     )
     sample, said = made.sampled(0.6, 1)
-    found = fitted(sample, (said == 0).astype(np.float64))
+    found = components(sample, (said == 0).astype(np.float64))
     assert found is not None
     assert 0 < found.degrees < FEW
-    assert found.residual == pytest.approx([found.each[0].squares / found.degrees])
+    assert found.residual == pytest.approx([found.fits[0].squares / found.degrees])
