@@ -15,7 +15,6 @@ from factsweep.pipeline.config.literal import quoted, types_of
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results.results import Results, load
-from factsweep.pipeline.storage.store import below
 
 _COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answers_left": pl.Int64}
 
@@ -77,7 +76,7 @@ def run(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.runs.run import run as compute
 
     compute(asked)
-    return load(below(asked.results, asked.name))
+    return load(asked.folder)
 
 
 def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
@@ -122,7 +121,7 @@ def score(*overrides: str, **fields: object) -> Results:
     from factsweep.pipeline.runs.run import score as measure
 
     measure(asked)
-    return load(below(asked.results, asked.name))
+    return load(asked.folder)
 
 
 def written(*overrides: str, **fields: object) -> list[str]:

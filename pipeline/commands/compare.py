@@ -43,9 +43,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _compare(asked: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.operators.wording import names
+    from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.results import compare_estimates
     from factsweep.pipeline.results.compare import compared, settings
-    from factsweep.pipeline.storage.store import below
 
     runs = asked.first, asked.second
     for name in runs:
@@ -164,9 +164,9 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _report(asked: argparse.Namespace) -> int:
+    from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.inputs.describe import measures
     from factsweep.pipeline.results.report import report
-    from factsweep.pipeline.storage.store import below
 
     results = places(asked)["results"]
     out = asked.out or below(results, "report")

@@ -94,9 +94,8 @@ def _loaded(overrides: Sequence[str]) -> "Run":
 
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
-    from factsweep.pipeline.storage.store import below
 
-    print(shown(f"\n{load(below(settings.results, settings.name))}"))
+    print(shown(f"\n{load(settings.folder)}"))
     return 0
 
 

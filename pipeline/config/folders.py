@@ -74,3 +74,22 @@ def home() -> Path:
     if own := os.environ.get("FACTSWEEP_HOME"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "factsweep"
+
+
+def below(root: str, folder: str) -> str:
+    """The path or URL of a folder below another one; the options of a URL stay behind it.
+
+    >>> below("results/", "a #1"), below("s3://bucket/results?region=eu-west-1", "a #1")
+    ('results/a #1', 's3://bucket/results/a %231?region=eu-west-1')
+    """
+    if not is_url(root):
+        return f"{root.rstrip('/')}/{folder}"
+    place, mark, options = root.partition("?")
+    for sign in "%?#":
+        folder = folder.replace(sign, f"%{ord(sign):X}")
+    return f"{place.rstrip('/')}/{folder}{mark}{options}"
+
+
+def is_url(root: str) -> bool:
+    """Whether a root is a URL, and no path."""
+    return "://" in root and not root.startswith("file://")

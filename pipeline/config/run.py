@@ -11,7 +11,7 @@ from factsweep.operators.methods.method import Asked, Method
 from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.decoding import Decoding
-from factsweep.pipeline.config.folders import OWN_FACTS
+from factsweep.pipeline.config.folders import OWN_FACTS, below
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import InRecipe, NoNumber, Text
 
@@ -56,6 +56,11 @@ class Run(_Given):
     settings: InRecipe[tuple[Asked, ...]]
     metrics: InRecipe[Any]
     name: Annotated[Text, _WHERE]
+
+    @property
+    def folder(self) -> str:
+        """The path or URL of the folder of its results."""
+        return below(self.results, self.name)
 
     @property
     def method(self) -> Method:

@@ -26,6 +26,7 @@ from factsweep.operators.pages.page import ran, ran_rows
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.operators.tables.shared.wide import called
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
@@ -40,7 +41,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
 from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 
 _PLACE = Place("estimates", "", "estimates")
 _SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")

@@ -24,10 +24,11 @@ from factsweep.operators.tables.trackers import (
     mlflow_tags,
 )
 from factsweep.operators.wording import listed
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.record import EXPORTS, file
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import parquet
 
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4

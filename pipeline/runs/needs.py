@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import DamagedFileError
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import baseline, record
 from factsweep.pipeline.storage import manifest, uses
 from factsweep.pipeline.storage.lookup import located, recipe
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.uses import Use
 
 UNFINISHED = "a run that is not known and not done"

@@ -12,8 +12,8 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import report
 from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.store import Store
 
 NAME = "progress.json"
 _EVERY_S = 5.0
@@ -66,12 +66,12 @@ def write(
         counts = last.counts if last is not None else {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
-    report.folder(run).put(NAME, seal(asdict(found), NAME))
+    Store(run.folder).put(NAME, seal(asdict(found), NAME))
 
 
 def read(run: Run) -> Pulse | None:
     """The last pulse of a run; null where there is none that can be read."""
-    store = report.folder(run)
+    store = Store(run.folder)
     where = store.where(NAME)
     try:
         return build(Pulse, unseal(store.get(NAME), NAME, where), where)

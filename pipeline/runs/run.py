@@ -24,6 +24,7 @@ from factsweep.pipeline.storage import integrity, lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.manifest import Pin
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.uses import Use
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
@@ -84,7 +85,7 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
 def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     """Make what is missing and write the results; what is damaged is set aside, and made anew."""
     started, settings = time.monotonic(), plan.run
-    store = report.folder(settings)
+    store = Store(settings.folder)
     earlier = record.earlier(store)
     if (replaced := record.replaced(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)

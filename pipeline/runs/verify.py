@@ -12,7 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining import branch_work
-from factsweep.pipeline.results import estimates, past, record, report
+from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
@@ -38,7 +38,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
-    problems = _results(report.folder(settings), plan, repair=repair)
+    problems = _results(Store(settings.folder), plan, repair=repair)
     found = _verified(artifacts, repair=repair)
     stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
     missing = [
@@ -77,7 +77,7 @@ def _unlike_answers(plan: Plan) -> Iterator[str]:
 
     Up to a target, each setting has a budget of its own: of these nothing is said.
     """
-    store = report.folder(plan.run)
+    store = Store(plan.run.folder)
     if plan.run.target is not None or not store.exists(record.ESTIMATE):
         return
     controls = estimates.controls_of(plan)

@@ -11,12 +11,13 @@ from factsweep.operators.tables.runs.estimates import headlines
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.results import estimates, report
+from factsweep.pipeline.results import estimates
 from factsweep.pipeline.runs import pulse
 from factsweep.pipeline.runs.pulse import Pulse
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.storage.lease import Clock
+from factsweep.pipeline.storage.store import Store
 
 _LOOK_S = 2.0
 _SILENT_S = 60.0  # after which a run that says nothing may be dead
@@ -46,7 +47,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
 
 def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
     """Say how the run ended, if it did; returns the exit code."""
-    where = report.folder(plan.run).where()
+    where = Store(plan.run.folder).where()
     if found is None or found.state == "done":
         if not plan.is_complete() and (found is None or plan.run.budget is None):
             return None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from factsweep.operators.errors import InputError, UnavailableError
 from factsweep.operators.wording.redact import redactor
+from factsweep.pipeline.config.folders import is_url
 from factsweep.pipeline.storage.folder import Folder
 from factsweep.pipeline.storage.object_store import ATTEMPTS, File, Remote
 
@@ -20,24 +21,6 @@ R = TypeVar("R")
 _AT_ONCE = 16  # requests to an object store
 _WRITERS = 3  # of a folder: one waits for the disk while others pack
 _ASIDE = "damaged"  # the folder that keeps what was set aside
-
-
-def below(root: str, folder: str) -> str:
-    """The path or URL of a folder below another one; the options of a URL stay behind it.
-
-    >>> below("results/", "a #1"), below("s3://bucket/results?region=eu-west-1", "a #1")
-    ('results/a #1', 's3://bucket/results/a %231?region=eu-west-1')
-    """
-    if not _is_url(root):
-        return f"{root.rstrip('/')}/{folder}"
-    place, mark, options = root.partition("?")
-    for sign in "%?#":
-        folder = folder.replace(sign, f"%{ord(sign):X}")
-    return f"{place.rstrip('/')}/{folder}{mark}{options}"
-
-
-def _is_url(root: str) -> bool:
-    return "://" in root and not root.startswith("file://")
 
 
 @dataclass(frozen=True)
@@ -208,7 +191,7 @@ class Store:
 
     def where(self, name: str = "") -> str:
         """The path or URL of a file, for messages; without credentials."""
-        root = redactor()(self.root.partition("?")[0] if _is_url(self.root) else self.root)
+        root = redactor()(self.root.partition("?")[0] if is_url(self.root) else self.root)
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
     @contextmanager

@@ -10,9 +10,10 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report
 from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.shared.canvas import save
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage.sealed import seal, unseal
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,6 +19,7 @@ from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.names import check_run, folded
 from factsweep.pipeline.config import folders
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
@@ -32,7 +33,7 @@ from factsweep.pipeline.stages.plan import check_budget, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.sealed import seal
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
 from factsweep.pipeline.studies.asking import ask

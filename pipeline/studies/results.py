@@ -21,10 +21,11 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.runs import comparison as tables
 from factsweep.operators.tables.runs.comparison import POINTS
 from factsweep.operators.tables.shared.wide import called
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.results.report import Together, report
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.languages import languages
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study

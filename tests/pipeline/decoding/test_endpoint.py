@@ -29,6 +29,7 @@ from factsweep.pipeline.runs.lines import lines
 from factsweep.pipeline.runs.run import check_failed, say_served
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.storage.store import Store
 from tests.chat_server import ChatServer, Said, serving
 from tests.messages import naming
 from tests.pipeline.here import decode_here, make_here, opened
@@ -323,7 +324,7 @@ def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its
     make_here(plan, engine)
     say_served(plan)
     report.write(plan, {"total": 1.0})
-    page = report.folder(run).get("index.html").decode()
+    page = Store(run.folder).get("index.html").decode()
     for said in (caplog.text, page):
         assert re.search(naming("no log-probabilities for 13 prompts", "takes no seed"), said)
     assert "may ignore seeds" not in page

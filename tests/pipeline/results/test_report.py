@@ -100,7 +100,7 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     fewer = "decoding.samples.n_prompts=0"
     for overrides in ((), (fewer,)):
         plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
-        report.write(plan, {"total": 0}, earlier(report.folder(plan.run)))
+        report.write(plan, {"total": 0}, earlier(Store(plan.run.folder)))
         top = Path(plan.run.results) / "mine"
         there = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
         assert there == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
@@ -117,7 +117,7 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     first = compute_here(small_settings(*few))
     report.write(first, {"total": 0})
     exported = Path(export("mine", first.run.results, "csv", None))
-    report.write(first, {"total": 0}, earlier(report.folder(first.run)))
+    report.write(first, {"total": 0}, earlier(Store(first.run.folder)))
     assert exported.is_file()
     estimates = [exported.parents[1] / name for name in ESTIMATES]
     for path in estimates:
@@ -129,7 +129,7 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
 def test_replaced_results_of_another_run_are_announced_with_what_differs(
     done: Plan, results: Path, small: list[str], tmp_path: Path
 ) -> None:
-    store = report.folder(done.run)
+    store = Store(done.run.folder)
     found = earlier(store)
     assert replaced(store, found, done) is None
     common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]

@@ -22,6 +22,7 @@ from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.integrity import listed
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import make_here, opened
 
@@ -163,7 +164,7 @@ def test_estimate_in_the_place_of_a_full_run_is_refused(
     small_settings: Settings, engine: Counting
 ) -> None:
     settings = small_settings(*GREEDY, "budget=40%", "run_name=full")
-    estimating.report.folder(settings).put("run.json", b"{}")
+    Store(settings.folder).put("run.json", b"{}")
     with pytest.raises(InputError, match=naming("run_name")):
         estimate(settings)
 
@@ -288,7 +289,7 @@ def test_target_asks_more_until_the_interval_is_as_narrow(
     assert all("wider than ±.1200" in line for line in looks[:-1])
     assert "no wider than ±.1200" in looks[-1] or "exactly" in looks[-1]
     assert set(engine.asked.values()) == {1}
-    report = estimating.report.folder(small_settings(*given)).get("estimates.md").decode()
+    report = Store(small_settings(*given).folder).get("estimates.md").decode()
     assert report.endswith(f"{looks[-1]}\n")
     again = estimate(small_settings(*given))
     assert_frame_equal(again, found)

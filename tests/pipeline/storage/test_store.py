@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 FILL = """
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.config.folders import below
 store = Store("{0}")
 store.put("a/one", b"old")
 try:

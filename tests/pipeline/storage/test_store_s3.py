@@ -13,6 +13,7 @@ import boto3
 import pytest
 
 from factsweep.operators.errors import ArtifactHeldError, InputError
+from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import past, report
@@ -20,7 +21,7 @@ from factsweep.pipeline.runs import run as runner
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage import object_store as remote
-from factsweep.pipeline.storage.store import Store, below
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.s3_server import Line, serving
 
