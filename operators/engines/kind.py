@@ -34,8 +34,7 @@ class Start:
     `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine;
     `arguments` are further ones, by the names that the engine has for them. With an `endpoint`,
     `model` is the name that the server has for it, at `revision` if it must say that it is.
-    `adapters` are folders of LoRA's weights by what a model calls them; the first is beside the
-    model's until the engine is told of another one (`adapt`).
+    `adapter` is a folder of LoRA's weights, which are put beside the model's.
     """
 
     model: str
@@ -51,7 +50,7 @@ class Start:
     place: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     endpoint: Endpoint | None = None
-    adapters: Mapping[str, Path] = field(default_factory=dict)
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True)

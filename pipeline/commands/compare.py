@@ -177,7 +177,7 @@ def _report(asked: argparse.Namespace) -> int:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.results.export import export
+    from factsweep.pipeline.results.results import export
 
     print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
     return 0

@@ -179,21 +179,20 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _nightly(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.studies import notify
-    from factsweep.pipeline.studies.night import label, night
+    from factsweep.pipeline.studies import night as nights
 
-    url = asked.notify or os.environ.get(notify.VARIABLE)
+    url = asked.notify or os.environ.get(nights.VARIABLE)
     if url:
-        notify.check(url)
+        nights.check_address(url)
     day = asked.date or datetime.now().astimezone().date()
     try:
-        found = night(asked.nightly, asked.overrides, day)
+        found = nights.night(asked.nightly, asked.overrides, day)
     except (Exception, KeyboardInterrupt) as error:
         if url:
-            notify.post(url, notify.failure(f"{label(asked.nightly)}-{day}", error))
+            nights.notify(url, f"{nights.label(asked.nightly)}-{day}", error)
         raise
     if url:
-        notify.post(url, notify.verdict(found))
+        nights.notify(url, found.name, found)
     for line in _lines(found, asked.nightly, _where(asked)):
         print(line)
     return found.exit_code

@@ -90,7 +90,7 @@ class Decoder:
     meanwhile, and at the end of a run all others would wait for it.
     """
 
-    def __init__(self, run: Run, weights: Sequence[Weights], tally: Any, place: str) -> None:
+    def __init__(self, run: Run, weights: Weights, tally: Any, place: str) -> None:
         self._run, self._weights, self._tally = run, weights, tally
         self._place = place  # that of the engine that died here, too
         self._stopping = False
@@ -118,8 +118,8 @@ class Decoder:
             raise self._hopeless
         gc.set_threshold(_COLLECT_EVERY)
         with self._watchdog.on_guard(self._run.cluster.start_s):
-            loaded = engine.load(self._run, *self._weights)
-            tokenizer = models.tokenizer(self._weights[0])
+            loaded = engine.load(self._run, self._weights)
+            tokenizer = models.tokenizer(self._weights)
         self._is_first = ray.get(self._tally.started.remote())
         return Clocked(loaded), tokenizer
 
@@ -183,8 +183,6 @@ class Decoder:
         if self._is_asked():
             raise StoppedError
         loaded, tokenizer = self._loading.result()
-        if first.item.adapter is not None:
-            loaded.adapt(first.item.adapter)
         self._begin(first, loaded)
         self._show_first(first, tokenizer)
         self._prove(first.item, loaded, tokenizer)

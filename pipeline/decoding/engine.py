@@ -56,11 +56,6 @@ class Clocked:
         """Whether somebody charges what it is asked."""
         return bool(getattr(self._engine, "is_paid", False))
 
-    def adapt(self, adapter: str) -> None:
-        """Have it answer with this one of its adapters; one that has none (a fake) may pass."""
-        self._check_thread()
-        getattr(self._engine, "adapt", lambda _: None)(adapter)
-
     def used(self) -> Used:
         """Its seconds since the last time that somebody asked."""
         now = time.monotonic()
@@ -126,18 +121,16 @@ class Clocked:
         self._idle_since = now
 
 
-def load(run: Run, weights: Weights, *further: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded; `further`: other adapters.
+def load(run: Run, weights: Weights) -> Any:
+    """The engine that the configuration names, with the model loaded.
 
     Raises:
         InputError: the model's files on this machine are not those of the plan, or the engine
             cannot compute on the GPUs that it holds.
     """
     check_build(run)
-    for each in (weights, *further):
-        models.verify(each)
+    models.verify(weights)
     model = weights.model
-    names = [each.model.adapter for each in (weights, *further)]
     place = _place()
     start = Start(
         model=models.location(weights),
@@ -153,12 +146,11 @@ def load(run: Run, weights: Weights, *further: Weights) -> Any:
         place=place,
         arguments=model.arguments,
         endpoint=_endpoint(model),
-        adapters={name: adapters.folder(name) for name in names if name},
+        adapter=None if model.adapter is None else adapters.folder(model.adapter),
     )
     with in_turn(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
         loaded = run.engine.load(start)
-    for each in (weights, *further):
-        models.verify(each)  # nothing changed while it was loaded
+    models.verify(weights)  # nothing changed while it was loaded
     return loaded
 
 

@@ -202,7 +202,7 @@ class Pool:
     def _start(self, place: str) -> None:
         where = placement(self._plan.run)
         actor = ray.remote(max_concurrency=self._at_once, **where)(Decoder).remote(
-            self._plan.run, self._plan.loaded, self._tally, place
+            self._plan.run, self._plan.weights, self._tally, place
         )
         group = getattr(where["scheduling_strategy"], "placement_group", None)
         engine = _Engine(place, actor, group)

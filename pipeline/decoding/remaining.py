@@ -190,7 +190,6 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
                 admitted=branch.admitted,
                 shard=shard,
                 model=branch.weights.model.name,
-                adapter=branch.weights.model.adapter,
                 question=question,
                 rows_per_chunk=run.cluster.rows_per_chunk,
                 seconds_per_chunk=run.cluster.seconds_per_chunk,

@@ -22,7 +22,6 @@ class Work:
     max_deaths: int
     max_failed_share: float
     hardware: Hardware
-    adapter: str | None = None  # of the engine's, by which it is answered
 
     @property
     def table(self) -> str:

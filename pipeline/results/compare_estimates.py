@@ -15,8 +15,16 @@ from factsweep.operators.metrics.comparing.verdict import differences, judged
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.tables.runs import estimates as tables
 from factsweep.pipeline.results import estimates, past
-from factsweep.pipeline.results.compare import Compared, Comparison, flip_rate
-from factsweep.pipeline.results.pairs import Pair, departing, matching, paired, setting_of
+from factsweep.pipeline.results.compare import (
+    Compared,
+    Comparison,
+    Pair,
+    departing,
+    flip_rate,
+    matching,
+    paired,
+    setting_of,
+)
 from factsweep.pipeline.results.past import PastBranch
 
 

@@ -30,7 +30,7 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record
-from factsweep.pipeline.results.pairs import setting_of
+from factsweep.pipeline.results.compare import setting_of
 from factsweep.pipeline.results.past import PastBranch, Record, setting
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of

@@ -10,7 +10,6 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.methods.ability import FILL
-from factsweep.operators.wording import listed
 from factsweep.pipeline.cluster import head, machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
@@ -30,11 +29,10 @@ from factsweep.pipeline.storage.uses import Use
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
 
 
-def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
+def run(settings: Run) -> pl.DataFrame:
     """Do all that a run asks for; returns its metrics.
 
-    What turns out to be damaged is set aside and computed anew. Where something is missing, the
-    engines answer for `others`, too, which have other adapters of the same base.
+    What turns out to be damaged is set aside and computed anew.
 
     Raises:
         InputError: something that was given is wrong, or another driver holds an artifact.
@@ -42,7 +40,7 @@ def run(settings: Run, others: Iterable[Plan] = ()) -> pl.DataFrame:
         StoppedError: the user asked to stop; the next run resumes.
     """
     check_asks(settings)
-    return measured(settings, partial(compute, others=others))
+    return measured(settings, compute)
 
 
 def score(run: Run) -> pl.DataFrame:
@@ -142,17 +140,13 @@ def _complete(
     return True
 
 
-def compute(plan: Plan, others: Iterable[Plan] = ()) -> None:
-    """Make every missing artifact of the plan; the engines also answer for `others`."""
+def compute(plan: Plan) -> None:
+    """Make every missing artifact of the plan."""
     import ray  # it takes .3 s, and so do these two: not for a run of which all is done
 
     from factsweep.pipeline.runs.follow import follow
 
     machine.refuse_unfit_machine(plan.run)
-    if together := list(others):
-        names = listed([each.run.model.name for each in together])
-        LOG.info("%s is loaded once, and also answers for %s", plan.run.model.id, names)
-        plan = plan.beside(together)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     with lease.held(

@@ -9,7 +9,7 @@ prompts; `further` is what is asked in addition (blocks of samples; what an enco
 content-free prompts); `again` are some of the answers made a second time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,20 +113,10 @@ class Plan:
         return list({step.artifact.folder: step for step in steps}.values())
 
     @property
-    def loaded(self) -> list[Weights]:
-        """The weights that an engine loads: those of the run, or one base with several adapters."""
-        return list(dict.fromkeys(branch.weights for branch in self.branches))
-
-    @property
     def answered(self) -> list[Artifact]:
         """What engines answer in all branches, each artifact once."""
         found = (each for branch in self.branches for each in branch.answered())
         return list({each.folder: each for each in found}.values())
-
-    def beside(self, others: Sequence["Plan"]) -> "Plan":
-        """The plan with the branches of other plans, which the same engines answer."""
-        branches = (branch for other in others for branch in other.branches)
-        return replace(self, branches=(*self.branches, *branches))
 
     @property
     def store(self) -> Store:

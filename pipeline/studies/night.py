@@ -5,29 +5,34 @@
                        /verdict.json             the last file: the verdict on the night
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from factsweep.operators.errors import FactsweepError, InputError
+import httpx
+
+from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
 from factsweep.operators.methods.ability import ABILITIES
-from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.names import check_run, folded
+from factsweep.operators.wording.redact import redacted
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
+from factsweep.pipeline.machine import secrets
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import baseline, compare_estimates, estimates, past
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
-from factsweep.pipeline.results.pairs import Pair
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.plan import check_budget, planned
 from factsweep.pipeline.storage.artifact import Artifact
@@ -48,6 +53,10 @@ EXIT_CODES: dict[Outcome, int] = {
 # What a nightly measures: software that may change answers, or how they are matched.
 _SOFTWARE = (*(f"{ability.answers} software." for ability in ABILITIES), "matched versions")
 
+VARIABLE = "FACTSWEEP_NOTIFY_URL"
+_TIMEOUT_S = 10.0
+_RETRIES = 2
+_OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
 _NO_BASELINE = (
     "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "
     "baseline"
@@ -141,30 +150,20 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        _check_part(run)
+        if run.budget is not None and run.answers is not None:
+            raise InputError(
+                f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
+            )
+        if run.budget is not None:
+            check_budget(run)
         if any(folded(other.name) == folded(folder) for other in found.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
-        found[measured] = _named(run, given, folder, str(day))
+        # All prompts of a budget are decoded again: they take the canary's place.
+        anew = given.fresh or run.budget is not None
+        repeats: Literal["all", "canary"] = "all" if anew else "canary"
+        decoding = replace(run.decoding, repetition=str(day), repeats=repeats)
+        found[measured] = replace(run, name=folder, decoding=decoding)
     return list(found.values())
-
-
-def _check_part(run: Run) -> None:
-    """Refuse a run whose answers cannot be asked in part, if it has a budget."""
-    if run.budget is None:
-        return
-    if run.answers is not None:
-        raise InputError(
-            f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
-        )
-    check_budget(run)
-
-
-def _named(run: Run, given: Nightly, name: str, day: str) -> Run:
-    # All prompts of a budget are decoded again: they take the canary's place.
-    anew = given.fresh or run.budget is not None
-    repeats: Literal["all", "canary"] = "all" if anew else "canary"
-    decoding = replace(run.decoding, repetition=day, repeats=repeats)
-    return replace(run, name=name, decoding=decoding)
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
@@ -178,8 +177,8 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     comparison = comparison_settings(given.comparison)
     tonight = runs(name, overrides, day)
     results = tonight[0].results
-    accepted = baseline.history(label(name), results)[-1:]
-    members = tuple(_members(tonight, accepted))
+    accepted = next(reversed(baseline.history(label(name), results)), None)
+    members = tuple(_member(at, run, accepted) for at, run in enumerate(tonight))
     if failed := ask(Study(name, Written(()), members)):
         worst = max((each.error for each in failed), key=lambda error: error.exit_code)
         raise type(worst)(" ".join(f"{each.label}: {each.error}" for each in failed)) from worst
@@ -190,7 +189,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
         outcome=next((each for each in WORST_FIRST if each in outcomes), "no change"),
-        baseline=accepted[0] if accepted else None,
+        baseline=accepted,
         changed=tuple(dict.fromkeys(line for pair in pairs for line in _changed(pair))),
         settings=tuple(judged),
     )
@@ -200,30 +199,22 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     return found
 
 
-def _members(tonight: Sequence[Run], accepted: Sequence[Baseline]) -> Iterator[Member]:
-    """The runs of a night as those of a study, in the order given."""
-    for at, run in enumerate(tonight):
-        label = baseline.measured(run.model.name, run.benchmark.name)
-        member = Member(label, float(at), run.seed, _controlled(run, accepted), overrides=())
-        if run.budget is not None and member.is_complete:
-            raise InputError(
-                f"{run.name} has answers to all prompts, and an estimate is not put in their "
-                "place; give another --date."
-            )
-        yield member
-
-
-def _controlled(run: Run, accepted: Sequence[Baseline]) -> Run:
-    """The run; with the baseline as control, if it asks a part of what that was asked."""
-    against = _against(run, accepted)
-    if run.budget is None or run.control is not None or against is None:
-        return run
-    before = baseline.settings(accepted[0], against, run.results)
-    known = {each.artifacts["prompts"].folder for each in before.values()}
-    with suppress(FactsweepError):  # what is wrong with a run is said when it is asked
-        if all(branch.prompts.folder in known for branch in planned(run).branches):
-            return replace(run, control=against)
-    return run
+def _member(at: int, run: Run, accepted: Baseline | None) -> Member:
+    """A run of a night as one of a study; a part of what the baseline asked has it as control."""
+    label = baseline.measured(run.model.name, run.benchmark.name)
+    if run.budget is not None and run.control is None and accepted and label in accepted.runs:
+        before = baseline.settings(accepted, accepted.runs[label], run.results)
+        known = {branch.artifacts["prompts"].folder for branch in before.values()}
+        with suppress(FactsweepError):  # what is wrong with a run is said when it is asked
+            if all(branch.prompts.folder in known for branch in planned(run).branches):
+                run = replace(run, control=accepted.runs[label])
+    member = Member(label, float(at), run.seed, run, overrides=())
+    if run.budget is not None and member.is_complete:
+        raise InputError(
+            f"{run.name} has answers to all prompts, and an estimate is not put in their "
+            "place; give another --date."
+        )
+    return member
 
 
 @dataclass(frozen=True)
@@ -244,65 +235,59 @@ class _Pair:
         return [setting for setting in self.before if setting in self.tonight]
 
 
-def _paired(run: Run, accepted: Sequence[Baseline]) -> _Pair:
+def _paired(run: Run, accepted: Baseline | None) -> _Pair:
     if run.budget is None:
         tonight = past.by_title(run.results, run.name)
         marks: dict[str, str | None] = dict.fromkeys(tonight)
     else:
         part = estimates.read(run.results, run.name)
         tonight, marks = part.branches, {title: part.mark(title) for title in part.branches}
-    against = _against(run, accepted)
-    before = {} if against is None else baseline.settings(accepted[0], against, run.results)
-    return _Pair(run, tonight, marks, against, before)
-
-
-def _against(run: Run, accepted: Sequence[Baseline]) -> str | None:
-    """The accepted run that measured the same; null: there is none."""
     measured = baseline.measured(run.model.name, run.benchmark.name)
-    return accepted[0].runs.get(measured) if accepted else None
+    if accepted is None or (against := accepted.runs.get(measured)) is None:
+        return _Pair(run, tonight, marks, None, {})
+    return _Pair(run, tonight, marks, against, baseline.settings(accepted, against, run.results))
 
 
 def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    reason, shared = _unlike(pair), set[str]()
-    if reason is None:
-        reason, shared = f"the baseline {pair.against} did not measure it", set(pair.shared)
-    if shared:
-        compare = compared if pair.run.budget is None else compare_estimates.compared
-        names = (str(pair.against), pair.run.name, pair.run.results)
-        for found in compare(*names, comparison, anyway=True):
-            yield _judge(pair, found, given.max_flip_rate)
-    for setting, mark in pair.marks.items():
-        if setting not in shared:
-            outcome: Outcome = "not enough evidence"
-            yield Judged(pair.run.name, setting, outcome, reason, pair.against, estimate=mark)
-
-
-def _unlike(pair: _Pair) -> str | None:
-    """Why nothing of a run can be compared; null: some of it may."""
-    is_whole = pair.run.budget is None
+    name, is_whole = pair.run.name, pair.run.budget is None
+    comparisons: Iterable[Compared] = ()
+    titles = set[str]()
     if pair.against is None:
         measured = baseline.measured(pair.run.model.name, pair.run.benchmark.name)
-        more = "" if is_whole else _NO_BASELINE
-        return f"no baseline of {measured} is accepted yet{more}"
-    if is_whole and not _relations(pair.before) & _relations(pair.tonight):
-        return f"the baseline {pair.against} measured other relations; accept a new one"
-    return None
+        reason = f"no baseline of {measured} is accepted yet{'' if is_whole else _NO_BASELINE}"
+    elif is_whole and not _relations(pair.before) & _relations(pair.tonight):
+        reason = f"the baseline {pair.against} measured other relations; accept a new one"
+    else:
+        reason, titles = f"the baseline {pair.against} did not measure it", set(pair.shared)
+        compare = compared if is_whole else compare_estimates.compared
+        if titles:
+            comparisons = compare(pair.against, name, pair.run.results, comparison, anyway=True)
+    for found in comparisons:
+        yield _judge(pair, found, given.max_flip_rate)
+    for setting, mark in pair.marks.items():
+        if setting not in titles:
+            outcome: Outcome = "not enough evidence"
+            yield Judged(name, setting, outcome, reason, pair.against, estimate=mark)
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
-    return {each for branch in branches.values() for each in branch.relations}
+    return {relation for branch in branches.values() for relation in branch.relations}
 
 
 def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:
     setting = found.pair.title
     outcome, reason = judge(found, max_flip_rate)
+    night, _, name = pair.run.name.partition("/")
+    folder = f"{night}/compare/{name}-{setting.replace(' ', '-')}"
+    store = Store(below(pair.run.results, folder))
+    write_report(store, found.report)
     judged = Judged(
         run=pair.run.name,
         setting=setting,
         outcome=outcome,
         reason=reason,
         against=pair.against,
-        tables=_write(pair.run, setting, found.report),
+        tables=store.where(),
         estimate=pair.marks[setting],
     )
     if found.is_estimate:
@@ -317,17 +302,13 @@ def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:
     )
 
 
-def _write(run: Run, setting: str, report: Report) -> str:
-    night, _, name = run.name.partition("/")
-    store = Store(below(run.results, f"{night}/compare/{name}-{setting.replace(' ', '-')}"))
-    write_report(store, report)
-    return store.where()
-
-
 def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
-    if other := _asked_otherwise(found.pair):
-        return "not enough evidence", other
+    lines = (*found.pair.asked, *found.pair.departures)
+    if other := [line for line in lines if not line.startswith(_SOFTWARE)]:
+        return "not enough evidence", (
+            f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
+        )
     noise = found.flip_rates[1] or 0.0
     if noise > max_flip_rate and found.verdict.outcome != "regression":
         return "not enough evidence", (
@@ -335,15 +316,6 @@ def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
             f"max_flip_rate={max_flip_rate:g}"
         )
     return found.verdict.outcome, found.verdict.reason
-
-
-def _asked_otherwise(pair: Pair) -> str | None:
-    """Why a baseline says nothing of tonight's answers; null: it was asked alike."""
-    lines = (*pair.asked, *pair.departures)
-    other = [line for line in lines if not line.startswith(_SOFTWARE)]
-    if not other:
-        return None
-    return f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
 
 
 def _changed(pair: _Pair) -> Iterator[str]:
@@ -367,3 +339,55 @@ def _fields(answers: Artifact) -> dict[str, Any]:
     """What answers are made of, without the name of the night."""
     fields = answers.recipe.fields
     return {name: value for name, value in fields.items() if name != "repetition"}
+
+
+def check_address(url: str) -> None:
+    """Refuse what is no address of the web, without a word of it: it may be a secret."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(
+            f"--notify or ${VARIABLE} must be an address: https://chat.example.org/hooks/…"
+        )
+
+
+def notify(url: str, name: str, found: Night | BaseException) -> None:
+    """POST how a night ended as JSON, without secrets; one that fails changes nothing but the log.
+
+    `text` is for chat systems.
+    """
+    if isinstance(found, Night):
+        outcome, code = str(found.outcome), int(found.exit_code)
+        why = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
+    else:
+        outcome, code = "failed", 1
+        why = str(found) if isinstance(found, FactsweepError) else reason(found)
+        if isinstance(found, KeyboardInterrupt):
+            code = StoppedError.exit_code
+        elif isinstance(found, FactsweepError | OSError):
+            code = getattr(found, "exit_code", InputError.exit_code)
+    content: dict[str, Any] = {
+        "text": f"{name}: {outcome} (exit code {code}). {why}",
+        "night": name,
+        "outcome": outcome,
+        "exit_code": code,
+        "host": socket.gethostname(),
+    }
+    if isinstance(found, Night):
+        content["verdict"] = f"{found.results}/{name}/verdict.json"
+        content["settings"] = [
+            {
+                **{field: getattr(each, field) for field in _OF_SETTING},
+                "lost": len(each.lost),
+                "gained": each.n_gained,
+            }
+            for each in found.settings
+        ]
+    unsent = f"the verdict was not sent: {urlsplit(url).hostname}"
+    transport = httpx.HTTPTransport(retries=_RETRIES)
+    try:
+        with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
+            client.post(url, json=redacted(content, secrets.known())).raise_for_status()
+    except httpx.HTTPStatusError as error:
+        LOG.warning("%s answered %s.", unsent, error.response.status_code)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        LOG.warning("%s cannot be reached (%s).", unsent, type(error).__name__)

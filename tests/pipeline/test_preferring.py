@@ -25,7 +25,7 @@ from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
-from factsweep.pipeline.results.export import export
+from factsweep.pipeline.results.results import export
 from factsweep.pipeline.results.results import load as results_of
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.run import score

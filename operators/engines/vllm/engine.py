@@ -131,18 +131,12 @@ class VllmEngine:
         self._max_answers = 2 * int(scheduler.max_num_seqs)
         self._max_tokens = 2 * int(scheduler.max_num_batched_tokens)
         self._ids = count()
-        self._adapters = start.adapters
         self._lora: Any = None  # what vLLM is told with every request
-        for first in list(start.adapters)[:1]:
-            self.adapt(first)
+        if start.adapter is not None:
+            from vllm.lora.request import LoRARequest
+
+            self._lora = LoRARequest(str(start.adapter), 1, str(start.adapter))
         self._known_marks: Marks | None = None
-
-    def adapt(self, adapter: str) -> None:
-        """Put this one of the adapters beside the weights, for what is asked from now on."""
-        from vllm.lora.request import LoRARequest
-
-        number = 1 + list(self._adapters).index(adapter)
-        self._lora = LoRARequest(adapter, number, str(self._adapters[adapter]))
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""

@@ -40,10 +40,8 @@ def load(start: Start) -> "LLM":
     if start.pipeline_parallel > 1:
         # Over several nodes: in the placement group of Ray's that this process is in.
         options["distributed_executor_backend"] = "ray"
-    if start.adapters:
-        # One at a time, as if it were asked alone; the others wait in the CPU's memory.
-        options |= {"enable_lora": True, "max_loras": 1, "max_cpu_loras": len(start.adapters)}
-        options["max_lora_rank"] = max(map(_rank, start.adapters.values()))
+    if start.adapter is not None:
+        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _rank(start.adapter)}
     options |= start.arguments
     return LLM(
         model=start.model,

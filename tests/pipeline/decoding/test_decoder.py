@@ -69,7 +69,7 @@ class Bench:
         self.loads: list[str] = []  # the threads that loaded
         patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
         patch.setattr(Artifact, "publish", self._gated(Artifact.publish))
-        self.decoder = Decoder(plan.run, plan.loaded, Handle(self.tally), "engine")
+        self.decoder = Decoder(plan.run, plan.weights, Handle(self.tally), "engine")
         self._calls = ThreadPoolExecutor(2)
 
     def _load(self, engine: FakeEngine) -> FakeEngine:
@@ -248,7 +248,7 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
         raise InputError("model.id=none: there is no such folder; correct it.")
 
     monkeypatch.setattr(decoder.engine, "load", fails)
-    late = Decoder(prepared.run, prepared.loaded, Handle(Tally()), "engine")
+    late = Decoder(prepared.run, prepared.weights, Handle(Tally()), "engine")
     bench.gate.set()
     error = late.decode(bench.items[0])  # what became of it is told here
     assert isinstance(error, InputError)
@@ -264,7 +264,7 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
     tally = Tally(one_machine=True)
     tally.born("engine", "node", "first.log")
     tally.died("engine", "RuntimeError: no kernel image")
-    second = Decoder(prepared.run, prepared.loaded, Handle(tally), "engine")
+    second = Decoder(prepared.run, prepared.weights, Handle(tally), "engine")
     for item in bench.items:
         error = second.decode(item)
         assert isinstance(error, DecodingError)

@@ -14,8 +14,8 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.export import export
 from factsweep.pipeline.results.record import ESTIMATES, TAKEN, earlier, replaced
+from factsweep.pipeline.results.results import export
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.store import Store

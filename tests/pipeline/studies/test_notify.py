@@ -12,7 +12,6 @@ import pytest
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.studies import night as module
-from factsweep.pipeline.studies import notify
 from factsweep.pipeline.studies.night import Judged, Night
 from tests.messages import naming
 
@@ -82,7 +81,7 @@ def test_notify_verdict_is_told_without_secrets(
 def test_notify_address_of_the_environment_is_told_of_a_failure(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(notify.VARIABLE, hook.url)
+    monkeypatch.setenv(module.VARIABLE, hook.url)
     nights(monkeypatch, DecodingError(f"no engine was ready, {SECRET}."))
     assert main(["nightly", "demo", "--date", "2026-11-21"]) == 1
     (told,) = hook.told
@@ -109,7 +108,7 @@ def test_notify_refused_or_unreachable_changes_no_exit_code(
     hook.status = 500
     assert main(["nightly", "demo", "--notify", hook.url]) == 3
     assert re.search(naming("127.0.0.1", "500"), caplog.text)
-    monkeypatch.setattr(notify, "_RETRIES", 0)
+    monkeypatch.setattr(module, "_RETRIES", 0)
     assert main(["nightly", "demo", "--notify", "http://127.0.0.1:1/secret"]) == 3
     assert "127.0.0.1 cannot be reached (ConnectError)." in caplog.text
     assert "secret" not in caplog.text

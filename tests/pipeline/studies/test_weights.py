@@ -11,8 +11,8 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs.hub import Repository, fetch
 from factsweep.pipeline.studies import asking
+from factsweep.pipeline.studies.asking import Shelf
 from factsweep.pipeline.studies.study import Member, Study, study
-from factsweep.pipeline.studies.weights import Shelf
 from tests.messages import naming
 from tests.pipeline.inputs.hub_server import COMMIT, Hub, ask, serving
 
