@@ -39,7 +39,7 @@ from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import RERUN, Stored, seal, unseal
+from factsweep.pipeline.storage.sealed import RERUN, Stored, seal
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.store import Store
 
@@ -272,9 +272,7 @@ def read_from(store: Store, name: str) -> PastEstimate:
     Raises:
         DamagedFileError: it is not what was written.
     """
-    file_name = record.ESTIMATE
-    content = unseal(store.get(file_name), file_name, store.where(file_name), RERUN)
-    record.shaped(content, store, file_name)
+    content = record.read(store, record.ESTIMATE)
     where = store.where(record.ESTIMATED)
     estimates = decode(record.file(store, record.ESTIMATED), _PLACE, Stored(where))
     _check(estimates, content, where)

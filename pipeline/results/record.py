@@ -75,19 +75,18 @@ def replaced(store: Store, found: Mapping[str, Any], plan: Plan) -> str | None:
     if not found or found.get("artifacts") == artifacts(plan):
         return None
     now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
-    before, after = map(_measured, (found, redacted(now, secrets.known())))
+    before, after = (
+        {
+            "settings": ", ".join(content["artifacts"]),
+            **{name: content["run"].get(name) for name in _FIELDS},
+        }
+        for content in (found, redacted(now, secrets.known()))
+    )
     why = few(list(differences(before, after)) or ["versions"])
     return (
         f"the results in {store.where()} are of another run ({why}) and will be replaced; to keep "
         "them, stop and give another run_name=…"
     )
-
-
-def _measured(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "settings": ", ".join(content["artifacts"]),
-        **{name: content["run"].get(name) for name in _FIELDS},
-    }
 
 
 def read(store: Store, name: str = NAME) -> dict[str, Any]:
@@ -97,19 +96,9 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is none.
-        DamagedFileError: it is not what was written.
+        DamagedFileError: it is not what was written: a field is missing or of another type.
     """
-    content = shaped(unseal(store.get(name), name, store.where(name), RERUN), store, name)
-    content["run"]["artifacts"] = _found(store.root, **content["run"])
-    return content
-
-
-def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
-    """A record, if what every reader of it takes for granted is there.
-
-    Raises:
-        DamagedFileError: a field is missing or of another type, or a text is none.
-    """
+    content = unseal(store.get(name), name, store.where(name), RERUN)
     try:
         _Shape.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()
@@ -119,6 +108,11 @@ def shaped(content: dict[str, Any], store: Store, name: str) -> dict[str, Any]:
         raise DamagedFileError(f"{store.where(name)}: {at}: {what}{RERUN}") from error
     except UnicodeEncodeError as error:
         raise DamagedFileError(f"{store.where(name)} has half of a character{RERUN}") from error
+    run, folder = content["run"], store.root.rstrip("/")
+    started = folder.removesuffix(below(run["results"], run["name"]))
+    beside = Path(started, run["artifacts"])
+    if started != folder and beside.is_dir():  # relative to where the run was started
+        run["artifacts"] = str(beside)
     return content
 
 
@@ -163,13 +157,6 @@ class _Shape(BaseModel):
     model_revision: str | None = None
 
 
-def _found(folder: str, *, results: str, name: str, artifacts: str, **_: object) -> str:
-    """Where the artifacts of a run are, whose paths are relative to where it was started."""
-    started = folder.rstrip("/").removesuffix(below(results, name))
-    beside = Path(started, artifacts)
-    return str(beside) if started != folder.rstrip("/") and beside.is_dir() else artifacts
-
-
 def file(store: Store, name: str) -> bytes:
     """A file of the results.
 
@@ -200,12 +187,11 @@ def cost(plan: Plan) -> dict[str, dict[str, float]]:
     for artifact in (each for branch in plan.branches for each in branch.answered()):
         for counts in artifact.counts(artifact.stage).values():
             found.setdefault(artifact.stage, Counter()).update(numbers(counts))
-    return {stage: _in_hours(sums) for stage, sums in found.items()}
-
-
-def _in_hours(sums: Mapping[str, float]) -> dict[str, float]:
-    ends = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
-    return {ends.get(name, name): n / 3600 if name in ends else n for name, n in sums.items()}
+    hours = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
+    return {
+        stage: {hours.get(name, name): n / 3600 if name in hours else n for name, n in sums.items()}
+        for stage, sums in found.items()
+    }
 
 
 def _versions() -> dict[str, str]:

@@ -235,21 +235,17 @@ FORMATS = (*_METRICS, "lm-eval")
 
 
 def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, bytes]:
-    started = _started(record)
-    method = METHODS[record["run"]["benchmark"]["method"]]
-    found = harness_results(metrics, record, started, higher_is_better(method.measure.metrics))
-    content = json.dumps(found, indent=2, allow_nan=False)
-    # The harness writes a time without its zone into the name.
-    return harness_path(record, started.replace(tzinfo=None)), content.encode()
-
-
-def _started(record: Mapping[str, Any]) -> datetime:
     if "started" not in record:
         raise InputError(
             f"{record['run']['name']} was written by a factsweep that did not note when it began; "
             "run it again: nothing is decoded twice."
         )
-    return datetime.fromisoformat(record["started"]).astimezone(UTC)
+    started = datetime.fromisoformat(record["started"]).astimezone(UTC)
+    method = METHODS[record["run"]["benchmark"]["method"]]
+    found = harness_results(metrics, record, started, higher_is_better(method.measure.metrics))
+    content = json.dumps(found, indent=2, allow_nan=False)
+    # The harness writes a time without its zone into the name.
+    return harness_path(record, started.replace(tzinfo=None)), content.encode()
 
 
 def _log_to_mlflow(
