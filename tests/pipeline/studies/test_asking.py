@@ -25,7 +25,7 @@ def run_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs in the order in which they were computed; the model `bea` does not load."""
     names: list[str] = []
 
-    def compute(run: Run, *_: object) -> None:
+    def compute(run: Run) -> None:
         names.append(run.name.removeprefix("some/")[:3])
         if run.model.id == "bea":
             raise DecodingError("it does not load.")

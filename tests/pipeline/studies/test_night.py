@@ -290,7 +290,7 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # The stages without Ray: it is no part of what is asked here.
-    def here(run: Run, _others: object) -> pl.DataFrame:
+    def here(run: Run) -> pl.DataFrame:
         return report.write(compute_here(run), {"total": 0})
 
     monkeypatch.setattr(asking, "compute", here)
@@ -319,7 +319,7 @@ def test_nightly_run_that_fails_ends_the_night_when_the_others_are_measured(
 ) -> None:
     measured = []
 
-    def compute(run: Run, _others: object) -> None:
+    def compute(run: Run) -> None:
         measured.append(run.model.name)
         if run.model.name != "third":  # a study begins with the last, and then goes to the first
             kind = {"first": DecodingError, "second": InputError}[run.model.name]

@@ -51,7 +51,7 @@ def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) 
     prompts = prompts.gather_every(3).vstack(prompts.gather_every(3, offset=1))
     engine = Knowing(dict(prompts.select("prompt_id", "label").iter_rows()))
 
-    def whole(run: Run, _others: object) -> pl.DataFrame:
+    def whole(run: Run) -> pl.DataFrame:
         plan = planned(run)
         make_here(plan, engine)
         return report.write(plan, {"total": 0})

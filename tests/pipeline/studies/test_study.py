@@ -120,7 +120,7 @@ def test_runs_of_a_budget_have_the_nearest_full_run_as_control(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "compute", lambda plan, **_: make_here(plan))
+    monkeypatch.setattr(runner, "compute", make_here)
     monkeypatch.setattr(estimating, "compute", make_here)
     where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     models = ",".join(str(make_model(f"step-{i}")) for i in (1, 2, 10))

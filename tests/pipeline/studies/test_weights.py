@@ -8,6 +8,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs.hub import Repository, fetch
 from factsweep.pipeline.studies import asking
@@ -80,7 +81,7 @@ def test_study_fetches_the_next_while_one_is_asked(
 ) -> None:
     seen = []
 
-    def measure(_: Study, member: Member) -> None:
+    def measure(_study: Study, member: Member, _run: Run) -> None:
         assert member.run.model.id[-1] in there(tmp_path)
         seen.append(member.run.model.id[-1])
 
