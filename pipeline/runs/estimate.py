@@ -5,16 +5,15 @@ With a target more is asked, look after look, until its interval is narrow enoug
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.estimates.intervals import Look, Z, look, next_share, within_bounds
+from factsweep.operators.estimates.intervals import Z, look, next_share, within_bounds
 from factsweep.operators.tables.shared.numbers import SHARE, percent
-from factsweep.pipeline.config.budget import Target, budget, budget_lines, target
+from factsweep.pipeline.config.budget import Budget, Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.rates import paid_for
@@ -77,27 +76,64 @@ def estimate(settings: Run) -> pl.DataFrame:
 
 
 def _until_sure(whole: Plan, controls: Controls) -> pl.DataFrame:
-    """Ask block after block of each setting, until the target's interval is narrow enough.
+    """Ask more and more of each setting, until the target's interval is narrow enough.
 
-    After every block the tables are written anew.
+    After every look the tables are written anew.
     """
     run, done, sentences = whole.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
     assert sampling is not None
     goal = target(str(run.target), sampling.targets)
     for branch in whole.branches:
-        narrowing = Narrowing(goal)
+        variances = list[float | None]()  # at the looks at this setting
         more: str | None = str(run.budget)
         while more is not None:
             now = replace(run, budget=more)
             found = _answered(whole, now, controls, [branch.title])
-            latest, sentence, more = narrowing.see(found, more)
+            latest, sentence, more = _look(found, goal, budget(more), variances)
             LOG.info("%s: %s", branch.title, sentence)
             said = [*sentences, f"{branch.title}: {sentence}"]
             together = pl.concat([*done, latest])
             _write(whole, now, together, said)
         done, sentences = [*done, latest], said
     return together
+
+
+def _look(
+    found: pl.DataFrame, goal: Target, of: Budget, variances: list[float | None]
+) -> tuple[pl.DataFrame, str, str | None]:
+    """Look at the estimates of a budget, with the target's interval as wide as all looks need it.
+
+    Also says how far it got, and the next budget; null at the end.
+    """
+    is_target, wanted = pl.col("metric") == goal.metric, goal.half_width
+    row = found.filter(is_target).row(0, named=True)
+    value, low, high, n = (row[name] for name in ("value", "full_low", "full_high", "n"))
+    # Of those that were asked, answers may be missing.
+    share = of.share or min(1.0, float(of.n_prompts or n) / (n / row["share"]))
+    part, narrow = f"{_PERCENT.text(share)} of the prompts", f"±{SHARE.text(wanted)}"
+    is_known = f"{goal.metric} is {'–' if value is None else SHARE.text(value)}"
+    if share >= 1 and low == high:
+        return found, f"{is_known}, of all prompts: exactly, since {narrow} took them all.", None
+    if low is None:
+        variances.append(None)
+        more = f"{100 * next_share(share, None, wanted):.6g}%"
+        return found, f"{is_known} from {part}, and nothing says yet how exact that is.", more
+    variance = (max(high - value, value - low) / Z) ** 2
+    variances.append(variance)
+    last = look([each for each in variances if each is not None], wanted)
+    _, low, high, _ = within_bounds(value, last.half_width)
+    wider = found.with_columns(
+        pl.when(is_target).then(pl.lit(end)).otherwise(pl.col(name)).alias(name)
+        for name, end in (("full_low", low), ("full_high", high))
+    )
+    is_narrow = last.half_width <= wanted
+    looks = f"look {len(variances)}, {last.bound:.2f} standard errors for {Z:.2f}"
+    half, compared = SHARE.text(last.half_width), "no wider" if is_narrow else "wider"
+    sentence = f"{is_known} ± {half} from {part}, {compared} than {narrow} ({looks})."
+    if is_narrow or share >= 1:
+        return wider, sentence, None
+    return wider, sentence, f"{100 * next_share(share, variance, wanted):.6g}%"
 
 
 def _answered(
@@ -155,75 +191,3 @@ def is_answered(plan: Plan) -> bool:
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
     return not any(remaining.left(work(plan)))
-
-
-class Seen(NamedTuple):
-    """What a look saw: the estimates, with the target's interval as wide as all looks need it."""
-
-    estimates: pl.DataFrame
-    sentence: str  # how far it got
-    budget: str | None  # the next one; null at the end
-
-
-@dataclass
-class Narrowing:
-    """The looks at one setting's estimates."""
-
-    target: Target
-    variances: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
-
-    def see(self, estimates: pl.DataFrame, asked: str) -> Seen:
-        """Look at the estimates of a budget, and say whether more is asked, and how much."""
-        is_target = pl.col("metric") == self.target.metric
-        row = estimates.filter(is_target).row(0, named=True)
-        share = self._share(row, asked)
-        self.shares.append(share)
-        wanted = self.target.half_width
-        if row["full_low"] is None:
-            more = as_budget(next_share(share, None, wanted))
-            return Seen(estimates, self._sentence(row, None), more)
-        half = max(row["full_high"] - row["value"], row["value"] - row["full_low"])
-        if half == 0 and share >= 1:
-            return Seen(estimates, self._sentence(row, None), None)
-        self.variances.append((half / Z) ** 2)
-        found = look(self.variances, wanted)
-        _, low, high, _ = within_bounds(row["value"], found.half_width)
-        wider = estimates.with_columns(
-            pl.when(is_target).then(pl.lit(end)).otherwise(pl.col(name)).alias(name)
-            for name, end in (("full_low", low), ("full_high", high))
-        )
-        is_last = found.half_width <= wanted or share >= 1
-        next_ = None if is_last else as_budget(next_share(share, self.variances[-1], wanted))
-        return Seen(wider, self._sentence(row, found), next_)
-
-    def _share(self, row: dict[str, object], asked: str) -> float:
-        """The share that was asked for; answers may be missing."""
-        of = budget(asked)
-        if of.share is not None:
-            return of.share
-        n, share = int(str(row["n"])), float(str(row["share"]))
-        return min(1.0, float(of.n_prompts or n) / (n / share))
-
-    def _sentence(self, row: dict[str, object], found: Look | None) -> str:
-        value, wanted = row["value"], f"±{SHARE.text(self.target.half_width)}"
-        asked = f"{_PERCENT.text(self.shares[-1])} of the prompts"
-        known = "–" if value is None else SHARE.text(float(str(value)))
-        is_known = f"{self.target.metric} is {known}"
-        if found is None and self.shares[-1] >= 1:
-            return f"{is_known}, of all prompts: exactly, since {wanted} took them all."
-        if found is None:
-            return f"{is_known} from {asked}, and nothing says yet how exact that is."
-        looks = f"look {len(self.shares)}, {found.bound:.2f} standard errors for {Z:.2f}"
-        wider = "no wider" if found.half_width <= self.target.half_width else "wider"
-        half = SHARE.text(found.half_width)
-        return f"{is_known} ± {half} from {asked}, {wider} than {wanted} ({looks})."
-
-
-def as_budget(share: float) -> str:
-    """A share as a budget.
-
-    >>> as_budget(0.0141421356)
-    '1.41421%'
-    """
-    return f"{100 * share:.6g}%"
