@@ -275,7 +275,6 @@ def read_from(store: Store, name: str) -> PastEstimate:
     content = record.read(store, record.ESTIMATE)
     where = store.where(record.ESTIMATED)
     estimates = decode(record.file(store, record.ESTIMATED), _PLACE, Stored(where))
-    _check(estimates, content, where)
     return PastEstimate(name, estimates, content)
 
 
@@ -289,16 +288,6 @@ def wrong(store: Store) -> Iterator[str]:
         yield str(error)
         return
     yield from record.gone(store, content)
-
-
-def _check(shown: pl.DataFrame, content: Record, where: str) -> None:
-    """Refuse estimates of another model or benchmark, and intervals that are none."""
-    run = content["run"]
-    for noun in ("model", "benchmark"):
-        if other := set(shown[noun]) - {run[noun]["name"]}:
-            raise DamagedFileError(f"{where} is of {noun} {other.pop()}, not of its run{RERUN}")
-    if shown.filter(pl.col("ci_low") > pl.col("ci_high")).height:
-        raise DamagedFileError(f"{where} has an interval that ends before it begins{RERUN}")
 
 
 def matched_answers(branch: PastBranch) -> pl.DataFrame:

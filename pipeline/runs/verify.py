@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
-from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
@@ -34,7 +33,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     """Read every shard of a run, and its results as far as there are any.
 
     With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
-    the answers to its prompts are read, wherever they are, and estimated from anew.
+    the answers to its prompts are read, wherever they are.
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
@@ -49,8 +48,6 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
     unanswered = _unanswered(plan.branches)
     problems += [*found.problems, *missing, *parts, *unanswered]
-    if settings.budget is not None and not problems:
-        problems += _unlike_answers(plan)
     return Verified(found.shards, list(dict.fromkeys(problems)))
 
 
@@ -70,22 +67,6 @@ def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
         where = branch.answers.store.where(branch.answers.folder)
         of = f"{left:,} of {count(needed.height, 'prompt')} of the budget"
         yield f"{where}: {of} have neither answer nor error; run it again."
-
-
-def _unlike_answers(plan: Plan) -> Iterator[str]:
-    """Which estimates are not what the answers to the prompts of the budget give, computed anew.
-
-    Up to a target, each setting has a budget of its own: of these nothing is said.
-    """
-    store = Store(plan.run.folder)
-    if plan.run.target is not None or not store.exists(record.ESTIMATE):
-        return
-    controls = estimates.controls_of(plan)
-    anew = pl.concat(estimates.estimated_setting(plan.run, b, controls) for b in plan.branches)
-    try:
-        assert_frame_equal(anew, estimates.read_from(store, plan.run.name).estimates)
-    except AssertionError:
-        yield f"{store.where(record.ESTIMATED)} is not what the answers give{RERUN}"
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
