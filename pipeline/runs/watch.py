@@ -1,17 +1,12 @@
-"""Watch a run of another process: its rates, engines, shards and errors, and its first answers.
-
-Of one with a budget also the main number, as its interval narrows.
-"""
+"""Watch a run of another process: its rates, engines, shards and errors, and its first answers."""
 
 import time
 from collections.abc import Iterator
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.tables.runs.estimates import headlines
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.results import estimates
 from factsweep.pipeline.runs import pulse
 from factsweep.pipeline.runs.pulse import Pulse
 from factsweep.pipeline.stages.expand import with_text
@@ -28,7 +23,7 @@ _WIDTH = 40
 
 def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     """Show how a run gets on until it ends; returns 0 if it is done, 1 if it failed or stopped."""
-    plan, news = planned(settings), _News()
+    plan, answers = planned(settings), _FirstAnswers()
     pace, silent = Pace(), _Silence(clock)
     while True:
         found = pulse.read(settings)
@@ -37,7 +32,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
         if found is None:
             meter.show("not begun yet")
         else:
-            for text in (*news.answers(plan), *news.headlines(plan)):
+            for text in answers.new(plan):
                 meter.say(text)
             pace.add(clock.monotonic(), found.counts)
             rates = line(found.counts, pace.recent(), sure=pace.is_sure())
@@ -51,8 +46,6 @@ def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
     if found is None or found.state == "done":
         if not plan.is_complete() and (found is None or plan.run.budget is None):
             return None
-        for text in _News().headlines(plan):
-            meter.say(text)
         meter.say(f"{meter.title}: done; results in {where}")
         return 0
     if found.state in ("waiting", "running"):
@@ -80,42 +73,24 @@ class _Silence:
         return f"no sign of process {found.pid} on {found.host} since {found.at}"
 
 
-class _News:
-    """What is told of a run once: its first answers, and with a budget its main numbers."""
+class _FirstAnswers:
+    """The first answers of a run, each of which is told once."""
 
     def __init__(self) -> None:
-        self._seen = set[str]()
-        self._left = _SHOWN  # answers
+        self._seen = set[tuple[str, str]]()
+        self._left = _SHOWN
 
-    def answers(self, plan: Plan) -> Iterator[str]:
+    def new(self, plan: Plan) -> Iterator[str]:
+        """Those that were not told yet, a line each."""
         for branch in plan.branches:
-            for folder, name in _parts(branch):
+            for part in _parts(branch):
                 if self._left <= 0:
                     return
-                if self._is_new(f"{folder}/{name}"):
-                    for text in _texts(plan, branch, folder, name):
+                if part not in self._seen:
+                    self._seen.add(part)
+                    for text in _texts(plan, branch, *part):
                         self._left -= 1
                         yield text
-
-    def headlines(self, plan: Plan) -> list[str]:
-        """The main numbers, a line for each setting, where a block more is answered."""
-        run = plan.run
-        if run.budget is None or not estimates.is_estimate(run.results, run.name):
-            return []
-        try:
-            past = estimates.read(run.results, run.name)
-        except (DamagedFileError, FileNotFoundError):
-            return []  # it is being written
-        ours = {branch.answers.folder for branch in plan.branches}
-        if not ours <= {each for folders in past.record["artifacts"].values() for each in folders}:
-            return []  # of an earlier run of this name
-        told = headlines(past.estimates, run.method.measure.main_metric)
-        return [text for text in told if self._is_new(text)]
-
-    def _is_new(self, text: str) -> bool:
-        is_new = text not in self._seen
-        self._seen.add(text)
-        return is_new
 
 
 def _parts(branch: Branch) -> Iterator[tuple[str, str]]:

@@ -38,23 +38,6 @@ def mark(estimates: pl.DataFrame) -> str:
     return f"Estimates from {part} of the prompts: no number here is that of a full run."
 
 
-def headlines(estimates: pl.DataFrame, metric: str) -> Iterator[str]:
-    """The main number of each setting with its interval and share, a line each.
-
-    >>> row = {"setting": "zero-shot", "variant": None, "metric": "acc_at_1", "value": 0.25,
-    ...     "full_low": 0.2481, "full_high": 0.2519, "share": 0.01}
-    >>> list(headlines(pl.DataFrame([row]), "acc_at_1"))
-    ['zero-shot: Acc@1 ≈ .2500 (all prompts: .2481–.2519), estimated from 1.00% of the prompts']
-    """
-    for row in estimates.filter(metric=metric).iter_rows(named=True):
-        value, low, high = (SHARE.text(row[name]) for name in ("value", "full_low", "full_high"))
-        name = " ".join(filter(None, (row["setting"], row["variant"])))
-        yield (
-            f"{name}: {heading(metric)} ≈ {value} (all prompts: {low}–{high}), estimated from "
-            f"{_PERCENT.text(row['share'])} of the prompts"
-        )
-
-
 def compared(differences: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
     """The differences of two runs, of which one is an estimate or both, as texts.
 
