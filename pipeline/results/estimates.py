@@ -39,7 +39,7 @@ from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import RERUN, Stored, seal
+from factsweep.pipeline.storage.sealed import Stored, seal
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.store import Store
 
