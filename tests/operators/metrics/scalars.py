@@ -1,9 +1,11 @@
-"""Metrics as numbers over everything, from the terms of their pairs."""
+"""Metrics as numbers over everything, from their terms; and what tests of answers share."""
+
+from collections.abc import Callable
 
 import polars as pl
+from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.answers import (
-    By,
     acc_at_1_terms,
     consist_terms,
     coverage_maximum_terms,
@@ -13,30 +15,37 @@ from factsweep.operators.metrics.belief.answers import (
 from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_terms
 from factsweep.operators.metrics.shared.rows import ratio
 
-
-def acc_at_1(answers: pl.DataFrame) -> float | None:
-    return ratio(acc_at_1_terms(answers))
-
-
-def one_word_ratio(answers: pl.DataFrame) -> float | None:
-    return ratio(one_word_ratio_terms(answers))
+Key = str | None
+Tables = st.SearchStrategy[pl.DataFrame]
+Metric = Callable[..., float | None]
+NONE_FAILED = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
 
 
-def coverage_oracle(answers: pl.DataFrame) -> float | None:
-    return ratio(coverage_oracle_terms(answers))
+def _of(terms: Callable[..., pl.DataFrame]) -> Metric:
+    return lambda rows, **options: ratio(terms(rows, **options))
 
 
-def coverage_maximum(answers: pl.DataFrame) -> float | None:
-    return ratio(coverage_maximum_terms(answers))
+acc_at_1 = _of(acc_at_1_terms)
+one_word_ratio = _of(one_word_ratio_terms)
+coverage_oracle = _of(coverage_oracle_terms)
+coverage_maximum = _of(coverage_maximum_terms)
+consist = _of(consist_terms)
+ovconf = _of(ovconf_terms)
+brier = _of(brier_terms)
 
 
-def consist(answers: pl.DataFrame, *, by: By = "match") -> float | None:
-    return ratio(consist_terms(answers, by=by))
+def match(a: Key, b: Key) -> bool:
+    """Whether one key contains the other."""
+    return a is not None and b is not None and (a in b or b in a)
 
 
-def ovconf(calibration: pl.DataFrame) -> float | None:
-    return ratio(ovconf_terms(calibration))
+def named(answers: pl.DataFrame) -> pl.DataFrame:
+    """Answers with the ids of their prompts."""
+    return answers.with_columns(
+        prompt_id=pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index")
+    )
 
 
-def brier(calibration: pl.DataFrame) -> float | None:
-    return ratio(brier_terms(calibration))
+def overall(rows: pl.DataFrame) -> dict[str, float | None]:
+    """The values over everything, by metric."""
+    return dict(rows.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())

@@ -9,6 +9,8 @@ from factsweep.operators.metrics.belief.belief import belief
 from factsweep.operators.metrics.belief.calibration import auroc, ece
 from factsweep.operators.metrics.shared.rows import ROWS
 from tests.operators.metrics.scalars import (
+    NONE_FAILED,
+    Tables,
     acc_at_1,
     brier,
     consist,
@@ -18,7 +20,6 @@ from tests.operators.metrics.scalars import (
     ovconf,
 )
 
-Tables = st.SearchStrategy[pl.DataFrame]
 GREEDY = {
     "acc_at_1": acc_at_1,
     "consist": consist,
@@ -27,7 +28,6 @@ GREEDY = {
     "coverage_oracle": coverage_oracle,
 }
 SAMPLED = {"ovconf": ovconf, "ece": ece, "brier": brier, "auroc": auroc}
-NONE_FAILED = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
 
 
 def table(
@@ -38,40 +38,26 @@ def table(
     return belief(answers, calibration, n_failed, seed=1, n_draws=50, n_rounds=10)
 
 
-def values(rows: pl.DataFrame, part: str | None) -> dict[str, float | None]:
-    plain = rows.filter(pl.col("variant").is_null(), pl.col("slice").eq_missing(pl.lit(part)))
+def overall(rows: pl.DataFrame) -> dict[str, float | None]:
+    plain = rows.filter(pl.col("variant").is_null(), pl.col("slice").is_null())
     return dict(plain.select("metric", "value").iter_rows())
 
 
 @given(data=st.data())
-def test_belief_overall_values_equal_each_metric_alone(
+def test_belief_values_equal_each_metric_alone_and_relations_those_of_the_relation_alone(
     data: st.DataObject, answer_tables: Tables, calibration_tables: Tables
 ) -> None:
     answers, calibration = data.draw(answer_tables), data.draw(calibration_tables)
-    found = values(table(answers, calibration), None)
+    values = overall(table(answers, calibration))
     expected = {name: metric(answers) for name, metric in GREEDY.items()}
     expected |= {name: metric(calibration) for name, metric in SAMPLED.items()}
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
-
-
-@given(data=st.data())
-def test_belief_relation_slice_equals_the_relation_alone(
-    data: st.DataObject, answer_tables: Tables
-) -> None:
-    answers = data.draw(answer_tables)
+    assert {name: values[name] for name in expected} == pytest.approx(expected)
+    shuffled = (rows.sample(fraction=1, shuffle=True, seed=3) for rows in (answers, calibration))
+    assert table(*shuffled).equals(table(answers, calibration))
     found = table(answers)
     for relation in answers.partition_by("relation_id"):
         part = f"relation={relation['relation_id'][0]}"
         assert found.filter(slice=part).equals(table(relation).filter(slice=part))
-
-
-@given(data=st.data())
-def test_belief_shuffled_rows_change_nothing(
-    data: st.DataObject, answer_tables: Tables, calibration_tables: Tables
-) -> None:
-    tables = data.draw(answer_tables), data.draw(calibration_tables)
-    shuffled = (rows.sample(fraction=1, shuffle=True, seed=3) for rows in tables)
-    assert table(*shuffled).equals(table(*tables))
 
 
 @pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["P0", "P1", "t0", "t1", "a", "b"])])

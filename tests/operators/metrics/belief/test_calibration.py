@@ -1,5 +1,6 @@
 """Calibration, against direct readings and scikit-learn."""
 
+from math import exp
 from statistics import mean
 
 import numpy as np
@@ -9,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from factsweep.operators.metrics.belief.calibration import BINS, auroc, bins, ece
-from tests.operators.metrics.scalars import brier, ovconf
-
-Tables = st.SearchStrategy[pl.DataFrame]
+from factsweep.operators.metrics.belief.calibration import (
+    BINS,
+    auroc,
+    auroc_rounds,
+    bins,
+    bootstrap_ranked,
+    by_confidence,
+    confidence,
+    ece,
+    ece_rounds,
+    ovconf_by_length,
+)
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, weight_blocks
+from tests.operators.metrics.scalars import Key, Tables, brier, match, ovconf
 
 
 def naive_ece(calibration: pl.DataFrame, n_bins: int) -> float:
@@ -24,23 +35,21 @@ def naive_ece(calibration: pl.DataFrame, n_bins: int) -> float:
 
 
 @given(data=st.data())
-def test_ovconf_any_bins_equals_confidence_minus_accuracy(
+def test_calibration_any_prompts_equals_formulas_and_scikit_learn(
     data: st.DataObject, calibration_tables: Tables
 ) -> None:
     calibration = data.draw(calibration_tables.filter(len))
+    right, sure = (calibration[name].to_numpy() for name in ("correct", "confidence"))
     n_bins = data.draw(st.integers(1, 12))
-    expected = mean(calibration["confidence"]) - mean(calibration["correct"])
     found = bins(calibration, n_bins)
     gaps = (found["mean_confidence"] - found["mean_accuracy"]) * found["n"]
-    assert gaps.sum() / found["n"].sum() == pytest.approx(expected)
-    assert ovconf(calibration) == pytest.approx(expected)
-
-
-@given(data=st.data())
-def test_ece_any_prompts_equals_naive_bins(data: st.DataObject, calibration_tables: Tables) -> None:
-    calibration = data.draw(calibration_tables.filter(len))
-    n_bins = data.draw(st.integers(1, len(calibration)))
+    assert ovconf(calibration) == pytest.approx(sure.mean() - right.mean())
+    assert gaps.sum() / found["n"].sum() == pytest.approx(ovconf(calibration))  # whatever the bins
+    n_bins = min(n_bins, len(calibration))
     assert ece(calibration, n_bins) == pytest.approx(naive_ece(calibration, n_bins))
+    assert brier(calibration) == pytest.approx(brier_score_loss(right, sure, labels=[0, 1]))
+    one_class = len(set(right)) == 1
+    assert auroc(calibration) == (None if one_class else pytest.approx(roc_auc_score(right, sure)))
 
 
 @given(data=st.data())
@@ -53,42 +62,26 @@ def test_bins_any_prompts_are_of_equal_size_and_descend(
     assert found["n"].sum() == len(calibration)
     assert found["n"].max() - found["n"].min() <= 1  # type: ignore[operator]
     assert (found["mean_confidence"].diff().drop_nulls() <= 1e-12).all()
-
-
-@given(data=st.data())
-def test_auroc_ties_and_all_equals_scikit_learn(
-    data: st.DataObject, calibration_tables: Tables
-) -> None:
-    two_classes = calibration_tables.filter(lambda rows: rows["correct"].n_unique() == 2)
-    calibration = data.draw(two_classes)
-    right, confidence = (calibration[name].to_numpy() for name in ("correct", "confidence"))
-    assert auroc(calibration) == pytest.approx(roc_auc_score(right, confidence))
-
-
-@pytest.mark.parametrize("correct", [True, False])
-def test_auroc_one_class_is_none(correct: bool) -> None:
-    columns = {"prompt_id": ["a", "b"], "confidence": [0.2, 0.7], "correct": [correct] * 2}
-    assert auroc(pl.DataFrame(columns)) is None
-
-
-@given(data=st.data())
-def test_brier_any_prompts_equals_scikit_learn(
-    data: st.DataObject, calibration_tables: Tables
-) -> None:
-    calibration = data.draw(calibration_tables.filter(len))
-    right, confidence = (calibration[name].to_numpy() for name in ("correct", "confidence"))
-    assert brier(calibration) == pytest.approx(brier_score_loss(right, confidence, labels=[0, 1]))
-
-
-@given(data=st.data())
-def test_calibration_shuffled_rows_change_nothing(
-    data: st.DataObject, calibration_tables: Tables
-) -> None:
-    calibration = data.draw(calibration_tables.filter(len))
     shuffled = calibration.sample(fraction=1, shuffle=True, seed=data.draw(st.integers(0, 99)))
-    assert bins(shuffled).equals(bins(calibration))
+    assert bins(shuffled).equals(found)
     for metric in (ovconf, ece, brier, auroc):
         assert metric(shuffled) == metric(calibration)
+
+
+@given(data=st.data())
+def test_calibration_rounds_equal_metrics_of_written_out_resamples(
+    data: st.DataObject, calibration_tables: Tables
+) -> None:
+    calibration = data.draw(calibration_tables.filter(len))
+    in_bins, ranked = bootstrap_ranked(calibration, seed=1, n_rounds=5)
+    assert in_bins.value == pytest.approx(ece(calibration))
+    assert ranked.value == pytest.approx(auroc(calibration))
+    ordered = by_confidence(calibration)
+    weights = np.concatenate(list(weight_blocks(len(ordered), np.random.default_rng(1), 3)))
+    resamples = [ordered[np.repeat(np.arange(len(ordered)), row)] for row in weights]
+    assert ece_rounds(ordered, weights, 4) == pytest.approx([ece(rows, 4) for rows in resamples])
+    defined = [np.nan if auroc(rows) is None else auroc(rows) for rows in resamples]
+    assert auroc_rounds(ordered, weights) == pytest.approx(defined, nan_ok=True)
 
 
 def test_ece_perfectly_calibrated_halves_is_zero() -> None:
@@ -101,3 +94,52 @@ def test_ece_perfectly_calibrated_halves_is_zero() -> None:
 def test_calibration_no_prompts_is_none(no_calibration: pl.DataFrame) -> None:
     assert [metric(no_calibration) for metric in (ovconf, ece, brier, auroc)] == [None] * 4
     assert bins(no_calibration).schema == BINS
+    assert bootstrap_ranked(no_calibration, seed=1) == (UNDEFINED, UNDEFINED)
+
+
+KEYS = st.sampled_from([None, "\x1fa\x1f", "\x1fb\x1f", "\x1fa\x1fb\x1f", "\x1fab\x1f"])
+PROMPTS = {"prompt_id": pl.Int64, "key": pl.String}
+
+
+@given(st.lists(st.tuples(KEYS, st.lists(KEYS, max_size=8)), max_size=5))
+def test_confidence_any_samples_equals_share_of_matches(
+    prompts: list[tuple[Key, list[Key]]],
+) -> None:
+    greedy = [(i, key) for i, (key, _) in enumerate(prompts)]
+    samples = [(i, key) for i, (_, keys) in enumerate(prompts) for key in keys]
+    samples.append((99, None))  # of no prompt
+    found = confidence(*(pl.DataFrame(rows, PROMPTS, orient="row") for rows in (greedy, samples)))
+    expected = [
+        (i, pytest.approx(mean(match(g, key) for key in keys)))
+        for i, (g, keys) in enumerate(prompts)
+        if keys
+    ]
+    assert found.rows() == expected
+    assert found.schema == {"prompt_id": pl.Int64, "confidence": pl.Float64}
+
+
+ANSWER = st.tuples(
+    st.integers(0, 7), st.one_of(st.none(), st.floats(-9, 0, width=32)), st.booleans()
+)
+
+
+@given(prompts=st.lists(ANSWER, max_size=20))
+def test_ovconf_by_length_any_prompts_equals_naive_groups(
+    prompts: list[tuple[int, float | None, bool]],
+) -> None:
+    ids = [f"p{i}" for i in range(len(prompts))]
+    n_tokens, logprobs, correct = zip(*prompts, strict=True) if prompts else ((), (), ())
+    columns = {"prompt_id": ids, "relation_id": [f"P{i[-1]}" for i in ids], "pair_id": ids}
+    kinds = {**dict.fromkeys(columns, pl.String), "correct": pl.Boolean}
+    answers = pl.DataFrame({**columns, "correct": correct}, kinds)
+    kinds = {"prompt_id": pl.String, "n_tokens": pl.UInt16, "logprob": pl.Float32}
+    canary = pl.DataFrame({"prompt_id": ids, "n_tokens": n_tokens, "logprob": logprobs}, kinds)
+    rows = ovconf_by_length(answers, canary, seed=1, n_rounds=5)
+    assert rows["slice"].to_list() == [f"tokens={n}" for n in range(1, 6)]
+    for n, value, size in zip(range(1, 6), rows["value"], rows["n"], strict=True):
+        gaps = [exp(p) - right for k, p, right in prompts if k == n and p is not None]
+        assert size == len(gaps)
+        assert value == pytest.approx(mean(gaps) if gaps else None, abs=1e-6)
+    fewer = ovconf_by_length(answers.head(1), canary, longest=1, seed=1, n_rounds=5)
+    assert fewer["n"].sum() <= 1  # a prompt without an answer is in no group
+    assert fewer["n_failed"].to_list() == [0]

@@ -1,6 +1,7 @@
 """The states of facts: a partition, read from the evidence as it is written."""
 
 from collections import Counter
+from itertools import product
 
 import polars as pl
 import pytest
@@ -13,9 +14,11 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     EVIDENCE,
     MOVES,
     SAMPLED,
+    SHARING,
     STATES,
     Thresholds,
     evidence,
+    knowledge_sharing,
     sampled_correctness,
     state_changes,
     state_moves,
@@ -70,15 +73,6 @@ def test_states_any_evidence_is_one_state_each(run: dict[str, Fact], at: Thresho
     # A partition: none is missing, and the parts add up.
     assert set(found["state"]) <= set(STATES)
     assert sum(found.filter(state=each).height for each in STATES) == len(run)
-
-
-@given(run=RUNS)
-def test_states_a_higher_bar_makes_no_fact_more_robust(run: dict[str, Fact]) -> None:
-    low, high = (
-        knowledge_states(table(run), Thresholds(share, 2, 0.5)).filter(state=STATES[0])
-        for share in (0.5, 1.0)
-    )
-    assert set(high["pair_id"]) <= set(low["pair_id"])
 
 
 @given(data=st.data())
@@ -197,3 +191,24 @@ def test_thresholds_that_separate_nothing_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=name):
         Thresholds(*thresholds)
+
+
+Run = dict[str, bool]
+
+
+def answers_of(run: Run) -> pl.DataFrame:
+    columns = {"prompt_id": list(run), "correct": list(run.values())}
+    return pl.DataFrame(columns, schema={"prompt_id": pl.String, "correct": pl.Boolean})
+
+
+@given(runs=st.lists(st.dictionaries(st.sampled_from("pqrstu"), st.booleans()), max_size=4))
+def test_knowledge_sharing_any_runs_equals_sets(runs: list[Run]) -> None:
+    found = knowledge_sharing((str(i), answers_of(run)) for i, run in enumerate(runs))
+    assert found.schema == SHARING
+    expected = []
+    for (i, one), (j, other) in product(enumerate(runs), repeat=2):
+        covered = {p for p, correct in one.items() if correct and p in other}
+        shared = {p for p in covered if other[p]}
+        rate = len(shared) / len(covered) if covered else None
+        expected.append((str(i), str(j), len(covered), len(shared), rate))
+    assert found.rows() == expected

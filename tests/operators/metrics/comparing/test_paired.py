@@ -1,7 +1,6 @@
-"""Paired terms, against each metric on the shared prompts."""
+"""Two runs side by side, against sets, and each metric of each run by itself."""
 
-from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import polars as pl
 import pytest
@@ -10,23 +9,37 @@ from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired import (
+    FACT,
     PAIRED,
+    Shared,
     Unit,
+    known,
     paired_calibration_terms,
+    paired_preferences,
     paired_terms,
+    shared,
+    unit_of,
 )
+from factsweep.operators.metrics.distractors.distractors import (
+    AGGREGATIONS,
+    knowledge_terms,
+    numbers,
+)
+from factsweep.operators.schemas import schema
 from tests.messages import naming
 from tests.operators.metrics.scalars import (
+    Metric,
+    Tables,
     acc_at_1,
     brier,
     consist,
     coverage_maximum,
     coverage_oracle,
+    named,
     one_word_ratio,
     ovconf,
 )
 
-Tables = st.SearchStrategy[pl.DataFrame]
 ROBUST = 0.5
 
 
@@ -38,7 +51,7 @@ def coverage_robust(answers: pl.DataFrame) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-METRICS: dict[str, Callable[[pl.DataFrame], float | None]] = {
+METRICS: dict[str, Metric] = {
     "acc_at_1": acc_at_1,
     "one_word_ratio": one_word_ratio,
     "consist": consist,
@@ -48,10 +61,41 @@ METRICS: dict[str, Callable[[pl.DataFrame], float | None]] = {
 }
 
 
-def named(answers: pl.DataFrame) -> pl.DataFrame:
-    return answers.with_columns(
-        prompt_id=pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index")
+@given(data=st.data())
+def test_shared_any_runs_equals_sets(data: st.DataObject, answer_tables: Tables) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    found = shared(first, second)
+    one, other = set(first["prompt_id"]), set(second["prompt_id"])
+    here, there = (set(each.select(FACT).rows()) for each in (first, second))
+    assert (found.prompts, found.facts) == (len(one & other), len(here & there))
+    assert (found.first_prompts, found.second_prompts) == (len(one - other), len(other - one))
+    assert (found.first_facts, found.second_facts) == (len(here - there), len(there - here))
+    of_both = (
+        sum(row in here & there for row in each.select(FACT).rows()) for each in (first, second)
     )
+    assert (found.own, found.other) == tuple(of_both)
+
+
+@given(data=st.data())
+def test_shared_by_relation_adds_up_to_everything(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    parts = [
+        shared(first.filter(relation_id=each), second.filter(relation_id=each))
+        for each in ("P0", "P1")
+    ]
+    assert Shared.total(parts) == shared(first, second)
+
+
+@given(data=st.data())
+def test_unit_of_is_prompts_unless_a_shared_fact_would_be_lost(
+    data: st.DataObject, answer_tables: Tables
+) -> None:
+    first, second = named(data.draw(answer_tables)), named(data.draw(answer_tables))
+    kept = first.join(second, on="prompt_id", how="semi").select(FACT).unique().height
+    lost = shared(first, second).facts - kept
+    assert unit_of(first, second) == ("fact" if lost else "prompt")
 
 
 def value(paired: pl.DataFrame, metric: str, run: str) -> float | None:
@@ -208,17 +252,81 @@ def test_paired_terms_equally_good_templates_take_the_first_by_id() -> None:
     assert rows.select("pair_id", "first").rows() == [("t", 0.0), ("u", 1.0)]
 
 
-def test_paired_terms_a_prompt_twice_is_refused() -> None:
-    run = pl.DataFrame(
-        {
-            "prompt_id": ["p", "p"],
-            "relation_id": ["P1"] * 2,
-            "pair_id": ["t"] * 2,
-            "template_id": ["a"] * 2,
-            "key": [None] * 2,
-            "n_lemmas": [0] * 2,
-            "correct": [True] * 2,
-        }
+PREFERRED = schema(
+    "prompt_id text, relation_id text, pair_id text, n_distractors uint32, n_beaten uint32[]"
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Two runs of the same clozes: as many distractors in both, others of them beaten."""
+    facts = draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8))
+    rows: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for number, fact in enumerate(facts):
+        n = draw(st.integers(0, 6))
+        for run in rows:
+            wins = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+            beaten = [sum(wins[: i + 1]) for i in range(n)]
+            names = {"prompt_id": str(number), "relation_id": f"P{fact in 'ab'}", "pair_id": fact}
+            run.append({**names, "n_distractors": n, "n_beaten": beaten})
+    first, second = (pl.DataFrame(each, schema=PREFERRED) for each in rows)
+    return first, second
+
+
+@given(runs())
+def test_terms_of_each_run_are_those_that_it_has_by_itself(
+    both: tuple[pl.DataFrame, pl.DataFrame],
+) -> None:
+    found = paired_preferences(*both)
+    for n in numbers(both[0]):
+        for aggregation in AGGREGATIONS:
+            mine = found.filter(metric=f"{aggregation}_at_{n}")
+            for run, column in zip(both, ("first", "second"), strict=True):
+                expected = knowledge_terms(run, aggregation, n)
+                assert mine["pair_id"].to_list() == expected["pair_id"].to_list()
+                assert mine[column].to_list() == pytest.approx(expected["numerator"].to_list())
+    itself = paired_preferences(both[0], both[0].reverse())
+    assert (itself["first"] == itself["second"]).all()
+    assert (itself["squares"] == 0).all()
+
+
+def run(*rows: tuple[str, list[int]]) -> pl.DataFrame:
+    names = {"relation_id": "P1", "pair_id": "t"}
+    return pl.DataFrame(
+        [{"prompt_id": p, **names, "n_distractors": len(b), "n_beaten": b} for p, b in rows],
+        schema=PREFERRED,
+    )
+
+
+def test_terms_count_only_what_both_runs_have() -> None:
+    """A cloze of one run alone is left out, and n goes as far as the run with fewer distractors."""
+    found = paired_preferences(run(("p", [1, 2]), ("q", [0, 0])), run(("p", [1])))
+    assert found.select("metric", "first", "n_prompts").rows() == [
+        ("min_at_1", 1.0, 1),
+        ("avg_at_1", 1.0, 1),
+    ]
+
+
+def test_terms_by_fact_take_all_clozes_of_each_run() -> None:
+    found = paired_preferences(run(("p", [1]), ("q", [0])), run(("r", [1])), unit="fact")
+    assert (
+        found.select("first", "second", "squares", "n_prompts").rows()
+        == [(0.5, 1.0, None, None)] * 2
+    )
+
+
+def test_known_is_a_fact_whose_answer_beats_all_distractors() -> None:
+    found = known(run(("p", [1, 2]), ("q", [1, 1]), ("r", [])))
+    assert found.select("prompt_id", "correct").rows() == [("p", True), ("q", False)]
+
+
+def test_terms_of_a_prompt_that_stands_twice_are_refused() -> None:
+    twice = run(("p", [1]), ("p", [0]))
+    with pytest.raises(InputError, match=naming("prompt_id")):
+        paired_preferences(run(("p", [1])), twice)
+    columns = {"template_id": "a", "key": None, "n_lemmas": 0, "correct": True}
+    answers = twice.select("prompt_id", *FACT).with_columns(
+        **{k: pl.lit(v) for k, v in columns.items()}
     )
     with pytest.raises(InputError, match=naming("prompt_id")):
-        paired_terms(run.head(1), run, robust_share=1.0)
+        paired_terms(answers.head(1), answers, robust_share=1.0)
