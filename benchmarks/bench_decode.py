@@ -44,7 +44,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.prompts.tokens import encode
-from factsweep.pipeline.cluster import environment
+from factsweep.pipeline.cluster import hardware
 from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
@@ -127,7 +127,7 @@ def main() -> None:
                     measure("pipeline", through_pipeline, job)
                     measure("vLLM, ids", through_vllm, job)
                     measure("vLLM, texts", through_vllm, job, False)
-                    with patch.dict(os.environ, environment.variables(job)):
+                    with patch.dict(os.environ, hardware.variables(job)):
                         measure("vLLM, ids, env", through_vllm, job)
                 _print_table(rates, against="vLLM, ids")
             return
@@ -215,7 +215,7 @@ def through_pipeline(job: Run) -> Rate:
 
 def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     """All prompts of the run in their order, in one call: as token ids, or as texts."""
-    os.environ.update(environment.variables(job))
+    os.environ.update(hardware.variables(job))
     from vllm import LLM, SamplingParams
 
     llm = LLM(**_engine_options(job))
@@ -276,7 +276,7 @@ def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     options = _engine_options(job)
     options["pretrained"] = options.pop("model")
     (folder / "options.json").write_text(json.dumps(options))
-    variables = {**os.environ, **environment.variables(job), "HF_HOME": str(folder / "hf")}
+    variables = {**os.environ, **hardware.variables(job), "HF_HOME": str(folder / "hf")}
     script = Path(__file__).with_name("_lm_eval.py")
     done = subprocess.run(
         [python, str(script), str(folder)],

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from _fresh_process import in_fresh_process
 
-from factsweep.pipeline.cluster import environment
+from factsweep.pipeline.cluster import hardware
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
@@ -123,7 +123,7 @@ def server(here: Run) -> Iterator[str]:
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
     ]
     with tempfile.TemporaryFile() as log:
-        variables = {**os.environ, **environment.variables(here)}
+        variables = {**os.environ, **hardware.variables(here)}
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=variables, start_new_session=True
         )

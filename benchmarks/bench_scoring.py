@@ -25,7 +25,7 @@ from factsweep.operators.datasets.probelm import facts_from_files
 from factsweep.operators.engines.protocol import ScoreRequest, score_requests
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
-from factsweep.pipeline.cluster import environment
+from factsweep.pipeline.cluster import hardware
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.plan import settled
@@ -89,7 +89,7 @@ def _per_s(found: Sequence[Rate]) -> float:
 
 def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
-    os.environ.update(environment.variables(settings.load(MODEL)))
+    os.environ.update(hardware.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
     from factsweep.operators.engines.vllm.engine import VllmEngine
 

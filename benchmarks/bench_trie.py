@@ -27,7 +27,7 @@ from factsweep.operators.engines.protocol import ScoreRequest
 from factsweep.operators.engines.transformers.tries import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
-from factsweep.pipeline.cluster import environment
+from factsweep.pipeline.cluster import hardware
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.inputs import catalog, models
 
@@ -205,7 +205,7 @@ def _model() -> Any:
 
 
 def _vllm() -> Any:
-    os.environ.update(environment.variables(settings.load(MODEL)))
+    os.environ.update(hardware.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
     from factsweep.operators.engines.vllm.engine import VllmEngine
 

@@ -1,28 +1,38 @@
-"""Ray: started here or found at an address, its room for engines, and where each goes."""
+"""Ray: started here or found at an address, its room for engines, and its nodes that go."""
 
 import logging
 import os
 import signal
+import socket
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from factsweep.operators.engines.kind import NOT_INSTALLED
-from factsweep.operators.errors import InputError, reason
-from factsweep.pipeline.cluster import environment
+from factsweep.operators.errors import DecodingError, InputError, reason
 from factsweep.pipeline.cluster.hardware import (
     check_build,
     check_weights,
     device,
     gpus_per_engine,
     sets_of_gpus,
+    variables,
 )
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.machine.streams import end
 
 _TRIES = 4  # of a Ray whose processes a busy machine starts too late
+_EVERY_S = 2.0
+_SILENT_S = 30.0  # a head that is started anew, or a network that is out for a moment, comes back
+LEAVING = "FACTSWEEP_LEAVING"
+_ASKED = "asked"
+_LOCK = threading.Lock()
+_AT_WORK: list[Path] = []  # the sign of this process, once for each block that it is at
 
 
 @contextmanager
@@ -34,13 +44,13 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
     """
     _check_engine(run)
     _check_determinism(run)
-    with _running(run, environment.variables(run, offline=offline)):
+    with _running(run, variables(run, offline=offline)):
         _check_room(run, gpus_by_node())
         yield
 
 
 @contextmanager
-def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
+def _running(run: Run, environment: dict[str, str]) -> Iterator[None]:
     import ray
     from ray._private import worker
 
@@ -54,7 +64,7 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page per engine that dies; ours is one sentence (decoding/tally.py).
     worker.print_to_stdstream = _unsaid
-    _connect(run, variables)
+    _connect(run, environment)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -64,7 +74,7 @@ def _running(run: Run, variables: dict[str, str]) -> Iterator[None]:
         ray.shutdown()
 
 
-def _connect(run: Run, variables: dict[str, str]) -> None:
+def _connect(run: Run, environment: dict[str, str]) -> None:
     """Start a Ray here, or join the one at cluster.address; a slow machine gets some tries."""
     import ray
 
@@ -79,7 +89,7 @@ def _connect(run: Run, variables: dict[str, str]) -> None:
                     _temp_dir=folder,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    runtime_env={"env_vars": variables},
+                    runtime_env={"env_vars": environment},
                 )
         except ConnectionError as error:
             if "AuthenticationError" in str(error.__cause__):
@@ -251,3 +261,92 @@ def placement(run: Run) -> dict[str, Any]:
         placement_group_capture_child_tasks=True,
     )
     return {"num_cpus": 1, "scheduling_strategy": strategy}
+
+
+@contextmanager
+def head_watched(address: str, gone: Callable[[DecodingError], None]) -> Iterator[None]:
+    """End the process with code 1 if `address` is silent for 30 s; `gone` is called before.
+
+    A call to a head that is gone blocks, and after a minute Ray's C++ ends the whole process
+    without a word. So a thread asks the head's port for a connection, and ends it sooner.
+    """
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(address, gone, over), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _watch(address: str, gone: Callable[[DecodingError], None], over: threading.Event) -> None:
+    heard = time.monotonic()
+    while not over.wait(_EVERY_S):
+        silence = _silence(address)
+        if silence is None:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _SILENT_S and not over.is_set():
+            try:
+                gone(_error(address, silence))
+            finally:
+                end(DecodingError.exit_code)
+
+
+def _silence(address: str) -> str | None:
+    """Why there is no connection to a port; null if there is one."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_EVERY_S).close()
+    except OSError as error:
+        return reason(error)
+    return None
+
+
+def _error(address: str, silence: str) -> DecodingError:
+    return DecodingError(
+        f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds ({silence}): it was "
+        "killed, or its machine is gone; what is published is kept, and the next run resumes."
+    )
+
+
+def is_leaving() -> bool:
+    """Whether somebody on this node has asked its engines to publish what is finished.
+
+    Ray itself marks a node whose `ray start --block` is sent SIGTERM: it is being drained. Where a
+    process would be killed before that, a folder of the node is the sign: $FACTSWEEP_LEAVING names
+    it for all that runs there. Its file `asked` asks the engines to publish what is finished; each
+    that has something to publish keeps a file there that is named after its process, until it has.
+    `leave.sh` asks, and waits for them.
+    """
+    folder = os.environ.get(LEAVING)
+    return folder is not None and Path(folder, _ASKED).exists()
+
+
+@contextmanager
+def at_work() -> Iterator[None]:
+    """Let who asks wait for the end of the block, and of all others of this process."""
+    folder = os.environ.get(LEAVING)
+    if folder is None:
+        yield
+        return
+    sign = Path(folder, str(os.getpid()))
+    with _LOCK:
+        _AT_WORK.append(sign)
+        sign.parent.mkdir(parents=True, exist_ok=True)
+        sign.touch()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _AT_WORK.remove(sign)
+            if sign not in _AT_WORK:
+                sign.unlink(missing_ok=True)
+
+
+def draining_nodes() -> set[str]:
+    """The nodes that Ray is about to take away, by their ids."""
+    from ray._private.state import state
+
+    try:
+        return set(state.get_draining_nodes())
+    except Exception:  # Ray's own are of no common kind
+        return set()  # Ray is gone: who waits for its tasks says so

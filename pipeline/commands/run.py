@@ -64,7 +64,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     commands["prompts"].add_argument("--out", type=Path, default=Path("prompts.jsonl"), help=file)
     batch = "write requests of OpenAI's batch API, whose output score takes"
     commands["prompts"].flag("--batch", batch)
-    live = "show how the run gets on until it ends: rates, engines, shards, first answers"
+    live = "show how the run gets on until it ends: rates, engines, shards, errors"
     commands["status"].flag("--watch", live)
     minute = "decode its prompts for a minute first and keep the rate; publishes no answer"
     commands["plan"].flag("--calibrate", minute)
@@ -185,7 +185,7 @@ def _status(asked: argparse.Namespace) -> int:
 
 def _watch(settings: "Run") -> int:
     from factsweep.pipeline.machine.logs import Meter
-    from factsweep.pipeline.runs.watch import watch
+    from factsweep.pipeline.runs.status import watch
 
     try:
         with Meter(settings.name, settings.log) as meter:

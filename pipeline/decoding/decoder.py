@@ -20,7 +20,7 @@ import ray
 
 from factsweep.operators.errors import DecodingError, FactsweepError, StoppedError
 from factsweep.operators.prompts.tokens import visible
-from factsweep.pipeline.cluster import leaving
+from factsweep.pipeline.cluster.ray_cluster import at_work, is_leaving
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, decode, engine, remaining
 from factsweep.pipeline.decoding.engine import Clocked
@@ -207,7 +207,7 @@ class Decoder:
     def _begin(self, turn: _Turn, loaded: Clocked) -> None:
         """Tell that a shard is begun, and hear what is answered again of it."""
         turn.on_duty.enter_context(self._watchdog.on_guard(self._run.cluster.stall_s))
-        turn.on_duty.enter_context(leaving.at_work())
+        turn.on_duty.enter_context(at_work())
         item, shard = turn.item, turn.shard
         work = (self._place, item.name, item.n_answers(shard.n_left))
         begun: Begun = ray.get(self._tally.begin.remote(*work))
@@ -303,13 +303,13 @@ class Decoder:
 
     def _is_asked(self) -> bool:
         """Whether this process or this node is to end, and no other."""
-        return self._stopping or leaving.is_asked()
+        return self._stopping or is_leaving()
 
     def _leave(self) -> None:
         """End, so that Ray hands the shard to another engine; what is finished is published."""
         self._publishing.shutdown()
         ray.get(self._tally.ended.remote(self._place))
-        if leaving.is_asked():
+        if is_leaving():
             # Ray does not know yet, and would start another engine here. The node ends this one.
             time.sleep(_GOING_S)
         self._end(0)

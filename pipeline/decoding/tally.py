@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.pipeline.cluster.prices import Purse
-
 if TYPE_CHECKING:
     from factsweep.pipeline.config.cluster import Cluster
 
@@ -136,6 +134,30 @@ class Lives:
     def _repeats(self, causes: list[str]) -> bool:
         same = {re.sub(r"\d+", "0", cause) for cause in causes[-2:]}
         return self._one_machine and len(causes) > 1 and len(same) == 1
+
+
+@dataclass
+class Purse:
+    """What may be spent in all, what is spent, and what is set aside for what is under way.
+
+    What an engine that died had set aside stays so: nobody knows whether it was charged.
+    """
+
+    limit: float
+    spent: float = 0.0
+    reserved: float = 0.0
+
+    def reserve(self, cost: float) -> bool:
+        """Set something aside; returns whether there is so much left."""
+        if self.spent + self.reserved + cost > self.limit:
+            return False
+        self.reserved += cost
+        return True
+
+    def settle(self, reserved: float, cost: float) -> None:
+        """Pay for something with what was set aside for it."""
+        self.reserved -= reserved
+        self.spent += cost
 
 
 class Begun(NamedTuple):

@@ -11,13 +11,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from factsweep.operators.errors import DecodingError, InputError, reason
-from factsweep.pipeline.cluster import leaving
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, progress
 from factsweep.pipeline.decoding.tally import Loading, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
-from factsweep.pipeline.runs import dag, journal, pulse
+from factsweep.pipeline.runs import dag, journal
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.object_store import REFUSED
@@ -32,7 +31,7 @@ def follow(plan: Plan, writer: Writer) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        readers = (bar, pulse.Beat(plan.run), progress.Metrics(plan.run.name))
+        readers = (bar, journal.Beat(plan.run), progress.Metrics(plan.run.name))
         counts: dict[str, float] = {}
         refused = REFUSED.times
         pending = dag.submit(plan, tally, writer.leases)
@@ -40,7 +39,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
-                tally.leave.remote(leaving.draining())
+                tally.leave.remote(cluster.draining_nodes())
                 writer.check()
                 counts, notes = _read(tally, refused)
                 for reader in readers:

@@ -19,7 +19,6 @@ from factsweep.pipeline.decoding.rates import paid_for
 from factsweep.pipeline.decoding.remaining import branch_work
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages import knowledge_base
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, ends
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
@@ -73,7 +72,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     facts = facts_stage.read(run.benchmark)
     if run.method.ask.knowledge_base:
         entry = catalog.of_benchmark(run.benchmark)
-        facts = replace(facts, knowledge_base=knowledge_base.read(run.benchmark, entry))
+        facts = replace(facts, knowledge_base=facts_stage.read_knowledge_base(run.benchmark, entry))
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     found = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
     for figures in found if run.answers is None else ():

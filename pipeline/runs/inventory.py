@@ -26,7 +26,6 @@ from factsweep.pipeline.stages import (
     expand,
     facts,
     given,
-    knowledge_base,
     match,
 )
 from factsweep.pipeline.stages.step import took
@@ -41,7 +40,7 @@ from factsweep.pipeline.storage.store import Store
 _LEASES = "leases/"
 _STAGES = {
     "facts": facts.VERSION,
-    "knowledge-base": knowledge_base.VERSION,
+    "knowledge-base": facts.BASE_VERSION,
     "prompts": expand.VERSION,
     "admitted": admit.VERSION,
     "chosen": choose.VERSION,

@@ -1,6 +1,7 @@
-"""The log of a run: <results>/<run>/logs/run.log, and what is kept of its engines beside it.
+"""What a run writes of itself: its log, those of its engines beside it, and its pulse.
 
-Each engine has a log of its own.
+logs/run.log, logs/engine-<time>-<number>.log
+progress.json   how it gets on, from which others see it (`factsweep status --watch`)
 """
 
 import logging
@@ -8,22 +9,30 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Literal
 
-from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.operators.errors import (
+    DamagedFileError,
+    FactsweepError,
+    InputError,
+    StoppedError,
+    reason,
+)
 from factsweep.operators.wording import count
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.runs import pulse
-from factsweep.pipeline.runs.pulse import State
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
@@ -33,6 +42,10 @@ _PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
 _MOST_ENGINES = 200  # whose logs are kept, the newest
 _STOPS = (KeyboardInterrupt, StoppedError)
 _NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
+PULSE = "progress.json"
+_BEAT_EVERY_S = 5.0
+
+State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 @contextmanager
@@ -85,13 +98,13 @@ def _end(run: Run, state: State, why: str | None = None) -> None:
 
     One that was stopped with all answered, say, is done by whoever finds nothing missing.
     """
-    last = pulse.read(run)
+    last = read_pulse(run)
     if last is None:
         return
     is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
     if is_own or (state == "done" and last.state != "done"):
         with suppress(InputError):  # the disk is full, say: the error itself says so
-            pulse.write(run, state, why=why and hidden(why))
+            write_pulse(run, state, why=why and hidden(why))
 
 
 def begin(plan: Plan) -> None:
@@ -169,3 +182,61 @@ class _InStore(logging.Handler):
                     before = b""
                 self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
                 self._lines.clear()
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How a run got on at a moment: the counts of its engines; `why` it waits, or has failed."""
+
+    at: str
+    state: State
+    host: str
+    pid: int
+    counts: dict[str, float]
+    why: str | None
+
+
+class Beat:
+    """Writes the pulse of a run of this process: when there is news, and else now and then."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._why: str | None = None
+        self._last = -_BEAT_EVERY_S
+
+    def show(self, counts: Mapping[str, float]) -> None:
+        """Write the counts, if it is time."""
+        self._show("running", counts)
+
+    def waits(self, why: str) -> None:
+        """Tell whom the run waits for: in its log once, in its pulse if that is new, or in time."""
+        if why != self._why:
+            logs.LOG.warning("%s.", why)
+        self._show("waiting", {}, why)
+
+    def _show(self, state: State, counts: Mapping[str, float], why: str | None = None) -> None:
+        if why != self._why or time.monotonic() - self._last >= _BEAT_EVERY_S:
+            self._why, self._last = why, time.monotonic()
+            write_pulse(self._run, state, counts, why)
+
+
+def write_pulse(
+    run: Run, state: State, counts: Mapping[str, float] | None = None, why: str | None = None
+) -> None:
+    """Write a pulse; without counts, with those of the last one."""
+    if counts is None:
+        last = read_pulse(run)
+        counts = last.counts if last is not None else {}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
+    Store(run.folder).put(PULSE, seal(asdict(found), PULSE))
+
+
+def read_pulse(run: Run) -> Pulse | None:
+    """The last pulse of a run; null where there is none that can be read."""
+    store = Store(run.folder)
+    where = store.where(PULSE)
+    try:
+        return build(Pulse, unseal(store.get(PULSE), PULSE, where), where)
+    except (FileNotFoundError, DamagedFileError):
+        return None

@@ -21,7 +21,7 @@ from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
 from factsweep.operators.prompts.chat import listed, messages
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.stages import own_table
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.facts import label_warnings
 from factsweep.pipeline.stages.given import asked_name
@@ -66,7 +66,7 @@ def _write_batch(run: Run, path: Path) -> int:
             f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
             "--batch out."
         )
-    chat, decoding = run.model.chat_template, own_table.with_room(run)
+    chat, decoding = run.model.chat_template, facts_stage.with_room(run)
     thought = decoding.thinking_tokens if run.model.thinking else 0
     stops = [] if thought else [*decoding.stop]  # one would end a thought
     body = {

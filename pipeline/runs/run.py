@@ -10,14 +10,14 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.methods.ability import FILL
-from factsweep.pipeline.cluster import head, machine
+from factsweep.pipeline.cluster import machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import rates
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.notes import differences
-from factsweep.pipeline.runs import journal, pulse
+from factsweep.pipeline.runs import journal
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
@@ -150,12 +150,14 @@ def compute(plan: Plan) -> None:
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     with lease.held(
-        plan.store, plan.missing(), wait=wait, shared=shared, say=pulse.Beat(plan.run).waits
+        plan.store, plan.missing(), wait=wait, shared=shared, say=journal.Beat(plan.run).waits
     ) as writer:
-        pulse.write(plan.run, "running", {})
+        journal.write_pulse(plan.run, "running", {})
         with (
             cluster.started(plan.run, offline=plan.weights.offline),
-            head.watched(ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)),
+            cluster.head_watched(
+                ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)
+            ),
         ):
             follow(plan, writer)
 

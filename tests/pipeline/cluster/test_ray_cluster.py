@@ -1,7 +1,11 @@
 """The cluster: what is refused before anything loads, and where engines go."""
 
+import os
 import shutil
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +16,7 @@ import ray
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster import order, ray_cluster
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import (
     check_build,
@@ -204,3 +209,57 @@ def test_rays_own_folder_is_the_users_alone(
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=naming(folder.name)):
         cluster._own_folder()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ray_cluster.LEAVING, str(tmp_path / "leaving"))
+    return tmp_path / "leaving"
+
+
+def asking(within_s: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["/bin/sh", "-euc", order.leave(within_s)])
+
+
+def test_is_asked_once_the_hook_has_run(folder: Path) -> None:
+    assert not ray_cluster.is_leaving()
+    assert asking(60).wait(240) == 0
+    assert ray_cluster.is_leaving()
+
+
+def test_is_asked_without_a_folder_is_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ray_cluster.LEAVING, raising=False)
+    with ray_cluster.at_work():
+        assert not ray_cluster.is_leaving()
+
+
+def test_hook_waits_for_an_engine_at_work(folder: Path) -> None:
+    with ray_cluster.at_work():
+        hook = asking(60)
+        while not ray_cluster.is_leaving():
+            time.sleep(0.05)
+        assert hook.poll() is None
+    assert hook.wait(240) == 0
+
+
+def test_engine_is_at_work_until_the_last_of_its_shards_is_published(folder: Path) -> None:
+    with ExitStack() as publishing:
+        publishing.enter_context(ray_cluster.at_work())
+        with ray_cluster.at_work():
+            assert (folder / str(os.getpid())).exists()
+        assert (folder / str(os.getpid())).exists()
+    assert not (folder / str(os.getpid())).exists()
+
+
+def test_hook_waits_for_no_engine_that_died(folder: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    folder.mkdir()
+    (folder / str(dead.pid)).touch()
+    assert asking(3600).wait(240) == 0
+
+
+def test_hook_waits_no_longer_than_it_may(folder: Path) -> None:
+    with ray_cluster.at_work():
+        assert asking(1).wait(240) == 0
+        assert (folder / str(os.getpid())).exists()

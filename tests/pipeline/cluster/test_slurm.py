@@ -18,7 +18,7 @@ import pytest
 from factsweep.operators.engines.fake import WISH, FakeEngine
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.cluster import slurm
+from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results.past import branches
 from factsweep.pipeline.stages.plan import Plan
@@ -54,7 +54,7 @@ LIMIT_S = 600
 
 def rendered(*overrides: str) -> str:
     given = ["cluster=slurm", *overrides]
-    return slurm.rendered(load(given), given)
+    return launchers.slurm_job(load(given), given)
 
 
 def header(*overrides: str) -> set[str]:
@@ -104,7 +104,7 @@ def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
 
 
 def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) -> None:
-    part = slurm.BODY.split("# A sweep that is no further")[1].split("# Nobody else's Ray")[0]
+    part = launchers.BODY.split("# A sweep that is no further")[1].split("# Nobody else's Ray")[0]
     seen = []
     for status in ("echo a", "exit 1", "exit 1", "echo a", "echo a", "echo b"):
         setting = f"set -euo pipefail; logs={tmp_path} requeues=9 status='{status}'\n#"
@@ -116,9 +116,10 @@ def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) 
 def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -> None:
     """With code 75, and with no other: its own shell functions end the script."""
     finish = (
-        "finish() {" + slurm.BODY.split("finish() {")[1].split("# A sweep that is no further")[0]
+        "finish() {"
+        + launchers.BODY.split("finish() {")[1].split("# A sweep that is no further")[0]
     )
-    end = "sweep &\n" + slurm.BODY.split("sweep &\n")[1]
+    end = "sweep &\n" + launchers.BODY.split("sweep &\n")[1]
     for code, queued in ((75, ["requeue 7"]), (2, []), (0, []), (1, [])):
         script = f"set -euo pipefail; requeue=; driver=; sweep() {{ exit {code}; }}\n{finish}{end}"
         environment = {**os.environ, "SLURM_JOB_ID": "7"}

@@ -1,11 +1,15 @@
 """How engines that share a GPU are loaded."""
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from factsweep.pipeline.decoding.engine import in_turn
+from factsweep.pipeline.decoding import engine as module
+from factsweep.pipeline.decoding.engine import Clocked, in_turn
+from tests.messages import naming
 
 
 def test_engines_that_share_a_gpu_load_one_after_the_other(
@@ -49,3 +53,79 @@ def test_a_link_in_place_of_the_lock_is_not_followed(
     with pytest.raises(OSError, match=lock.name), in_turn(["0"]):
         pass
     assert not (tmp_path / "target").exists()
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Engine:
+    """Takes two requests at a time, and two seconds for each."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def answers(self, requests: Iterator[str]) -> Iterator[str]:
+        waiting, running = iter(requests), list[str]()
+        while True:
+            while len(running) < 2 and (request := next(waiting, None)) is not None:
+                running.append(request)
+            if not running:
+                return
+            self._clock.now += 2
+            yield running.pop(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
+def test_idle_is_what_passes_while_nothing_is_asked(clock: Clock) -> None:
+    engine = Clocked(Engine(clock))
+    clock.now += 5  # the first shard is read
+    for _ in engine.answers("abc"):
+        clock.now += 1  # behind the last answer alone the engine has nothing to do
+    assert engine.used() == (5 + 3 * 2 + 3 * 1, 5 + 1)
+    clock.now += 4
+    assert engine.used() == (4, 4)
+    list(engine.answers("d"))
+    assert engine.used() == (2, 0)
+
+
+def test_idle_begins_where_a_caller_drops_what_is_asked(clock: Clock) -> None:
+    engine = Clocked(Engine(clock))
+    answers = engine.answers("abc")
+    next(answers)
+    answers.close()
+    clock.now += 7
+    assert engine.used() == (9, 7)
+
+
+def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
+    engine = Clocked(Engine(clock))
+    answers = engine.answers("abc")
+    next(answers)
+    clock.now += 7
+    assert engine.used() == (9, 0)
+
+
+def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
+    engine = Clocked(Engine(clock))
+    with ThreadPoolExecutor(1, "another") as another:
+        with pytest.raises(RuntimeError, match=naming("thread another_0")):
+            another.submit(list, engine.answers("abc")).result()
+        answers = engine.answers("abc")
+        assert next(answers) == "a"
+        with pytest.raises(RuntimeError, match="not its own"):
+            another.submit(next, answers).result()
+        theirs = another.submit(Clocked, Engine(clock)).result()
+        assert another.submit(list, theirs.answers("abc")).result() == ["a", "b", "c"]

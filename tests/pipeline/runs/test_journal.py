@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
@@ -17,7 +18,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.runs import follow as following
-from factsweep.pipeline.runs import journal, pulse
+from factsweep.pipeline.runs import journal
 from factsweep.pipeline.runs.run import measured, run
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
@@ -62,9 +63,9 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
 ) -> None:
     settings = small_settings()
     measured(settings, make_here)
-    pulse.write(settings, "stopped", {"answers": 7.0})
+    journal.write_pulse(settings, "stopped", {"answers": 7.0})
     measured(settings, make_here)
-    found = pulse.read(settings)
+    found = journal.read_pulse(settings)
     assert found is not None
     assert (found.state, found.counts) == ("done", {"answers": 7.0})
 
@@ -142,7 +143,7 @@ def test_journal_engines_logs_lie_beside_it_and_the_pulse_of_the_run_says_that_i
     names = sorted(path.name for path in folder(settings).iterdir())
     assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
-    found = pulse.read(settings)
+    found = journal.read_pulse(settings)
     assert found is not None
     assert (found.state, found.pid, found.why) == ("done", os.getpid(), None)
     assert found.counts["all_answers"] == 83
@@ -223,3 +224,18 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
     handler.close()
     assert store.get("run.log").count(b"line") == 4
+
+
+def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    written = list[str]()
+    monkeypatch.setattr(journal, "time", clock)
+    monkeypatch.setattr(journal, "write_pulse", lambda *given: written.append(given[-1]))
+    run: Any = None
+    beat = journal.Beat(run)
+    for now, why in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
+        clock.now = now
+        beat.waits(why)
+    assert written == ["one", "two", "two"]
