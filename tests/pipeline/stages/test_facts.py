@@ -18,7 +18,6 @@ from factsweep.pipeline.config.benchmark import Benchmark, Sweep
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.prompts import each as prompts_of
 from factsweep.pipeline.runs.run import measured, score
 from factsweep.pipeline.stages import facts
@@ -56,9 +55,7 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     small_rows: pl.DataFrame,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report, "write", lambda *_, **__: None)
     last = pl.int_range(pl.len()) == small_rows.height - 1
     rows = small_rows.with_columns(sub_ent=pl.when(last).then(pl.lit("Rome")).otherwise("sub_ent"))
     rows.write_parquet(tmp_path / "rows.parquet")
