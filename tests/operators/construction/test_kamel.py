@@ -72,21 +72,23 @@ def test_build_entity_that_stands_twice_in_labels_has_the_names_of_both() -> Non
     assert reasons(built) == []
 
 
-def test_build_triples_without_any_literal_may_have_a_value_of_no_type() -> None:
-    plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
-    untyped = plain.with_columns(value=pl.lit(None))
-    found = [build(each, labels(), QUESTIONS, seed=1, sizes=SIZES) for each in (plain, untyped)]
-    assert found[0].facts.pairs.equals(found[1].facts.pairs)
-
-
 def test_build_draws_each_split_and_counts_the_rest() -> None:
     built = made(("P1", "S4", "O1", None), ("P1", "S5", "O1", None))
-    assert dict(built.facts.pairs["split"].value_counts().iter_rows()) == {
-        "train": 2,
-        "dev": 1,
-        "test": 1,
-    }
+    sizes = dict(built.facts.pairs["split"].value_counts().iter_rows())
+    assert sizes == {"train": 2, "dev": 1, "test": 1}
     assert reasons(built) == [("P1", "query", "not_drawn", 2)]
+    ten = [("P1", "S4", f"O{i}", None) for i in range(10)]
+    eleven = [("P1", "S5", f"O{i}", None) for i in range(11)]
+    assert reasons(made(*ten, *eleven)) == [
+        ("P1", "query", "not_drawn", 1),
+        ("P1", "query", "too_many_answers", 1),
+    ]
+    built = made(("P2", "S1", DATE, "+1949-12-16T00:00:00Z"))
+    assert built.facts.relations["relation_id"].to_list() == ["P1"]
+    assert reasons(built) == [("P2", "query", "relation_too_small", 1)]
+    ids = {"relation_id": ["P1"] * 1500, "pair_id": [f"P1.{i}" for i in range(1500)]}
+    splits = split_by_seed(pl.DataFrame(ids), Sizes(), 0)["split"].value_counts()
+    assert dict(splits.iter_rows()) == {"train": 1000, "dev": 200, "test": 200, None: 100}
 
 
 def test_build_triples_that_share_a_query_are_its_answers() -> None:
@@ -98,13 +100,14 @@ def test_build_triples_that_share_a_query_are_its_answers() -> None:
     ]
 
 
-def test_build_more_than_ten_answers_drop_the_query() -> None:
-    ten = [("P1", "S4", f"O{i}", None) for i in range(10)]
-    eleven = [("P1", "S5", f"O{i}", None) for i in range(11)]
-    assert reasons(made(*ten, *eleven)) == [
-        ("P1", "query", "not_drawn", 1),
-        ("P1", "query", "too_many_answers", 1),
-    ]
+def test_build_too_few_queries_or_columns_are_refused_and_values_may_be_of_no_type() -> None:
+    plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
+    untyped = plain.with_columns(value=pl.lit(None))
+    found = [build(each, labels(), QUESTIONS, seed=1, sizes=SIZES) for each in (plain, untyped)]
+    assert found[0].facts.pairs.equals(found[1].facts.pairs)
+    for table, words in ((plain, "1400 queries"), (plain.drop("value"), "column value")):
+        with pytest.raises(InputError, match=naming(words)):
+            build(table, labels(), QUESTIONS, seed=1)
 
 
 def test_build_unfit_triples_are_counted_by_reason() -> None:
@@ -124,12 +127,6 @@ def test_build_unfit_triples_are_counted_by_reason() -> None:
         ("P1", "triple", "object_without_label", 2),
         ("P1", "triple", "subject_without_label", 1),
     ]
-
-
-def test_build_too_small_relation_is_left_out() -> None:
-    built = made(("P2", "S1", DATE, "+1949-12-16T00:00:00Z"))
-    assert built.facts.relations["relation_id"].to_list() == ["P1"]
-    assert reasons(built) == [("P2", "query", "relation_too_small", 1)]
 
 
 def test_build_dates_become_years_and_equal_ones_are_one_answer() -> None:
@@ -159,19 +156,3 @@ def test_build_any_order_of_rows_gives_the_same_set() -> None:
     assert one.facts.pairs.equals(other.facts.pairs)
     third = build(table, labels(), QUESTIONS, seed=2, sizes=SIZES)
     assert not third.facts.pairs.equals(one.facts.pairs)
-
-
-def test_split_by_seed_default_sizes_are_the_papers() -> None:
-    ids = {"relation_id": ["P1"] * 1500, "pair_id": [f"P1.{i}" for i in range(1500)]}
-    splits = split_by_seed(pl.DataFrame(ids), Sizes(), 0)["split"].value_counts()
-    assert dict(splits.iter_rows()) == {"train": 1000, "dev": 200, "test": 200, None: 100}
-
-
-def test_build_without_enough_queries_names_the_number() -> None:
-    with pytest.raises(InputError, match=naming("1400 queries")):
-        build(triples(("P1", "S1", "O1", None)), labels(), QUESTIONS, seed=1)
-
-
-def test_build_missing_column_is_named_with_its_type() -> None:
-    with pytest.raises(InputError, match=naming("column value")):
-        build(triples().drop("value"), labels(), QUESTIONS, seed=1)

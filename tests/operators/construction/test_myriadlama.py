@@ -73,23 +73,17 @@ def test_build_extends_a_pair_by_what_else_the_knowledge_base_has() -> None:
     assert objects(built, "S1") == ["O2", "O1", "O3"]
 
 
-def test_build_names_are_labels_and_aliases_once_each() -> None:
-    pair = made([("P1303", "S1", "O2")]).facts.pairs.row(0, named=True)
+def test_build_names_are_the_first_labels_and_aliases_once_each() -> None:
+    built = made([("P1303", "S1", "O2")])
+    pair = built.facts.pairs.row(0, named=True)
     assert pair["subjects"] == ["John Lennon", "Lennon"]
     assert pair["objects"] == [{"object_id": "O2", "labels": ["piano", "pianoforte"]}]
-
-
-def test_build_entity_that_is_named_twice_keeps_its_first_names() -> None:
-    twice = pl.DataFrame(
-        [("S1", ["John"]), ("O1", ["guitar"]), ("S1", ["Paul"])], schema=LABELS, orient="row"
-    )
+    assert built.dropped.is_empty()
+    rows = [("S1", ["John"]), ("O1", ["guitar"]), ("S1", ["Paul"])]
+    twice = pl.DataFrame(rows, schema=LABELS, orient="row")
     manual = pl.DataFrame(MANUALS, schema=MANUAL, orient="row")
     built = build(triples(("P1303", "S1", "O1")), twice, manual)
     assert built.facts.pairs["subjects"].to_list() == [["John"]]
-
-
-def test_build_without_loss_drops_nothing() -> None:
-    assert made([("P1303", "S1", "O1"), ("P1303", "S2", "O2")]).dropped.is_empty()
 
 
 def test_build_unfit_triples_are_counted_by_reason() -> None:
@@ -136,13 +130,11 @@ def test_build_paraphrases_follow_their_manual_template() -> None:
     assert built.missing.rows() == [("P1303", 2, 2, 2)]
 
 
-def test_build_without_paraphrases_says_how_many_are_missing() -> None:
+def test_missing_says_how_many_paraphrases_each_template_lacks() -> None:
     built = made([("P1303", "S1", "O1")])
     assert built.missing.rows() == [("P1303", 2, 0, 4)]
     assert built.facts.templates["text"].to_list() == [PLAYS, WHAT]
-
-
-def test_missing_too_many_of_one_template_make_up_for_no_other() -> None:
+    # Too many of one template make up for no other.
     groups = {"relation_id": ["P1"] * 5, "group": [0, 0, 0, 0, 1]}
     origins = ["manual", *["paraphrase"] * 3, "manual"]
     rows = missing(pl.DataFrame({**groups, "origin": origins}), n_paraphrases=2).rows()
@@ -185,22 +177,12 @@ def test_build_gives_back_what_its_rows_say(
     assert found == expected
 
 
-def test_build_paraphrase_of_an_unknown_template_is_refused() -> None:
+def test_build_unfit_templates_and_facts_are_refused() -> None:
     with pytest.raises(InputError, match=naming("P1303", "template '[X] sings [Y].'")):
         made([("P1303", "S1", "O1")], paraphrases=[("P1303", "[X] sings [Y].", "a [X] [Y]")])
-
-
-def test_build_manual_template_without_its_slot_is_refused() -> None:
     with pytest.raises(InputError, match=naming("P1303.000", "[Y]")):
         made([("P1303", "S1", "O1")], manual=[("P1303", "[X] plays.")])
-
-
-def test_build_without_any_pair_says_what_to_give() -> None:
     with pytest.raises(InputError, match=naming("fact", "manual")):
         made([("P1303", "nameless", "O1")])
-
-
-def test_build_missing_column_is_named_with_its_type() -> None:
-    facts, manual = triples().drop("object_id"), MANUAL.to_frame()
     with pytest.raises(InputError, match=naming("column object_id")):
-        build(facts, LABELS.to_frame(), manual)
+        build(triples().drop("object_id"), LABELS.to_frame(), MANUAL.to_frame())

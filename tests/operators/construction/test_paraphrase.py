@@ -1,5 +1,6 @@
-"""Asking for paraphrases. The models here are functions that answer from a list."""
+"""Asking for paraphrases (of functions that answer from a list), and the review sheet."""
 
+import io
 from collections.abc import Callable
 
 import polars as pl
@@ -9,12 +10,18 @@ from hypothesis import strategies as st
 
 from factsweep.operators.construction.paraphrase import (
     MANUAL,
+    PARAPHRASES,
+    SHEET,
     candidates,
     has_slots,
     instruction,
     paraphrased,
+    review_sheet,
+    reviewed,
     wording,
 )
+from factsweep.operators.errors import InputError
+from tests.messages import naming
 
 DIED = "[X] died in [Y]."
 
@@ -70,33 +77,26 @@ def test_paraphrased_a_model_that_repeats_itself_is_given_up() -> None:
     assert (texts_of(result), len(asked)) == (("a [X] [Y]",), 4)
 
 
-def test_paraphrased_another_manual_template_is_no_paraphrase() -> None:
-    ask, _ = answering(
+def test_paraphrased_a_template_is_no_paraphrase_in_its_relation_and_is_asked_for_in_turn() -> None:
+    ask, asked = answering(
         numbered("[Y] saw [X] die.", "b [X] [Y]"), numbered("b [X] [Y]", "c [X] [Y]")
     )
-    first, second = paraphrased(ask, manual(DIED, "[Y] saw [X] die."), n=1)
-    assert (texts_of(first), texts_of(second)) == (("b [X] [Y]",), ("c [X] [Y]",))
-
-
-def test_paraphrased_other_relation_may_say_the_same() -> None:
+    results = paraphrased(ask, manual(DIED, "[Y] saw [X] die."), n=1)
+    assert texts_of(next(results)) == ("b [X] [Y]",)
+    assert len(asked) == 1
+    assert texts_of(next(results)) == ("c [X] [Y]",)
     rows = pl.DataFrame([("P1", "a [X] [Y]"), ("P2", "b [X] [Y]")], schema=MANUAL, orient="row")
     ask, _ = answering(numbered("b [X] [Y]", "a [X] [Y]"))
     texts = [texts_of(each) for each in paraphrased(ask, rows, n=1)]
     assert texts == [("b [X] [Y]",), ("a [X] [Y]",)]
 
 
-def test_paraphrased_hint_stands_in_the_prompts_of_its_relation() -> None:
+def test_paraphrased_number_and_hint_stand_in_the_prompts_of_the_relation() -> None:
     hint = "Be aware that [Y] is the city."
     ask, asked = answering(numbered("a [X] [Y]"))
     list(paraphrased(ask, manual(DIED), n=1, hints={"P20": hint, "P1": "no"}))
     assert asked[0].splitlines()[1:] == [hint, DIED]
-
-
-def test_paraphrased_asks_for_a_template_when_its_result_is_wanted() -> None:
-    ask, asked = answering(numbered("a [X] [Y]"), numbered("b [X] [Y]"))
-    results = paraphrased(ask, manual(DIED, "[Y] saw [X] die."), n=1)
-    next(results)
-    assert len(asked) == 1
+    assert "given sentence 7 times." in instruction(DIED, n=7)
 
 
 @given(
@@ -131,10 +131,68 @@ def test_candidates_read_lists_and_lines(answer: str, expected: list[str]) -> No
     assert candidates(answer) == expected
 
 
-def test_instruction_asks_for_as_many_as_are_wanted() -> None:
-    assert "given sentence 7 times." in instruction(DIED, n=7)
+OTHER = "Where did [X] die? [Y]."
 
 
-def test_paraphrased_gives_a_row_for_each_paraphrase() -> None:
-    rows = only(numbered("a [X] [Y]", "b [X] [Y]"), max_rounds=1)
-    assert rows == [("P20", DIED, "a [X] [Y]"), ("P20", DIED, "b [X] [Y]")]
+def sheet(*texts: str, template: str = DIED, min_distance: float = 0.25) -> pl.DataFrame:
+    manual = pl.DataFrame([("P20", DIED), ("P20", OTHER)], schema=MANUAL, orient="row")
+    rows = [("P20", template, text) for text in texts]
+    said = pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
+    return review_sheet(manual, said, min_distance=min_distance)
+
+
+@pytest.mark.parametrize(
+    ("text", "keep", "reason"),
+    [
+        ("Life ended for [X] while staying near [Y].", "yes", ""),
+        ("[X] died.", "no", "[Y] stands 0 times"),
+        ("[X] died in [X].", "no", "[X] stands 2 times; [Y] stands 0 times"),
+        ("[x] died in [Y].", "no", "[X] stands 0 times"),
+        ("[X] Died in [Y]", "no", "a repetition"),
+        (OTHER, "no", "a repetition"),
+        ("[X] died in [Y], alas.", "", f"close to: {DIED}"),
+        (
+            "In which town has life ended for [X]? [Y].",
+            "",
+            "a question, where the manual template is a statement",
+        ),
+    ],
+)
+def test_review_sheet_says_what_is_suspicious(text: str, keep: str, reason: str) -> None:
+    assert sheet(text).select("keep", "reason").row(0) == (keep, reason)
+
+
+def test_review_sheet_later_of_two_close_paraphrases_is_marked() -> None:
+    rows = sheet("Life ended for [X] near [Y].", "Life ended for [X] at [Y].", min_distance=0.4)
+    assert rows["reason"].to_list() == ["", "close to: Life ended for [X] near [Y]."]
+    assert sheet("[Y] [X]", min_distance=0.5)["keep"].item() == "yes"  # at the very distance
+    assert sheet("[Y] [X]", min_distance=0.51)["reason"].item() == f"close to: {DIED}"
+    unusable = sheet("[X] passed away [X].", "[X] passed away, [Y].")
+    assert unusable["keep"].to_list() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("as_csv", [False, True])
+def test_reviewed_gives_what_is_kept_with_its_corrected_text(as_csv: bool) -> None:
+    rows = sheet("[X] passed away, [Y].", "[X] died.", "[X] died in [Y], alas.", "[X] left, [Y].")
+    corrected = pl.Series("paraphrase", ["a [X] [Y]", "b [Y] [X]", "c [X] [Y]", "d [X] [Y]"])
+    decided = rows.with_columns(corrected, keep=pl.Series(["TRUE", "Yes ", "no", "0"]))
+    if as_csv:
+        decided = pl.read_csv(io.StringIO(decided.write_csv()))
+    assert reviewed(decided).rows() == [("P20", DIED, "a [X] [Y]"), ("P20", DIED, "b [Y] [X]")]
+
+
+def test_reviewed_all_yes_gives_the_paraphrases_back() -> None:
+    rows = sheet("[X] passed away, [Y].", "[X] left, [Y].").with_columns(keep=pl.lit(True))
+    assert reviewed(rows).equals(rows.select(list(PARAPHRASES)))
+    assert reviewed(SHEET.to_frame()).schema == PARAPHRASES
+
+
+def test_reviewed_unfit_sheet_is_refused_by_the_row_of_a_spreadsheet() -> None:
+    undecided = sheet("[X] passed away, [Y].", "[X] died in [Y], alas.").write_csv()
+    for rows, words in (
+        (pl.read_csv(io.StringIO(undecided)), ["row 3", "''", "'[X]", "write"]),
+        (sheet("[X] died.").with_columns(keep=pl.lit("yes")), ["row 2", "'[X] died.'"]),
+        (sheet().drop("keep"), ["column keep"]),
+    ):
+        with pytest.raises(InputError, match=naming(*words)):
+            reviewed(rows)

@@ -1,4 +1,4 @@
-"""Counting and slicing facts, against loops over their rows."""
+"""Counting, checking and slicing facts, and characters in them that nobody sees."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.datasets.facts import Facts, Slice, checked, counts, sliced
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Slice,
+    checked,
+    counts,
+    sliced,
+    treated,
+    unseen,
+)
+from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 
@@ -47,13 +56,6 @@ def test_counts_paper_sized_names_do_not_overflow(make_facts: Callable[..., Fact
     assert counts(facts)["derived_triples"] == 3000 * 3000 * 500
 
 
-def test_facts_of_relation_hold_its_rows_alone(mini: Facts) -> None:
-    part = mini.of("P36")
-    assert [set(t["relation_id"]) for t in (part.relations, part.templates, part.pairs)] == [
-        {"P36"}
-    ] * 3
-
-
 @given(data=st.data())
 def test_checked_any_good_facts_are_given_back(
     data: st.DataObject, random_facts: Strategies
@@ -80,37 +82,29 @@ def test_checked_unusable_relation_is_refused(
         checked(make_facts({**SOLID, "P2": relation}))
 
 
-def test_checked_template_of_unknown_relation_is_refused(make_facts: Callable[..., Facts]) -> None:
+def test_checked_templates_of_unknown_relations_or_one_number_are_refused(
+    make_facts: Callable[..., Facts],
+) -> None:
     facts = make_facts(SOLID)
     stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
-    with pytest.raises(InputError, match=naming("template P1.000", "relation P9", "add")):
-        checked(replace(facts, templates=stray))
-
-
-def test_checked_templates_with_one_number_are_refused(make_facts: Callable[..., Facts]) -> None:
-    facts = make_facts(SOLID)
     both = [facts.templates[:1], facts.templates[:1].with_columns(template_id=pl.lit("P1.a.000"))]
-    with pytest.raises(
-        InputError, match=naming("template P1.000", "relation P1", "another number")
+    for templates, words in (
+        (stray, ("template P1.000", "relation P9", "add")),
+        (pl.concat(both), ("template P1.000", "relation P1", "another number")),
     ):
-        checked(replace(facts, templates=pl.concat(both)))
-
-
-def test_checked_no_pairs_is_refused(make_facts: Callable[..., Facts]) -> None:
+        with pytest.raises(InputError, match=naming(*words)):
+            checked(replace(facts, templates=templates))
     with pytest.raises(InputError, match=naming("subject-relation", "give")):
         checked(make_facts({}))
 
 
-def test_sliced_nothing_asked_changes_nothing(mini: Facts) -> None:
-    part = sliced(mini, Slice())
-    assert part.pairs.equals(mini.pairs)
-    assert part.templates.equals(mini.templates)
-
-
 def test_sliced_relations_keep_the_order_of_the_set(mini: Facts) -> None:
-    part = sliced(mini, Slice(relations=("P36", "P17")))
-    for table in (part.relations, part.templates, part.pairs):
-        assert table["relation_id"].unique(maintain_order=True).to_list() == ["P17", "P36"]
+    whole, part = sliced(mini, Slice()), sliced(mini, Slice(relations=("P36", "P17")))
+    assert whole.pairs.equals(mini.pairs)
+    assert whole.templates.equals(mini.templates)
+    for facts, ids in ((part, ["P17", "P36"]), (mini.of("P36"), ["P36"])):
+        for table in (facts.relations, facts.templates, facts.pairs):
+            assert table["relation_id"].unique(maintain_order=True).to_list() == ids
 
 
 @pytest.mark.parametrize("number", [1, 3, 10_000])
@@ -122,14 +116,46 @@ def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) 
         assert part.of(relation).pairs.to_dicts() == expected
 
 
-def test_sliced_unknown_relation_names_the_known_ones(mini: Facts) -> None:
+def test_sliced_unknown_relation_and_empty_parts_are_refused(mini: Facts) -> None:
     with pytest.raises(InputError, match=naming("benchmark.relations", "P2", "P17", "P19")):
         sliced(mini, Slice(relations=("P17", "P2")))
+    for part in (Slice(relations=()), Slice(pairs_per_relation=0), Slice(names_per_subject=0)):
+        with pytest.raises(InputError, match="has no"):
+            sliced(mini, part)
 
 
-@pytest.mark.parametrize(
-    "part", [Slice(relations=()), Slice(pairs_per_relation=0), Slice(names_per_subject=0)]
-)
-def test_sliced_empty_part_is_refused(mini: Facts, part: Slice) -> None:
-    with pytest.raises(InputError, match="has no"):
-        sliced(mini, part)
+NAMES = ["relation", "template", "subject", "object"]
+
+
+def plain_facts(template: str, subject: str, label: str):
+    row = ("capital", template, subject, label)
+    return facts_from_rows(pl.LazyFrame([row], NAMES, orient="row"))
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\ufeff", "\u00ad", "\ue000", "\u200e"])
+def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
+    clean = ("[Y] of [X].", "France", "Paris")
+    assert unseen(plain_facts(*clean)).is_empty()
+    for place, what in enumerate(("template", "pair", "pair")):
+        texts = [*clean]
+        texts[place] = texts[place][:2] + hidden + texts[place][2:]
+        if place == 0:
+            texts[place] = f"[Y]{hidden} of [X]."
+        found = plain_facts(*texts)
+        assert unseen(treated(found, "keep")).height == 1
+        with pytest.raises(InputError, match=naming(what, "benchmark.unseen=remove")):
+            treated(found, "refuse")
+        cleaned = treated(found, "remove")
+        assert cleaned.pairs["subjects"].to_list() == [["France"]]
+        assert [o["labels"] for o in cleaned.pairs["objects"][0]] == [["Paris"]]
+        assert cleaned.templates["text"].to_list() == ["[Y] of [X]."]
+
+
+def test_joiners_are_letters_of_their_languages() -> None:
+    joined = plain_facts("[Y] of [X].", "می\u200cخواهم", "\U0001f469\u200d\U0001f680")
+    assert unseen(joined).is_empty()
+
+
+def test_object_of_which_nothing_is_left_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("has no objects")):
+        treated(plain_facts("[Y] of [X].", "France", "\u200b"), "remove")

@@ -1,7 +1,6 @@
 """Knowledge bases: what is refused, and one made of facts."""
 
 from collections.abc import Callable
-from typing import Any
 
 import polars as pl
 import pytest
@@ -26,45 +25,33 @@ def test_checked_missing_optional_columns_are_null() -> None:
     assert found.triples["end"].to_list() == [None]
 
 
-@pytest.mark.parametrize("column", ["entity_id", "labels", "types"])
-def test_checked_missing_column_of_entities_is_named(column: str) -> None:
-    with pytest.raises(InputError, match=naming("table entities", f"column {column}")):
-        checked(KnowledgeBase(ENTITIES.drop(column), TRIPLES))
-
-
-def test_checked_column_of_another_type_is_named() -> None:
-    labels = ENTITIES.with_columns(labels=pl.lit("a"))
-    with pytest.raises(InputError, match=naming("column labels", "convert")):
-        checked(KnowledgeBase(labels, TRIPLES))
-
-
-@pytest.mark.parametrize(
-    ("column", "values", "problem"),
-    [
-        ("entity_id", ["Q1", None], "row 1 .* has no entity_id"),
-        ("entity_id", ["Q1", "Q1"], "row 1 .* has the entity_id of an earlier row"),
-        ("labels", [["a"], []], "row 1 .* has no label"),
-        ("labels", [["a", ""], ["b"]], "row 0 .* has no label, or an empty one"),
-    ],
-)
-def test_checked_unfit_entity_is_refused_by_row(
-    column: str, values: list[Any], problem: str
-) -> None:
-    unfit = ENTITIES.with_columns(pl.Series(column, values))
-    with pytest.raises(InputError, match=f"table entities, {problem}"):
-        checked(KnowledgeBase(unfit, TRIPLES))
-
-
-@pytest.mark.parametrize("column", TRIPLES.columns)
-def test_checked_triple_without_a_part_is_refused(column: str) -> None:
-    unfit = TRIPLES.with_columns(pl.lit(None, pl.String).alias(column))
-    with pytest.raises(InputError, match=naming("table triples", "row 0", column)):
-        checked(KnowledgeBase(ENTITIES, unfit))
-
-
-def test_checked_no_entities_are_refused() -> None:
-    with pytest.raises(InputError, match=naming("table entities")):
-        checked(KnowledgeBase(ENTITIES.clear(), TRIPLES))
+def test_checked_unfit_tables_are_refused(subtests: pytest.Subtests) -> None:
+    changed = {
+        ("entity_id", ("Q1", None)): "table entities, row 1 .* has no entity_id",
+        ("entity_id", ("Q1", "Q1")): "table entities, row 1 .* has the entity_id of an earlier row",
+        ("labels", (("a",), ())): "table entities, row 1 .* has no label",
+        ("labels", (("a", ""), ("b",))): "table entities, row 0 .* has no label, or an empty one",
+        ("labels", ("a", "a")): naming("column labels", "convert"),
+    }
+    cases = [
+        *((ENTITIES.with_columns(pl.Series(*of)), TRIPLES, words) for of, words in changed.items()),
+        *(
+            (ENTITIES.drop(name), TRIPLES, naming("table entities", f"column {name}"))
+            for name in ("entity_id", "labels", "types")
+        ),
+        *(
+            (
+                ENTITIES,
+                TRIPLES.with_columns(pl.lit(None, pl.String).alias(name)),
+                naming("table triples", "row 0", name),
+            )
+            for name in TRIPLES.columns
+        ),
+        (ENTITIES.clear(), TRIPLES, naming("table entities")),
+    ]
+    for entities, triples, words in cases:
+        with subtests.test(words), pytest.raises(InputError, match=words):
+            checked(KnowledgeBase(entities, triples))
 
 
 def test_knowledge_base_of_facts_has_relations_as_types(make_facts: Callable[..., Facts]) -> None:

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.datasets.myriadlama import contradictions, facts_from_rows, rows_from_facts
+from factsweep.operators.datasets.layouts import with_aliases
+from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
+from factsweep.operators.datasets.plain_tables import check_aliases, several, split
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 
@@ -175,26 +179,14 @@ def test_plain_table_is_refused_by_the_names_of_its_columns(subtests: pytest.Sub
         assert not re.search("rel_|sub_|obj_", str(refusal.value))
 
 
-def test_plain_table_may_have_ids_and_other_names() -> None:
-    row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
-    more = {"subject_id": "Q142", "object_id": "Q90", "object_aliases": '["Lutetia"]'}
-    facts = facts_from_rows(pl.LazyFrame([{**row, **more}]))
-    (pair,) = facts.pairs.to_dicts()
-    assert "Q142" in str(pair)
-    assert "Q90" in str(pair)
-    assert "Lutetia" in str(pair)
-
-
 def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
-    row = {"relation": "capital", "template": "[Y] of [X]", "subject": "France", "object": "Paris"}
-    facts = facts_from_rows(pl.LazyFrame([{**row, "popularity": "3.5", "sample": "late"}]))
+    facts = facts_from_rows(_plain({"popularity": "3.5", "sample": "late"}))
     (found,) = facts.further["details"].to_dicts()
-    assert (found["pair_id"], found["object_id"]) == ("capital.France", "Paris")
+    assert (found["pair_id"], found["object_id"]) == ("capital.Peru", "Lima")
     assert (found["popularity"], found["sample"]) == (3.5, "late")
     for wrong in ("many", "nan"):
-        rows = pl.LazyFrame([{**row, "popularity": None}, {**row, "popularity": wrong}])
         with pytest.raises(InputError, match=naming("row 1", "popularity")):
-            facts_from_rows(rows)
+            facts_from_rows(_plain({"popularity": None}, {"popularity": wrong}))
 
 
 def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
@@ -215,8 +207,33 @@ def as_texts(rows: pl.DataFrame, *, python: bool) -> pl.DataFrame:
     return rows.with_columns(*texts).cast(pl.String)
 
 
-def test_layout_templates_in_a_list_of_the_pair(rows: pl.DataFrame) -> None:
-    same(per_pair(rows), rows)
+def test_layouts_of_rows_say_the_same(
+    rows: pl.DataFrame, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    assert rows["obj_ents"].list.len().max() > 1  # type: ignore[operator]
+    bare = rows.drop("sub_aliases")
+    unnamed = bare.drop("obj_aliases")
+    texts = as_texts(rows, python=True)
+    none = pl.Series([[]] * rows.height, dtype=pl.List(pl.Null))
+    for name, other, expected in (
+        ("templates in a list", per_pair(rows), rows),
+        ("a row per object", per_object(rows), rows),
+        ("lists as Python writes them", texts, rows),
+        ("lists as JSON writes them", as_texts(rows, python=False), rows),
+        (
+            "a row per object without aliases",
+            per_object(rows).drop("sub_aliases", "obj_aliases"),
+            unnamed,
+        ),
+        ("no alias at all", texts.with_columns(sub_aliases=pl.lit(None, pl.String)), bare),
+        ("blank aliases", texts.with_columns(sub_aliases=pl.lit("")), bare),
+        ("lists that are all empty", rows.with_columns(sub_aliases=none), bare),
+    ):
+        with subtests.test(name):
+            same(other, expected)
+            if all(not isinstance(dtype, pl.List) for dtype in other.schema.values()):
+                other.write_csv(tmp_path / "rows.csv")
+                same(pl.read_csv(tmp_path / "rows.csv", infer_schema=False), expected)
 
 
 def test_layout_manual_templates_and_paraphrases_in_lists(rows: pl.DataFrame) -> None:
@@ -242,36 +259,6 @@ def test_layout_all_names_of_subject_and_objects_in_lists(rows: pl.DataFrame) ->
     same(names.drop("sub_aliases", "obj_aliases"), rows)
 
 
-def test_layout_a_row_per_object(rows: pl.DataFrame) -> None:
-    assert rows["obj_ents"].list.len().max() > 1  # type: ignore[operator]
-    same(per_object(rows), rows)
-
-
-@pytest.mark.parametrize("python", [True, False])
-def test_layout_csv_with_lists_as_texts(rows: pl.DataFrame, tmp_path: Path, python: bool) -> None:
-    as_texts(rows, python=python).write_csv(tmp_path / "rows.csv")
-    same(pl.read_csv(tmp_path / "rows.csv", infer_schema=False), rows)
-
-
-def test_layout_csv_per_object_without_aliases(rows: pl.DataFrame, tmp_path: Path) -> None:
-    per_object(rows).drop("sub_aliases", "obj_aliases").write_csv(tmp_path / "rows.csv")
-    read = pl.read_csv(tmp_path / "rows.csv", infer_schema=False)
-    same(read, rows.drop("sub_aliases", "obj_aliases"))
-
-
-@pytest.mark.parametrize("empty", [None, ""])
-def test_layout_csv_column_without_any_value_is_no_alias(
-    rows: pl.DataFrame, empty: str | None
-) -> None:
-    texts = as_texts(rows, python=True).with_columns(sub_aliases=pl.lit(empty, pl.String))
-    same(texts, rows.drop("sub_aliases"))
-
-
-def test_layout_json_lists_that_are_all_empty_have_names_type(rows: pl.DataFrame) -> None:
-    none = pl.Series([[]] * rows.height, dtype=pl.List(pl.Null))
-    same(rows.with_columns(sub_aliases=none), rows.drop("sub_aliases"))
-
-
 def test_layout_aliases_missing_leave_the_labels(rows: pl.DataFrame) -> None:
     bare = facts_from_rows(rows.drop("sub_aliases", "obj_aliases").lazy())
     assert bare.pairs["subjects"].list.len().to_list() == [1] * bare.pairs.height
@@ -293,34 +280,53 @@ def test_layout_flat_aliases_with_all_labels_count_each_name_once(rows: pl.DataF
         assert set(names[0]) == set(names[1])
 
 
-@pytest.mark.parametrize("text", ["['Paris'", "[1, 2", '["a" "b"]', "['a'\n 'b']"])
-def test_layout_text_that_is_no_list_names_the_row(rows: pl.DataFrame, text: str) -> None:
+def test_layout_text_that_is_no_list_or_truth_value_is_refused(rows: pl.DataFrame) -> None:
     texts = as_texts(rows, python=True)
-    broken = texts.with_columns(
-        obj_ents=pl.when(pl.int_range(pl.len()) == 3).then(pl.lit(text)).otherwise("obj_ents")
-    )
-    with pytest.raises(InputError, match=naming("row 3", "obj_ents")):
-        facts_from_rows(broken.lazy())
-
-
-def test_layout_truth_value_of_another_word_is_refused(rows: pl.DataFrame) -> None:
-    texts = as_texts(rows, python=True).with_columns(is_manual=pl.lit("perhaps"))
+    is_fourth = pl.int_range(pl.len()) == 3
+    for text in ("['Paris'", "[1, 2", '["a" "b"]', "['a'\n 'b']"):
+        broken = pl.when(is_fourth).then(pl.lit(text)).otherwise("obj_ents")
+        with pytest.raises(InputError, match=naming("row 3", "obj_ents")):
+            facts_from_rows(texts.with_columns(obj_ents=broken).lazy())
     with pytest.raises(InputError, match=naming("is_manual", "'perhaps'", "write")):
-        facts_from_rows(texts.lazy())
+        facts_from_rows(texts.with_columns(is_manual=pl.lit("perhaps")).lazy())
+    labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
+    with pytest.raises(InputError, match=naming("obj_aliases", "no column obj_uris")):
+        with_aliases(pl.LazyFrame({"sub_uri": ["Q142"]}), "obj_aliases", labels)
 
 
-def test_contradictions_none_in_a_sound_set(rows: pl.DataFrame) -> None:
-    assert set(contradictions(rows.lazy()).values()) == {0}
+CELLS = st.lists(st.text("abc de", min_size=1).filter(str.strip), min_size=1, max_size=4)
 
 
-def test_contradictions_count_pairs_and_ids_whose_rows_differ(rows: pl.DataFrame) -> None:
-    first = pl.int_range(pl.len()) == 0
-    relabelled = rows.with_columns(
-        sub_ent=pl.when(first).then(pl.lit("Elsewhere")).otherwise("sub_ent")
-    )
-    found = contradictions(relabelled.lazy())
-    assert found == {"contradicting_pairs": 1, "subjects_of_two_labels": 1}
-    other_object = rows.with_columns(
-        obj_ents=pl.when(first).then(pl.lit(["Q"]).cast(pl.List(pl.String))).otherwise("obj_ents")
-    )
-    assert contradictions(other_object.lazy())["contradicting_pairs"] == 1
+@given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from([";", "|", " / ", "; "]))
+def test_split_gives_the_names_that_were_joined(names: list[list[str]], separator: str) -> None:
+    cells = [separator.join(row) for row in names]
+    rows = split(pl.DataFrame({"subject": range(len(cells)), "object": cells}), separator)
+    stripped = [(n, name.strip()) for n, row in enumerate(names) for name in row]
+    assert rows.rows() == stripped
+
+
+def test_split_takes_ids_along_and_makes_lists_of_aliases() -> None:
+    cells = {
+        "object": ["a;b", "c"],
+        "object_id": ["1;2", "3"],
+        "object_aliases": ["x; y", '["z;"]'],
+    }
+    assert split(pl.DataFrame(cells), ";").rows() == [
+        *(("a", "1", ["x", "y"]), ("b", "2", ["x", "y"]), ("c", "3", ["z;"])),
+    ]
+    with pytest.raises(InputError, match=naming("row 0", "object", "2 parts", "object_id")):
+        split(pl.DataFrame({"object": ["a;b"], "object_id": ["1"]}), ";")
+
+
+def test_several_counts_cells_once_and_names_the_first_three() -> None:
+    cells = ["A; B", "AC/DC", "C|D", "E / F", "A; B", "G ;H", "Yahoo!;", '["a;b"]', None]
+    (sentence,) = several(pl.LazyFrame({"object": cells}), "separator=", None)
+    assert sentence.startswith("4 cells seem to hold several answers (row 0: object 'A; B', row 2:")
+    assert "separator=';'" in sentence
+    assert not several(pl.LazyFrame({"object": ["A; B"], "note": "a;b"}), "separator=", ";")
+
+
+def test_check_aliases_that_are_no_list_offers_the_list_and_the_split() -> None:
+    rows = pl.LazyFrame({"object_aliases": ["", '["x"]', "Paname; Lutèce"]})
+    with pytest.raises(InputError, match=naming("row 2", '["Paname", "Lutèce"]', "separator=';'")):
+        check_aliases(rows, "separator=")

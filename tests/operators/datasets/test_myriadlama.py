@@ -78,35 +78,6 @@ def test_facts_relation_url_is_its_last_part() -> None:
     assert read(rows, {"P36": "capital"}).relations.rows() == [("P36", "capital")]
 
 
-def test_facts_names_put_the_label_first_and_stand_once() -> None:
-    aliases = ["République", "France", None, "", " ", "Gaul", "République", "Albion"]
-    pair = read(table({**FRANCE, "sub_aliases": aliases})).pairs.row(0, named=True)
-    assert pair["subjects"] == ["France", "République", "Gaul", "Albion"]
-
-
-@pytest.mark.parametrize("aliases", [None, [], [None], [[]], [["Paris"]]])
-def test_facts_no_object_alias_leaves_the_label(aliases: list[Any] | None) -> None:
-    objects = read(table({**FRANCE, "obj_aliases": aliases})).pairs["objects"][0]
-    assert objects.to_list() == [{"object_id": "Q90", "labels": ["Paris"]}]
-
-
-def test_facts_nested_object_aliases_stay_with_their_object() -> None:
-    two = {"obj_uris": ["Q1", "Q2"], "obj_ents": ["a", "b"], "obj_aliases": [["x", "a"], ["y"]]}
-    objects = read(table({**FRANCE, **two}, ITALY)).pairs["objects"][0].to_list()
-    assert [each["labels"] for each in objects] == [["a", "x"], ["b", "y"]]
-
-
-def test_facts_flat_object_aliases_go_to_the_first_object() -> None:
-    two = {"obj_uris": ["Q1", "Q2"], "obj_ents": ["a", "b"]}
-    rows = table({**FRANCE, **two}, ITALY)
-    flat = rows.with_columns(obj_aliases=pl.Series([["x", "y"], ["z"]]))
-    objects = read(flat).pairs["objects"].to_list()
-    assert [[each["labels"] for each in of_pair] for of_pair in objects] == [
-        [["a", "x", "y"], ["b"]],
-        [["Paris", "z"]],
-    ]
-
-
 @pytest.mark.parametrize(
     ("missing", "uuids", "subjects"),
     [
@@ -124,9 +95,26 @@ def test_facts_subject_is_known_by_the_best_column_there_is(
     assert read(rows.drop(missing)).pairs["subject_id"].to_list() == subjects
 
 
-def test_facts_missing_subject_aliases_leave_the_label() -> None:
-    rows = table(FRANCE).drop("sub_aliases")
-    assert read(rows).pairs["subjects"].to_list() == [["France"]]
+def test_facts_names_put_the_label_first_and_stand_once() -> None:
+    aliases = ["République", "France", None, "", " ", "Gaul", "République", "Albion"]
+    rows = table({**FRANCE, "sub_aliases": aliases})
+    assert read(rows).pairs["subjects"][0].to_list() == ["France", "République", "Gaul", "Albion"]
+    assert read(rows.drop("sub_aliases")).pairs["subjects"].to_list() == [["France"]]
+
+
+def test_facts_aliases_stay_with_their_object_and_flat_ones_go_to_the_first() -> None:
+    for aliases in (None, [], [None], [[]], [["Paris"]]):
+        objects = read(table({**FRANCE, "obj_aliases": aliases})).pairs["objects"][0]
+        assert objects.to_list() == [{"object_id": "Q90", "labels": ["Paris"]}]
+    two = {"obj_uris": ["Q1", "Q2"], "obj_ents": ["a", "b"]}
+    rows = table({**FRANCE, **two, "obj_aliases": [["x", "a"], ["y"]]}, ITALY)
+    flat = rows.with_columns(obj_aliases=pl.Series([["x", "y"], ["z"]]))
+    for given_rows, expected in (
+        (rows, [[["a", "x"], ["b", "y"]], [["Paris", "City of Light"]]]),
+        (flat, [[["a", "x", "y"], ["b"]], [["Paris", "z"]]]),
+    ):
+        found = read(given_rows).pairs["objects"].to_list()
+        assert [[each["labels"] for each in of_pair] for of_pair in found] == expected
 
 
 def templates(*marks: str) -> list[dict[str, Any]]:
@@ -136,86 +124,71 @@ def templates(*marks: str) -> list[dict[str, Any]]:
     return read(table(*rows)).templates.to_dicts()
 
 
-def test_facts_templates_are_numbered_in_order_of_appearance() -> None:
-    found = templates("m", "p", "m", "p")
-    assert [t["template_id"] for t in found] == ["P36.000", "P36.001", "P36.002", "P36.003"]
-    assert [t["origin"] for t in found] == ["manual", "paraphrase"] * 2
-
-
-@pytest.mark.parametrize(
-    ("marks", "groups"),
-    [
+def test_facts_template_group_is_known_by_its_place(subtests: pytest.Subtests) -> None:
+    for marks, groups in (
         ("mpmp", [0, 0, 1, 1]),
         ("mmm", [0, 1, 2]),
         ("mmpp", [None] * 4),  # manual templates first: whose paraphrase is which is not known
         ("pm", [None] * 2),  # led by none
-    ],
+    ):
+        found, n = templates(*marks), len(marks)
+        with subtests.test(marks):
+            assert [t["group"] for t in found] == groups
+            assert [t["template_id"] for t in found] == [f"P36.00{i}" for i in range(n)]
+            assert ["mp"[t["origin"] == "paraphrase"] for t in found] == [*marks]
+
+
+def test_facts_template_style_is_a_question_before_its_answer() -> None:
+    for style, texts in (
+        ("question", ["Where is [X]? [Y].", "Where is [X]? [Y]", "Where is [X]?[Y] ."]),
+        (
+            "statement",
+            ["[Y] is where [X] is.", "Is it [Y] where [X] is?", "Where is [X]? It is in [Y]."],
+        ),
+    ):
+        for text in texts:
+            rows = table({**FRANCE, "template": text})
+            assert read(rows).templates["style"].to_list() == [style], text
+
+
+_CHANGES = (
+    ({"rel_uri": None}, "rel_uri is empty"),
+    ({"rel_uri": "http://www.wikidata.org/entity/"}, "rel_uri names no relation"),
+    ({"template": " "}, "template is empty"),
+    ({"is_manual": None}, "is_manual is empty"),
+    ({"sub_ent": None}, "sub_ent is empty"),
+    ({"sub_uri": None}, "sub_uri is empty"),
+    ({"obj_ents": None}, "obj_ents is empty"),
+    ({"obj_ents": [], "obj_uris": []}, "obj_ents is empty"),
+    ({"obj_ents": [None]}, "obj_ents has an empty label"),
+    ({"obj_ents": [" "]}, "obj_ents has an empty label"),
+    ({"obj_uris": None}, "obj_uris and obj_ents differ in length"),
+    ({"obj_uris": ["Q1", "Q2"]}, "obj_uris and obj_ents differ in length"),
+    ({"rel_uri": "P999"}, "the catalog entry does not name its relation"),
 )
-def test_facts_template_group_is_known_by_its_place(marks: str, groups: list[int | None]) -> None:
-    assert [t["group"] for t in templates(*marks)] == groups
+_NEEDED = ("rel_uri", "template", "is_manual", "sub_ent", "obj_uris", "obj_ents")
+_UNFIT = [
+    *((table(FRANCE).drop(name), naming(f"column {name}", "map")) for name in _NEEDED),
+    *(
+        (table(FRANCE).with_columns(pl.lit(0.5).alias(name)), naming(f"column {name}"))
+        for name in SCHEMA
+    ),
+    *(
+        (table(FRANCE, {**ITALY, **change}), rf"row 1 \(.*\): {words}; correct or drop the row")
+        for change, words in _CHANGES
+    ),
+    *(
+        (
+            table({**FRANCE, "template": FRANCE["template"].replace(slot, "it")}),
+            naming("template P36.000", slot, "put"),
+        )
+        for slot in ("[X]", "[Y]")
+    ),
+    (table(), naming("subject-relation", "give")),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "style"),
-    [
-        ("Where is [X]? [Y].", "question"),
-        ("Where is [X]? [Y]", "question"),
-        ("Where is [X]?[Y] .", "question"),
-        ("[Y] is where [X] is.", "statement"),
-        ("Is it [Y] where [X] is?", "statement"),
-        ("Where is [X]? It is in [Y].", "statement"),
-    ],
-)
-def test_facts_template_style_is_a_question_before_its_answer(text: str, style: str) -> None:
-    assert read(table({**FRANCE, "template": text})).templates["style"].to_list() == [style]
-
-
-@pytest.mark.parametrize(
-    "column", ["rel_uri", "template", "is_manual", "sub_ent", "obj_uris", "obj_ents"]
-)
-def test_facts_missing_column_is_named_with_its_fix(column: str) -> None:
-    with pytest.raises(InputError, match=naming(f"column {column}", "map")):
-        read(table(FRANCE).drop(column))
-
-
-@pytest.mark.parametrize("column", list(SCHEMA))
-def test_facts_wrong_type_is_named_with_the_right_one(column: str) -> None:
-    rows = table(FRANCE).with_columns(pl.lit(0.5).alias(column))
-    with pytest.raises(InputError, match=naming(f"column {column}")):
-        read(rows)
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"rel_uri": None}, "rel_uri is empty"),
-        ({"rel_uri": "http://www.wikidata.org/entity/"}, "rel_uri names no relation"),
-        ({"template": " "}, "template is empty"),
-        ({"is_manual": None}, "is_manual is empty"),
-        ({"sub_ent": None}, "sub_ent is empty"),
-        ({"sub_uri": None}, "sub_uri is empty"),
-        ({"obj_ents": None}, "obj_ents is empty"),
-        ({"obj_ents": [], "obj_uris": []}, "obj_ents is empty"),
-        ({"obj_ents": [None]}, "obj_ents has an empty label"),
-        ({"obj_ents": [" "]}, "obj_ents has an empty label"),
-        ({"obj_uris": None}, "obj_uris and obj_ents differ in length"),
-        ({"obj_uris": ["Q1", "Q2"]}, "obj_uris and obj_ents differ in length"),
-        ({"rel_uri": "P999"}, "the catalog entry does not name its relation"),
-    ],
-)
-def test_facts_unfit_row_is_named_with_its_fix(change: dict[str, Any], problem: str) -> None:
-    rows = table(FRANCE, {**ITALY, **change})
-    with pytest.raises(InputError, match=rf"row 1 \(.*\): {problem}; correct or drop the row"):
-        read(rows, {"P36": "capital"})
-
-
-@pytest.mark.parametrize("slot", ["[X]", "[Y]"])
-def test_facts_template_without_slot_is_refused(slot: str) -> None:
-    text = "[Y] is the capital of [X].".replace(slot, "it")
-    with pytest.raises(InputError, match=naming("template P36.000", slot, "put")):
-        read(table({**FRANCE, "template": text}))
-
-
-def test_facts_empty_set_is_refused() -> None:
-    with pytest.raises(InputError, match=naming("subject-relation", "give")):
-        read(table())
+def test_facts_unfit_rows_are_refused_with_their_fix(subtests: pytest.Subtests) -> None:
+    for rows, words in _UNFIT:
+        with subtests.test(words), pytest.raises(InputError, match=words):
+            read(rows, {"P36": "capital"})

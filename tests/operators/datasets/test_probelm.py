@@ -83,6 +83,7 @@ def test_facts_asked_subject_stands_in_place_of_y() -> None:
 
 def test_groups_copies_and_duplicates_are_dropped_and_counted() -> None:
     ranks = enumerate(["x", "y", "z", "y", "z", "Y"], start=2)
+    assert groups_from_files(files()).dropped.equals(DROPPED.to_frame())
     groups = groups_from_files(files([*GROUP[:2], *(row("A", o, rank) for rank, o in ranks)]))
     dropped = [("uses.2023-11.7", COPY, 1), ("uses.2023-11.7", DUPLICATE, 2)]
     assert groups.dropped.rows() == dropped
@@ -97,12 +98,6 @@ def test_groups_copies_and_duplicates_are_dropped_and_counted() -> None:
         "copies_of_positive": 1,
         "duplicate_alternatives": 2,
     }
-
-
-def test_groups_without_anything_to_drop_have_an_empty_table() -> None:
-    dropped = groups_from_files(files()).dropped
-    assert dropped.is_empty()
-    assert dropped.schema == DROPPED
 
 
 def test_facts_frames_of_several_files_stand_beside_each_other() -> None:
@@ -120,40 +115,39 @@ def changed(place: int, **fields: Any) -> list[Row]:
     return [{**each, **(fields if i == place else {})} for i, each in enumerate(GROUP)]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"112023.json": "[]"}, "prompts.csv is missing"),
-        (files(name="2023.json"), "2023.json: the name is no time frame"),
-        (files(name="132023.json"), "the name is no time frame"),
-        ({**files(), "112023.json": "[["}, "112023.json: no JSON"),
-        ({**files(), "112023.json": "{}"}, "no list of groups"),
-        (files(GROUP, []), r"group 1 \(counted from 0\): no list of rows"),
-        (files(GROUP, GROUP), "group 1 .* its id stands in an earlier group"),
-        (files(changed(2, object=None)), "group 0 .*, row 2: object must be a text"),
-        (files(changed(2, object=" ")), "row 2: object must be a text"),
-        (files(changed(0, rank=True)), "row 0: rank must be a number"),
-        (files(changed(1, id=8)), "row 1: relation or id differs"),
-        (files(changed(0, label=0)), "row 0: the first row must have label 1"),
-        (files(changed(3, label=1)), "row 3: label must be 0"),
-        (files(changed(3, rank=1)), "row 3: rank must be 2 or more"),
-        (files(changed(3, rank=2)), "two alternatives of one rank"),
-        (files(GROUP[:2]), "no alternative differs in the object alone"),
-        (files([row("A", "x", 1, "likes")]), "no line for its relation likes"),
-        (files(prompts="uses, <subject>, <object>"), "line 1: 3 fields, expected relation, "),
-        (files(prompts=f"{PROMPTS}\n{PROMPTS}"), "line 3: uses has a line already"),
-        (files(prompts=PROMPTS.replace(", <object>", ", object")), "line 1: asked slot 'object'"),
-        (files(prompts=PROMPTS.replace("<subject> edits", "edits")), "line 2: .* has no <subject>"),
-    ],
+_UNFIT: tuple[tuple[dict[str, str], str], ...] = (
+    ({"112023.json": "[]"}, "prompts.csv is missing"),
+    (files(name="2023.json"), "2023.json: the name is no time frame"),
+    (files(name="132023.json"), "the name is no time frame"),
+    ({**files(), "112023.json": "[["}, "112023.json: no JSON"),
+    ({**files(), "112023.json": "{}"}, "no list of groups"),
+    (files(GROUP, []), r"group 1 \(counted from 0\): no list of rows"),
+    (files(GROUP, GROUP), "group 1 .* its id stands in an earlier group"),
+    (files(changed(2, object=None)), "group 0 .*, row 2: object must be a text"),
+    (files(changed(2, object=" ")), "row 2: object must be a text"),
+    (files(changed(0, rank=True)), "row 0: rank must be a number"),
+    (files(changed(1, id=8)), "row 1: relation or id differs"),
+    (files(changed(0, label=0)), "row 0: the first row must have label 1"),
+    (files(changed(3, label=1)), "row 3: label must be 0"),
+    (files(changed(3, rank=1)), "row 3: rank must be 2 or more"),
+    (files(changed(3, rank=2)), "two alternatives of one rank"),
+    (files(GROUP[:2]), "no alternative differs in the object alone"),
+    (files([row("A", "x", 1, "likes")]), "no line for its relation likes"),
+    (files(prompts="uses, <subject>, <object>"), "line 1: 3 fields, expected relation, "),
+    (files(prompts=f"{PROMPTS}\n{PROMPTS}"), "line 3: uses has a line already"),
+    (files(prompts=PROMPTS.replace(", <object>", ", object")), "line 1: asked slot 'object'"),
+    (files(prompts=PROMPTS.replace("<subject> edits", "edits")), "line 2: .* has no <subject>"),
 )
-def test_facts_unfit_file_is_refused_by_its_place(given: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        facts_from_files(given)
 
 
-def test_facts_relation_that_the_entry_does_not_name_is_refused() -> None:
+def test_facts_unfit_files_are_refused_by_their_place(subtests: pytest.Subtests) -> None:
+    for content, words in _UNFIT:
+        with subtests.test(words), pytest.raises(InputError, match=words):
+            facts_from_files(content)
     with pytest.raises(InputError, match=naming("relation uses")):
         facts_from_files(files(), {"P98": "editor"})
+    with pytest.raises(InputError, match=naming("run again")):
+        candidates(replace(facts_from_files(files()), further={}))
 
 
 def test_file_of_rows_is_read_back() -> None:
@@ -176,8 +170,3 @@ def test_authors_files_have_the_groups_and_copies_that_were_counted(
     small = sizes.filter(pl.col("len") < 9)["relation_id"].unique()
     assert set(small) <= {"elected in", "for work", "parliamentary term"}
     assert sizes["len"].min() == 3
-
-
-def test_candidates_facts_of_an_earlier_version_are_refused() -> None:
-    with pytest.raises(InputError, match=naming("run again")):
-        candidates(replace(facts_from_files(files()), further={}))

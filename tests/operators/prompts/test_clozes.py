@@ -1,16 +1,27 @@
-"""Clozes and their candidate sets."""
+"""Clozes, their candidate sets, what ends a name, and the clozes that chance is measured by."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
 
+from factsweep.operators.datasets.distractors import probed
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.clozes import Distractors, Retrieval, answers, clozes, expand
+from factsweep.operators.prompts.clozes import (
+    Chance,
+    Distractors,
+    Retrieval,
+    answers,
+    chances,
+    clozes,
+    ending_tokens,
+    expand,
+)
 from factsweep.operators.prompts.expansion import Expansion, with_text
 from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import SCHEMAS, conform
@@ -84,21 +95,23 @@ def test_expand_text_is_the_cloze_cut_before_the_object(capitals: Facts) -> None
 def test_clozes_are_templates_that_end_in_the_object(
     make_facts: Callable[..., Facts], template: str, cloze: str | None
 ) -> None:
-    facts = make_facts({"P1": ([template, "[X] = [Y]"], {"Q1": (["S"], [["O"]])})})
-    assert clozes(facts)["query"].to_list() == [*([cloze] if cloze else []), "S ="]
+    # A name may look like a slot, or like a part of a pattern.
+    pairs = {"Q1": (["S", "[Y]", "$1"], [["O"]])}
+    facts = make_facts({"P1": ([template, "[X] = [Y]"], pairs)})
+    texts = [cloze.replace("S", name) for name in pairs["Q1"][0] if cloze]
+    assert clozes(facts)["query"].to_list() == [*texts, "S =", "[Y] =", "$1 ="]
 
 
-def test_clozes_name_that_looks_like_a_slot_is_kept(make_facts: Callable[..., Facts]) -> None:
-    facts = make_facts({"P1": (["[X] is [Y]"], {"Q1": (["[Y]", "$1"], [["O"]])})})
-    assert clozes(facts)["query"].to_list() == ["[Y] is", "$1 is"]
-
-
-def test_clozes_of_a_relation_without_such_a_template_are_refused(
-    make_facts: Callable[..., Facts],
+def test_facts_that_give_no_clozes_are_refused(
+    capitals: Facts, make_facts: Callable[..., Facts]
 ) -> None:
-    facts = make_facts({"P1": (["[Y] has [X]."], {"Q1": (["S"], [["O"]])})})
+    unfit = make_facts({"P1": (["[Y] has [X]."], {"Q1": (["S"], [["O"]])})})
     with pytest.raises(InputError, match=naming("relation P1", "[Y]")):
-        prompts(sliced(facts, ALL), Distractors("random"))
+        prompts(sliced(unfit, ALL), Distractors("random"))
+    with pytest.raises(InputError, match=naming("pair P36.Q3")):
+        answers(capitals)
+    with pytest.raises(InputError, match=naming("distractors", "need")):
+        prompts(capitals, Distractors("random"))
 
 
 def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
@@ -108,16 +121,6 @@ def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
     ]
     assert answers(found)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
     assert found.further["details"]["pair_id"].to_list() == found.pairs["pair_id"].to_list()
-
-
-def test_answers_of_a_pair_with_two_objects_are_refused(capitals: Facts) -> None:
-    with pytest.raises(InputError, match=naming("pair P36.Q3")):
-        answers(capitals)
-
-
-def test_expand_without_a_knowledge_base_is_refused(capitals: Facts) -> None:
-    with pytest.raises(InputError, match=naming("distractors", "need")):
-        prompts(capitals, Distractors("random"))
 
 
 def test_expand_own_set_is_the_answer_then_distractors(capitals: Facts) -> None:
@@ -214,3 +217,94 @@ def test_distractors_variant_names_departures() -> None:
     assert Distractors("optimal").variant is None
     setting = Distractors("optimal", n=20, ending="eos", n_clozes=3)
     assert (setting.name, setting.variant) == ("optimal", "ending=eos,n=20,n_clozes=3")
+
+
+def test_sentence_ends_with_stops_and_line_ends_and_goes_on_with_anything_else(
+    tokenizer: Any,
+) -> None:
+    assert ending_tokens(tokenizer, "eos") == (tokenizer.eos_token_id,)
+    tokens = ending_tokens(tokenizer, "sentence")
+    assert tokenizer.eos_token_id in tokens
+    for text in (".", "\n", "\n\n", '."', ".)", "...", " \n", "\r\n"):
+        (token,) = tokenizer(f"a{text}").input_ids[1:]
+        assert token in tokens, text
+    for text in (",", ".,", " a", "'s", ":", "./", " (", "!"):
+        assert tokenizer(f"a{text}").input_ids[1] not in tokens, text
+
+
+def test_ending_without_eos_is_refused(tokenizer: Any) -> None:
+    class WithoutEos:
+        eos_token_id, name_or_path = None, "nameless"
+
+    with pytest.raises(InputError, match=naming("nameless", "token")):
+        ending_tokens(WithoutEos(), "eos")
+
+
+SUBJECTS = {"Q1": (["France"], [["Paris"]]), "Q2": (["Japan"], [["Tokyo"]])}
+CAPITALS = {**SUBJECTS, "Q3": (["Italy", "Italia"], [["Rome"]])}
+
+
+@pytest.fixture
+def countries(make_facts: Callable[..., Facts]) -> Facts:
+    """Capitals, and two other relations; Paris is the object of one of them, too."""
+    given = make_facts(
+        {
+            "P36": (["The capital of [X] is [Y].", "[X]'s capital is [Y]"], CAPITALS),
+            "P35": (["[X] is headed by [Y]"], {"Q2": (["Japan"], [["Naruhito"]])}),
+            "P19": (["[X] was born in [Y]", "[Y] bore [X]"], {"Q9": (["Sartre"], [["Paris"]])}),
+        }
+    )
+    label = pl.element().struct.field("labels")
+    objects = pl.col("objects").list.eval(pl.struct(object_id=label.list.first(), labels=label))
+    return sliced(replace(given, pairs=given.pairs.with_columns(objects)), Slice())
+
+
+def of(facts: Facts, n: int = 9, seed: int = 0) -> dict[str, Chance]:
+    """The chances of the capitals, by country."""
+    names = dict(facts.pairs.select("pair_id", pl.col("subjects").list.first()).iter_rows())
+    return {names[pair]: each for pair, each in chances(facts, "P36", n, seed=seed).items()}
+
+
+def test_chances_are_clozes_of_other_subjects_and_of_other_relations(countries: Facts) -> None:
+    for name, chance in of(countries).items():
+        assert len(chance.subjects) == 2
+        assert all("capital" in text for text in chance.subjects)
+        assert not any(name in text for text in chance.subjects)
+        assert set(chance.relations) == {f"{name} is headed by", f"{name} was born in"}
+
+
+def test_chances_are_drawn_by_the_seed_whatever_the_order_of_facts(countries: Facts) -> None:
+    found = [of(countries, 1, seed) for seed in range(20)]
+    drawn = {(*each["Japan"].subjects,) for each in found}
+    assert all(len(each) == 1 for each in drawn)
+    assert len(drawn) > 2  # three clozes of France and Italy under two templates, and more
+    # Those relations come first that the answer is an object of.
+    assert all(each["France"].relations == ["France was born in"] for each in found)
+    pairs, templates = countries.pairs.reverse(), countries.templates.reverse()
+    assert of(replace(countries, pairs=pairs, templates=templates), 1) == found[0]
+
+
+def test_chances_of_written_sentences_put_the_label_of_the_subject_in_place() -> None:
+    rows = [
+        ("1", "P36", "object", "As everybody knows, the capital of France is ", "Paris", "Q90"),
+        ("1", "P36", "subject", "Paris is the capital of ", "France", "Q142"),
+        ("2", "P36", "object", "The Japanese government sits in ", "Tokyo", "Q1490"),
+        ("2", "P36", "subject", "Tokyo is the capital of ", "Japan", "Q17"),
+        ("3", "P108", "object", "John Doe works for ", "IBM", "Q37"),
+        ("3", "P108", "subject", "An employee of IBM is ", "John Doe", ""),
+    ]
+    names = ("fact_id", "relation", "element", "sentence", "gold", "disambiguation")
+    table = pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        gold_corrected="gold", human_score=pl.lit(0.5)
+    )
+    facts = sliced(probed({"probing": table}), Slice())
+    found = chances(facts, "P36", 4, seed=0)
+    assert found["P36.1"].subjects == ["The Japanese government sits in"]
+    assert found["P36.1"].relations == ["France works for"]
+    base = facts.knowledge_base
+    assert base is not None
+    others = replace(base, entities=base.entities.filter(pl.col("entity_id") != "Q142"))
+    assert chances(replace(facts, knowledge_base=others), "P36", 4, seed=0)["P36.1"].relations == []
+    # The sentence on Japan does not name it: it is an opening of no other subject.
+    other = chances(facts, "P108", 4, seed=0)["P108.3"]
+    assert other == Chance([], ["As everybody knows, the capital of John Doe is"])

@@ -1,7 +1,10 @@
-"""Expansion, against nested loops over the facts."""
+"""Expansion, repeated texts, and names that prompts show, each against nested loops."""
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -11,7 +14,15 @@ from scipy.stats import chisquare
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.expansion import (
+    Expansion,
+    Repeated,
+    Shown,
+    expand,
+    showing,
+    shown,
+    telling,
+)
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import SCHEMAS, conform
 from tests.messages import naming
@@ -74,15 +85,12 @@ def test_expand_any_facts_equals_nested_loops(
 
 
 @each_setting
-def test_expand_mini_set_stands_in_prefix_order(mini: Facts, setting: Setting) -> None:
+def test_expand_mini_set_stands_in_prefix_order_and_conforms_to_the_schemas(
+    mini: Facts, setting: Setting
+) -> None:
     for each in expand(mini, setting, seed=1):
         assert each.prompts.equals(each.prompts.sort(ORDER))
         assert set(each.contexts["context_id"]) == set(each.prompts["context_id"])
-
-
-@each_setting
-def test_expand_mini_set_conforms_to_the_schemas(mini: Facts, setting: Setting) -> None:
-    each = next(expand(mini, setting, seed=1))
     assert conform(each.prompts, "prompts").schema == SCHEMAS["prompts"]
     assert conform(each.contexts, "contexts").schema == SCHEMAS["contexts"]
 
@@ -91,17 +99,14 @@ def test_expand_mini_set_conforms_to_the_schemas(mini: Facts, setting: Setting) 
 def test_expand_same_seed_any_order_of_rows_gives_the_same_prompts(
     mini: Facts, setting: Setting
 ) -> None:
-    part = Facts(*(t.filter(pl.col("relation_id").is_in(["P30", "P36"])) for t in tables(mini)))
+    tables = (mini.relations, mini.templates, mini.pairs)
+    part = Facts(*(t.filter(pl.col("relation_id").is_in(["P30", "P36"])) for t in tables))
     shuffled = replace(
         part,
         templates=part.templates.sample(fraction=1, shuffle=True, seed=2),
         pairs=part.pairs.sample(fraction=1, shuffle=True, seed=3),
     )
     assert expanded(shuffled, setting, seed=5).equals(expanded(part, setting, seed=5))
-
-
-def tables(facts: Facts) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    return facts.relations, facts.templates, facts.pairs
 
 
 @pytest.mark.slow
@@ -161,48 +166,170 @@ def test_calibration_any_facts_rank_one_prompt_a_pair(
     assert sorted(ranked["calibration_rank"]) == list(range(facts.pairs.height))
 
 
-def test_calibration_smaller_sample_lies_in_the_larger(mini: Facts) -> None:
-    ranked = expanded(mini, ZERO_SHOT).drop_nulls("calibration_rank")
-    small, large = (set(ranked.filter(pl.col("calibration_rank") < n)["pair_id"]) for n in (50, 90))
-    assert (len(small), len(large)) == (50, 90)
-    assert small < large
-
-
-def test_calibration_sampled_pairs_stay_when_names_are_added(mini: Facts) -> None:
+def test_calibration_samples_pairs_whatever_their_names_and_templates_evenly(mini: Facts) -> None:
     fewer = replace(mini, pairs=mini.pairs.with_columns(pl.col("subjects").list.head(1)))
-    ranks = ["pair_id", "calibration_rank"]
-    one, other = (
-        expanded(f, ZERO_SHOT).drop_nulls("calibration_rank").select(ranks).sort(ranks)
-        for f in (mini, fewer)
+    ranked, other = (
+        expanded(facts, ZERO_SHOT, seed=4).drop_nulls("calibration_rank") for facts in (mini, fewer)
     )
-    assert one.equals(other)
-
-
-def test_calibration_templates_are_chosen_evenly(mini: Facts) -> None:
-    ranked = expanded(mini, ZERO_SHOT, seed=4).drop_nulls("calibration_rank")
+    ranks = ["pair_id", "calibration_rank"]
+    assert ranked.select(ranks).sort(ranks).equals(other.select(ranks).sort(ranks))
     numbers = ranked["template_id"].str.tail(3).value_counts()["count"]
     assert (len(numbers), numbers.sum()) == (10, 553)
     assert chisquare(numbers).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("scope", ["shared", "prompt"])
-@pytest.mark.parametrize("context", ["random", "relation", "template"])
-def test_expand_too_few_pairs_names_relation_and_number(
-    make_facts: Callable[..., Facts], context: str, scope: str
+def test_expand_too_few_pairs_or_no_question_names_relation_and_number(
+    make_facts: Callable[..., Facts], scope: Any
 ) -> None:
-    facts = make_facts({"P1": (["[X] [Y]"], {f"Q{i}": (["A"], [["x"]]) for i in range(3)})})
-    assert list(expand(facts, Setting(context, 2, scope=scope), seed=0))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=naming("4 pairs", "relation P1", "ask")):
-        list(expand(facts, Setting(context, 3, scope=scope), seed=0))  # type: ignore[arg-type]
+    pairs = {f"Q{i}": (["A"], [["x"]]) for i in range(3)}
+    facts = make_facts({"P1": (["[X] [Y]"], pairs)})
+    for context in ("random", "relation", "template"):
+        assert list(expand(facts, Setting(context, 2, scope=scope), seed=0))
+        with pytest.raises(InputError, match=naming("4 pairs", "relation P1", "ask")):
+            list(expand(facts, Setting(context, 3, scope=scope), seed=0))
+    facts = make_facts({"P1": (["Where is [X]? [Y]."], pairs), "P2": (["[X] [Y]"], pairs)})
+    for setting in (Setting("zero-shot", 0, "question"), Setting("random", 1, "question")):
+        with pytest.raises(InputError, match=naming("relation P2", "prompt.style=question")):
+            list(expand(facts, setting, seed=0))
+
+
+texts = st.tuples(st.sampled_from(["", "a", "ab"]), st.sampled_from(["b", "bc", "c", "d"]))
+
+
+def weak_hash(value: pl.Expr, seed: int, whole: Any = pl.Expr.hash) -> pl.Expr:
+    """The other hash of a text as it is; the first is one of few."""
+    return whole(value, seed) if seed % 2 else whole(value, seed) % 2
+
+
+@pytest.mark.parametrize("hashed", [pl.Expr.hash, weak_hash])
+@given(batches=st.lists(st.lists(texts, max_size=8), max_size=5))
+def test_mark_any_texts_names_the_first_prompt_of_each(
+    hashed: Any, batches: list[list[tuple[str, str]]]
+) -> None:
+    with patch.object(pl.Expr, "hash", hashed):
+        assert_first_of_each(batches)
+
+
+def assert_first_of_each(batches: list[list[tuple[str, str]]]) -> None:
+    repeated, first, number = Repeated(), dict[tuple[str, str], str](), 0
+    for batch in batches:
+        expected = list[str | None]()
+        ids = [f"p{number + place}" for place in range(len(batch))]
+        number += len(batch)
+        for prompt_id, text in zip(ids, batch, strict=True):
+            expected.append(first.get(text))
+            first.setdefault(text, prompt_id)
+        rows = pl.DataFrame(
+            {"prompt_id": ids, "context_id": [c for c, _ in batch], "query": [q for _, q in batch]},
+            schema=dict.fromkeys(("prompt_id", "context_id", "query"), pl.String),
+        )
+        assert repeated.mark(rows)["same_as"].to_list() == expected
 
 
 @pytest.mark.parametrize(
-    "setting", [Setting("zero-shot", 0, "question"), Setting("random", 1, "question")]
+    "setting",
+    [Setting("template", 4), Setting("random", 4, scope="prompt"), Setting("zero-shot", 0)],
 )
-def test_expand_relation_without_question_is_refused(
-    make_facts: Callable[..., Facts], setting: Setting
+def test_shown_answers_are_those_of_a_loop(mini: Facts, setting: Setting) -> None:
+    pairs = mini.pairs.rows_by_key("pair_id", named=True, unique=True)
+    counts = []
+    for expansion in expand(mini, setting, seed=1):
+        expected = _by_hand(expansion, pairs)
+        assert shown(expansion, mini.pairs) == expected
+        counts.append(expected)
+    assert any(each.objects for each in counts) == bool(setting.shots)
+
+
+def _by_hand(expansion: Expansion, pairs: dict[str, dict[str, list[str]]]) -> Shown:
+    contexts = expansion.contexts.rows_by_key("context_id", named=True, unique=True)
+    objects = subjects = 0
+    for prompt in expansion.prompts.iter_rows(named=True):
+        context = contexts[prompt["context_id"]]
+        known = {
+            name
+            for each in context["demonstrations"]
+            for name in (*pairs[each]["subjects"], *_labels(pairs[each]))
+            if name in context["text"]
+        }
+        asked = pairs[prompt["pair_id"]]
+        objects += not known.isdisjoint(_labels(asked))
+        subjects += not known.isdisjoint(asked["subjects"])
+    return Shown(objects, subjects)
+
+
+def _labels(pair: dict[str, list]) -> list[str]:  # type: ignore[type-arg]
+    return [label for each in pair["objects"] for label in each["labels"]]
+
+
+# Names that are in each other, of letters with marks, and some that stand without blanks.
+_NAMES = ["York", "New York", "Yorks", "e\u0301", "東", "東京", ""]
+_NAME = st.lists(st.sampled_from(_NAMES), min_size=1, max_size=3)
+_PAIRS = st.lists(st.tuples(_NAME, _NAME), min_size=1, max_size=4)
+
+
+@given(st.data(), _PAIRS)
+def test_shown_names_are_those_of_a_loop(
+    data: st.DataObject, facts: list[tuple[list[str], list[str]]]
 ) -> None:
-    pairs = {"Q1": (["A"], [["x"]]), "Q2": (["B"], [["y"]])}
-    facts = make_facts({"P1": (["Where is [X]? [Y]."], pairs), "P2": (["[X] [Y]"], pairs)})
-    with pytest.raises(InputError, match=naming("relation P2", "prompt.style=question")):
-        list(expand(facts, setting, seed=0))
+    ids = st.integers(0, len(facts) - 1).map(str)
+    contexts = pl.DataFrame(
+        data.draw(
+            st.lists(
+                st.tuples(_NAME.map(" ".join), st.lists(ids, max_size=2)), min_size=1, max_size=3
+            )
+        ),
+        {"text": pl.String, "demonstrations": pl.List(pl.String)},
+        orient="row",
+    ).with_row_index("context_id")
+    pairs = _pairs(facts)
+    places = st.tuples(st.integers(0, contexts.height - 1), ids)
+    asked = data.draw(st.lists(places, max_size=6))
+    prompts = pl.DataFrame(
+        asked, {"context_id": pl.UInt32, "pair_id": pl.String}, orient="row"
+    ).with_row_index("prompt_id")
+    for part in (1, 0):
+        expected = {
+            number
+            for number, (context, pair) in enumerate(asked)
+            if not set(facts[int(pair)][part]).isdisjoint(
+                name
+                for shown in contexts["demonstrations"][context]
+                for names in facts[int(shown)]
+                for name in names
+                if name in contexts["text"][context]
+            )
+        }
+        found = showing(prompts, contexts, pairs, "object" if part else "subject")
+        assert sorted(found) == sorted(expected)
+
+
+_QUERY = st.lists(st.sampled_from([*_NAMES, *" -.s"]), max_size=6).map("".join)
+
+
+@given(_PAIRS, st.lists(st.tuples(st.integers(0, 3), _QUERY)))
+def test_telling_prompts_are_those_of_a_loop(
+    facts: list[tuple[list[str], list[str]]], asked: list[tuple[int, str]]
+) -> None:
+    rows = [(n, str(pair % len(facts)), query) for n, (pair, query) in enumerate(asked)]
+    schema = {"prompt_id": pl.UInt32, "pair_id": pl.String, "query": pl.String}
+    found = telling(pl.DataFrame(rows, schema, orient="row"), _pairs(facts))
+    expected = [
+        n for n, pair, query in rows if any(_tells(query, it) for it in facts[int(pair)][1])
+    ]
+    assert sorted(found) == expected
+
+
+def _tells(query: str, name: str) -> bool:
+    return name in query if name[:1] == "東" else f" {_words(name)} " in f" {_words(query)} "
+
+
+def _words(text: str) -> str:
+    return " ".join(
+        "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text).split()
+    )
+
+
+def _pairs(facts: list[tuple[list[str], list[str]]]) -> pl.DataFrame:
+    rows = [(str(n), names, [{"labels": labels}]) for n, (names, labels) in enumerate(facts)]
+    return pl.DataFrame(rows, ["pair_id", "subjects", "objects"], orient="row")

@@ -93,19 +93,11 @@ def test_behind_merged_token_belongs_to_no_cloze() -> None:
     assert trie.start != 0
 
 
-@pytest.mark.parametrize(("pieces", "expected"), [(True, True), (False, False)])
-def test_cuts_at_blanks_asks_for_pieces(pieces: bool, expected: bool) -> None:
-    assert cuts_at_blanks(merging(pieces=pieces)) == expected
-
-
-def test_cuts_at_blanks_trusts_no_tokenizer_that_rewrites_texts() -> None:
-    reads = merging(pieces=True)
-    reads.backend_tokenizer.normalizer = normalizers.NFKC()
-    assert not cuts_at_blanks(reads)
-
-
-def test_cuts_at_blanks_smollm2_does(tokenizer: Any) -> None:
-    assert cuts_at_blanks(tokenizer)
+def test_cuts_at_blanks_asks_for_pieces_and_trusts_none_that_rewrites_texts(tokenizer: Any) -> None:
+    rewriting = merging(pieces=True)
+    rewriting.backend_tokenizer.normalizer = normalizers.NFKC()
+    reads = (tokenizer, merging(pieces=True), merging(pieces=False), rewriting)
+    assert [*map(cuts_at_blanks, reads)] == [True, True, False, False]
 
 
 def test_labels_tokenizer_that_ends_texts_is_refused() -> None:
@@ -118,16 +110,13 @@ def test_labels_tokenizer_that_ends_texts_is_refused() -> None:
 
 
 @given(labels=st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 3), max_size=3))))
-def test_trie_any_order_of_labels_is_the_same_trie(labels: list[tuple[int, list[int]]]) -> None:
+def test_trie_any_order_of_labels_is_the_same_trie_with_nodes_after_those_above(
+    labels: list[tuple[int, list[int]]],
+) -> None:
     paths = [(Name(f"Q{entity}", f"{path}"), tuple(path)) for entity, path in labels]
     shuffled = random.Random(0).sample(paths, len(paths))
     assert Trie.of(paths) == Trie.of(shuffled)
-
-
-def test_trie_nodes_come_after_those_above_them() -> None:
-    paths = [(Name("Q1", f"{p}"), p) for p in [(3, 1), (2,), (3,), (1, 2, 3)]]
-    trie = Trie.of(paths)
-    assert all(parent < node for node, parent in enumerate(trie.parents))
+    assert all(parent < node for node, parent in enumerate(Trie.of(paths).parents))
 
 
 def test_trie_names_that_two_entities_share_end_at_one_node() -> None:

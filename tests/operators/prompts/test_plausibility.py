@@ -35,29 +35,22 @@ def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
         for relation in groups
         for i, text in enumerate(TEMPLATES[relation])
     ]
-    pairs = [
-        {
-            "pair_id": f"{relation}.2023-11.{i}",
-            "relation_id": relation,
-            "subject_id": f"2023-11.{i}",
-            "subjects": [known],
-            "objects": [{"object_id": str(k), "labels": [e]} for k, e in enumerate(entities, 1)],
-            "split": "2023-11",
-        }
-        for relation, each in groups.items()
-        for i, (known, entities) in enumerate(each)
-    ]
-    ranked = [
-        (f"{pair['pair_id']}.{rank}", *ids, "2023-11", each["labels"][0], rank, rank == 1)
-        for pair in pairs
-        for ids in [(pair["pair_id"], pair["relation_id"])]
-        for rank, each in enumerate(pair["objects"], 1)
-    ]
-    table = pl.DataFrame(pairs, schema=empty("pairs").schema)
+    pairs, ranked = [], []
+    for relation, of_relation in groups.items():
+        for i, (known, entities) in enumerate(of_relation):
+            pair_id, positive = (
+                f"{relation}.2023-11.{i}",
+                {"object_id": "1", "labels": entities[:1]},
+            )
+            pairs.append((pair_id, relation, f"2023-11.{i}", [known], [positive], "2023-11"))
+            ranked += [
+                (f"{pair_id}.{rank}", pair_id, relation, "2023-11", entity, rank, rank == 1)
+                for rank, entity in enumerate(entities, 1)
+            ]
     return Facts(
         pl.DataFrame({"relation_id": list(groups), "label": list(groups)}),
         pl.DataFrame(templates, schema=empty("templates").schema, orient="row"),
-        table.with_columns(pl.col("objects").list.head(1)),
+        pl.DataFrame(pairs, schema=empty("pairs").schema, orient="row"),
         {"candidates": pl.DataFrame(ranked, schema=CANDIDATES, orient="row")},
     )
 

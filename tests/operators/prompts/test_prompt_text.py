@@ -182,11 +182,6 @@ def test_expand_4_template_asks_the_papers_prompt_under_some_seed(
     )
 
 
-def test_expand_zero_shot_is_the_papers_prompt(facts_of: Callable[[Source], Facts]) -> None:
-    facts = facts_of(OTHERS)
-    assert prompt(facts, Setting("zero-shot", 0), 0, "P361.LAUPT.000.0") == ZERO_SHOT
-
-
 def prompt(facts: Facts, setting: Setting, seed: int, prompt_id: str) -> str:
     relation = prompt_id.partition(".")[0]
     found = next(e for e in expand(facts, setting, seed=seed) if e.relation_id == relation)
@@ -195,33 +190,26 @@ def prompt(facts: Facts, setting: Setting, seed: int, prompt_id: str) -> str:
     return context + str(row["query"])
 
 
-def test_expand_4_random_shows_all_other_relations(facts_of: Callable[[Source], Facts]) -> None:
-    text = prompt(facts_of(OTHERS), Setting("random", 4), 3, "P361.LAUPT.000.0")
+def test_expand_zero_shot_and_4_random_are_the_papers_prompts(
+    facts_of: Callable[[Source], Facts],
+) -> None:
+    facts, name = facts_of(OTHERS), "P361.LAUPT.000.0"
+    assert prompt(facts, Setting("zero-shot", 0), 0, name) == ZERO_SHOT
+    text = prompt(facts, Setting("random", 4), 3, name)
     assert sorted(text.split("Q: ")) == sorted(RANDOM.split("Q: "))
     assert text.endswith("Q: [MASK] consists of LAUPT.\nA:")
 
 
-def test_expand_question_style_asks_questions_alone(facts_of: Callable[[Source], Facts]) -> None:
+def test_expand_question_style_asks_questions_alone_and_of_the_same_facts(
+    facts_of: Callable[[Source], Facts], mini: Facts
+) -> None:
     (found,) = expand(facts_of(PART_OF), Setting("template", 1, "question"), seed=0)
     assert set(found.prompts["template_id"]) == {f"P361.00{i}" for i in range(1, 5)}
     texts = pl.concat([found.prompts["query"], found.contexts["text"]])
     assert not texts.str.contains(r"\[|consists of").any()
-
-
-def test_expand_manual_templates_are_asked_alone(mini: Facts) -> None:
-    setting = Setting("zero-shot", 0, templates="manual")
-    asked = pl.concat(e.prompts for e in expand(mini, setting, seed=0))
-    manual = mini.templates.filter(origin="manual")
-    assert set(asked["template_id"]) == set(manual["template_id"])
-
-
-def test_expand_question_templates_are_the_same_facts_in_both_styles(mini: Facts) -> None:
     masked, asked = (
-        pl.concat(e.prompts for e in expand(mini, setting, seed=0))
-        for setting in (
-            Setting("zero-shot", 0, templates="question"),
-            Setting("zero-shot", 0, "question"),
-        )
+        pl.concat(e.prompts for e in expand(mini, Setting("zero-shot", 0, **how), seed=0))
+        for how in ({"templates": "question"}, {"style": "question"})
     )
     assert masked["prompt_id"].sort().equals(asked["prompt_id"].sort())
     assert masked["query"].str.contains(r"\? \[MASK\]\.?\nA:$").all()
