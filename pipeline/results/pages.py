@@ -33,6 +33,8 @@ _COMPARISONS = "effects"  # the table that has a section of its own
 _SHOWN = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 
+_CONTEXT = pl.col("context_id"), pl.col("text").alias("context")
+
 _Digests = Callable[[Facts, pl.DataFrame], Digest]
 
 
@@ -57,9 +59,11 @@ def results_page(
         if table.height and table.width
     }
     comparisons = grids.pop(_COMPARISONS, None)
+    models = list(dict.fromkeys(branch.model for branch in branches))
+    who = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
     html = page.render(
         "page.html",
-        title=_title(branches),
+        title=f"{who} on {branches[0].benchmark}",
         lead=_lead(branches, facts, asked),
         warnings=notes,
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
@@ -79,12 +83,6 @@ def results_page(
     return html.encode()
 
 
-def _title(branches: Sequence[PastBranch]) -> str:
-    models = list(dict.fromkeys(branch.model for branch in branches))
-    who = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
-    return f"{who} on {branches[0].benchmark}"
-
-
 def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) -> str:
     prompts = sum(sum(_rows(b.artifacts["prompts"], "prompts")) for b in branches)
     found = [each.facts["pair_id"] for each in asked]
@@ -96,11 +94,6 @@ def _lead(branches: Sequence[PastBranch], facts: Facts, asked: Sequence[Asked]) 
         f"{count(pairs['relation_id'].n_unique(), 'relation')}, {count(pairs.height, 'fact')}, "
         f"{count(prompts, 'prompt')}; asked: {', '.join(settings)}."
     )
-
-
-def _n_errors(branch: PastBranch) -> int:
-    admitted = [branch.artifacts["admitted"]] if "admitted" in branch.artifacts else []
-    return sum(sum(_rows(artifact, "errors")) for artifact in (*admitted, branch.answers))
 
 
 def _rows(artifact: Artifact, table: str) -> Collection[int]:
@@ -122,63 +115,42 @@ def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], li
     """The answers about the facts, and each setting's best and worst templates."""
     asked: list[Asked] = []
     templates = []
-    for branch, name in zip(branches, _namings(branches), strict=True):
+    has_models, seeds = len({branch.model for branch in branches}) > 1, Counter(map(str, branches))
+    for branch in branches:
         digest = branch.how.show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
-        told = partial(_of_relation, branch, facts, digest, _has_examples(branch))
-        digests, examples = zip(*by_relation(told, branch.relations), strict=True)
-        asked += _by_asked(name, digests, pl.concat(examples))
+        of_relation = partial(_of_relation, branch, facts, digest)
+        digests, examples = zip(*by_relation(of_relation, branch.relations), strict=True)
+        replies, shown = pl.concat(each.replies for each in digests), pl.concat(examples)
+        model = [branch.model] if has_models else []
+        seed = [f"seed {branch.seed}"] if seeds[str(branch)] > 1 else []
+        rows = pl.concat(each.facts for each in digests)
+        for (own,), mine in rows.group_by("asked", maintain_order=True):  # of a setting in itself
+            name = " ".join([*model, str(own or branch.setting), *seed])
+            said = replies.filter(pl.col("asked").eq_missing(pl.lit(own, pl.String)))
+            asked.append(Asked(name, mine, said, shown))
         shares = [each.templates for each in digests if each.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)
-            templates.append(grid(table, "templates", name(None)))
+            name = " ".join([*model, branch.setting, *seed])
+            templates.append(grid(table, "templates", name))
     return asked, templates
 
 
 def _of_relation(
-    branch: PastBranch, facts: Facts, digest: _Digests, has_examples: bool, relation: str
+    branch: PastBranch, facts: Facts, digest: _Digests, relation: str
 ) -> tuple[Digest, pl.DataFrame]:
     """What is told of a relation's facts, and some of its prompts with their answers."""
     matched = branch.matched_answers(relation)
-    told = _foremost(digest(facts.of(relation), matched))
-    return told, _examples(branch, relation, matched) if has_examples else EXAMPLES.to_frame()
-
-
-def _has_examples(branch: PastBranch) -> bool:
-    """Whether its prompts and their answers are there; to a text that is scored nothing is said."""
-    if branch.how.ask.ability in (SCORE, PREFER):
-        return False
-    return branch.answers.is_complete() and branch.artifacts["prompts"].is_complete()
-
-
-def _namings(branches: Sequence[PastBranch]) -> Iterator[Callable[[str | None], str]]:
-    """What says how each is called: by model and seed where they differ, and by a setting."""
-    models = len({branch.model for branch in branches}) > 1
-    seeds = Counter(map(str, branches))
-    for branch in branches:
-        yield partial(_name, branch, model=models, seed=seeds[str(branch)] > 1)
-
-
-def _name(branch: PastBranch, setting: str | None, *, model: bool, seed: bool) -> str:
-    own = setting or branch.setting
-    return " ".join([*[branch.model] * model, own, *[f"seed {branch.seed}"] * seed])
-
-
-def _foremost(digest: Digest) -> Digest:
-    by_fact = digest.replies.group_by("pair_id", "asked", maintain_order=True)
-    return replace(digest, replies=by_fact.head(fact_browser.MOST_REPLIES))
-
-
-def _by_asked(
-    name: Callable[[str | None], str], digests: Sequence[Digest], examples: pl.DataFrame
-) -> Iterator[Asked]:
-    """One for the setting, or one for each that it has in itself."""
-    facts = pl.concat(digest.facts for digest in digests)
-    replies = pl.concat(digest.replies for digest in digests)
-    for (own,), rows in facts.group_by("asked", maintain_order=True):
-        mine = replies.filter(pl.col("asked").eq_missing(pl.lit(own, pl.String)))
-        yield Asked(name(str(own) if own else None), rows, mine, examples)
+    found = digest(facts.of(relation), matched)
+    by_fact = found.replies.group_by("pair_id", "asked", maintain_order=True)
+    told = replace(found, replies=by_fact.head(fact_browser.MOST_REPLIES))
+    is_scored = branch.how.ask.ability in (SCORE, PREFER)  # to such a text nothing is said
+    complete = branch.answers.is_complete() and branch.artifacts["prompts"].is_complete()
+    if is_scored or not complete:
+        return told, EXAMPLES.to_frame()
+    return told, _examples(branch, relation, matched)
 
 
 def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
@@ -210,14 +182,10 @@ def _answered(branch: PastBranch, shard: str) -> pl.DataFrame:
         prompts.read("prompts", shard)
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .pipe(joined, _contexts(prompts, shard), ["context_id"])
+        .pipe(joined, prompts.read("contexts", shard).select(*_CONTEXT), ["context_id"])
         .pipe(joined, thoughts(said, [shard]), ["prompt_id"])
         .select(*_PROMPT, "thought", answer=branch.how.ask.ability.column, prompt="query")
     )
-
-
-def _contexts(prompts: Artifact, shard: str) -> pl.DataFrame:
-    return prompts.read("contexts", shard).select("context_id", context="text")
 
 
 def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
@@ -227,22 +195,18 @@ def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     if not blocks or again is None:
         return pl.DataFrame(schema={"prompt_id": pl.String, "samples": EXAMPLES["samples"]})
     said = again.read("canary", relation).select("prompt_id", answer="text")
+    texts = pl.concat(each.read("samples", relation) for each in blocks).explode("texts")
+    counts = texts.group_by("prompt_id", text="texts", maintain_order=True).agg(n=pl.len())
+    ordered = counts.sort("n", descending=True, maintain_order=True)
+    samples = ordered.group_by("prompt_id", maintain_order=True)
     return (
         prompts.read("ranked", relation)
-        .join(_counted(blocks, relation), on="prompt_id", maintain_order="left")
-        .pipe(joined, _contexts(prompts, relation), ["context_id"])
+        .join(samples.agg(samples=pl.struct("text", "n")), on="prompt_id", maintain_order="left")
+        .pipe(joined, prompts.read("contexts", relation).select(*_CONTEXT), ["context_id"])
         .pipe(joined, said, ["prompt_id"])
         .pipe(joined, thoughts(again, [relation]), ["prompt_id"])
         .select(*_PROMPT, "answer", "samples", "thought", prompt="query")
     )
-
-
-def _counted(blocks: Sequence[Artifact], relation: str) -> pl.DataFrame:
-    """All samples of each prompt of a relation: prompt_id, samples (text, n)."""
-    texts = pl.concat(each.read("samples", relation) for each in blocks).explode("texts")
-    counts = texts.group_by("prompt_id", text="texts", maintain_order=True).agg(n=pl.len())
-    ordered = counts.sort("n", descending=True, maintain_order=True)
-    return ordered.group_by("prompt_id", maintain_order=True).agg(samples=pl.struct("text", "n"))
 
 
 def _with_right(
@@ -290,5 +254,9 @@ def _title_of(report: Report, name: str) -> str:
 
 def _runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
     for name, record in {branch.run: branch.record for branch in branches}.items():
-        errors = {b.setting: _n_errors(b) for b in branches if b.run == name}
+        errors: Counter[str] = Counter()
+        for branch in (each for each in branches if each.run == name):
+            admitted = branch.artifacts.get("admitted")
+            for artifact in (branch.answers, *([] if admitted is None else [admitted])):
+                errors[branch.setting] += sum(_rows(artifact, "errors"))
         yield ran(name, record, ran_rows(record, errors), _SHOWN)

@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 import pytest
-from polars.testing import assert_frame_equal
 
 from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.pipeline.config.run import Run
@@ -38,13 +37,8 @@ def right_answers(plan: Plan) -> pl.DataFrame:
     return prompts.select("prompt_id", text=pl.lit(" ") + pl.col("objects") + pl.lit(END))
 
 
-def values(metrics: pl.DataFrame) -> dict[str, float]:
-    whole = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
-    return dict(whole.select("metric", "value").iter_rows())
-
-
-def test_kamel_prompts_are_questions_after_their_relations_training_queries(
-    kamel_settings: Settings, compute_here: Compute
+def test_kamel_prompts_are_questions_after_training_queries_and_right_answers_are_all_found(
+    kamel_settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:
     plan = compute_here(kamel_settings())
     (branch,) = plan.branches
@@ -53,30 +47,14 @@ def test_kamel_prompts_are_questions_after_their_relations_training_queries(
     assert lines.list.first().str.ends_with(END).all()
     assert lines.list.last().str.ends_with("?").all()
     assert branch.metrics.read_all("metrics")["setting"].unique().to_list() == ["1-shot"]
-
-
-def test_kamel_score_right_answers_are_all_found(
-    kamel_settings: Settings, compute_here: Compute, tmp_path: Path
-) -> None:
-    right_answers(compute_here(kamel_settings())).write_ndjson(tmp_path / "right.jsonl")
+    right_answers(plan).write_ndjson(tmp_path / "right.jsonl")
     metrics = score(kamel_settings(f"answers={tmp_path}/right.jsonl"))
-    found = values(metrics)
+    whole = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    found = dict(whole.select("metric", "value").iter_rows())
     assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)
     assert found["year_error_mean"] == 0
     assert 0 < found["baseline_f1"] < 1
     assert metrics.filter(metric="f1")["n_failed"].sum() == 0
-
-
-@pytest.mark.slow
-def test_kamel_score_own_answers_give_the_runs_own_numbers(
-    kamel_settings: Settings, compute_here: Compute, tmp_path: Path
-) -> None:
-    (branch,) = compute_here(kamel_settings()).branches
-    branch.answers.read_all("generations").write_parquet(tmp_path / "answers.parquet")
-    own = branch.metrics.read_all("metrics").filter(
-        ~pl.col("metric").is_in(["flip_rate", "cut_share"])
-    )
-    assert_frame_equal(score(kamel_settings(f"answers={tmp_path}/answers.parquet")), own)
 
 
 @pytest.mark.parametrize(

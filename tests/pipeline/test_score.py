@@ -87,26 +87,6 @@ def test_score_full_texts_give_the_numbers_of_their_answers(
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        '"text": ["Paris"]}',
-        '"text": {"answer": "Paris"}}',
-        '"text": 1949}',
-        '"text": "Par\\ud800s"}',
-        '"text": "Paris", "text": "Rome"}',
-    ],
-)
-def test_score_value_that_is_no_text_is_refused_with_its_line(
-    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path, line: str
-) -> None:
-    path = tmp_path / "answers.jsonl"
-    lines = answers.write_ndjson().splitlines()
-    path.write_text("\n".join([*lines[:2], lines[2].partition('"text"')[0] + line, *lines[3:]]))
-    with pytest.raises(InputError, match=r"answers\.jsonl, line 3: .*(text|ud800)"):
-        score(small_settings(f"answers={path}"))
-
-
-@pytest.mark.parametrize(
     ("text", "overrides", "n_failed"),
     [
         ("<think>Rome or\nParis</think>\n\nIt is {}", ["model.thinking=on"], 0),
@@ -132,20 +112,23 @@ def test_score_thoughts_are_removed_where_the_model_thinks(
     assert (f"{n} of {n} given texts have a thought" in caplog.text) == (not overrides)
 
 
-@pytest.mark.slow
-def test_score_answers_in_any_order_give_the_same_numbers(
-    answers: pl.DataFrame, scored: Scored
+def test_score_of_the_same_answers_in_other_files_gives_the_same_numbers(
+    answers: pl.DataFrame, scored: Scored, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    shuffled = answers.sample(fraction=1, shuffle=True, seed=0)
-    assert_frame_equal(scored(shuffled), scored(answers))
-
-
-@pytest.mark.slow
-def test_score_fresh_folder_expands_the_prompts_itself(
-    answers: pl.DataFrame, scored: Scored, tmp_path: Path
-) -> None:
-    elsewhere = scored(answers, "parquet", f"artifacts={tmp_path}/fresh")
-    assert_frame_equal(elsewhere, scored(answers))
+    """In any order, with other columns, in a fresh folder, and after other answers."""
+    metrics = scored(answers)
+    wrong = scored(answers.with_columns(text=pl.lit("nothing of the kind")))
+    assert wrong.filter(metric="acc_at_1")["value"].to_list() == [0.0] * 3
+    categories = answers.with_columns(pl.col("prompt_id", "text").cast(pl.Categorical))
+    tables = {
+        "shuffled": answers.sample(fraction=1, shuffle=True, seed=0),
+        "capitals, blanks and categories": categories.rename(lambda name: f" {name.upper()}"),
+        "further columns": answers.with_row_index("row").with_columns(same_as=pl.lit("x"), index=1),
+    }
+    for what, table in tables.items():
+        with subtests.test(what):
+            assert_frame_equal(scored(table), metrics)
+    assert_frame_equal(scored(answers, "parquet", f"artifacts={tmp_path}/fresh"), metrics)
 
 
 def test_score_missing_answers_count_as_failed(answers: pl.DataFrame, scored: Scored) -> None:
@@ -186,22 +169,6 @@ def test_score_prompt_with_an_answer_of_its_own_counts_once(
     assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (asked, 0)
 
 
-@pytest.mark.slow
-def test_score_other_answers_replace_nothing(answers: pl.DataFrame, scored: Scored) -> None:
-    first = scored(answers)
-    wrong = scored(answers.with_columns(text=pl.lit("nothing of the kind")))
-    assert wrong.filter(metric="acc_at_1")["value"].to_list() == [0.0] * 3
-    assert_frame_equal(scored(answers), first)
-
-
-def test_score_columns_may_have_capitals_blanks_and_categories(
-    answers: pl.DataFrame, scored: Scored
-) -> None:
-    categories = answers.with_columns(pl.col("prompt_id", "text").cast(pl.Categorical))
-    respelled = categories.rename(lambda name: f" {name.upper()}")
-    assert_frame_equal(scored(respelled), scored(answers))
-
-
 def test_score_texts_of_which_nothing_is_left_are_counted(
     answers: pl.DataFrame, scored: Scored, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,40 +177,76 @@ def test_score_texts_of_which_nothing_is_left_are_counted(
     assert f"{n} of {answers.height} given texts begin with a stop" in caplog.text
 
 
-def test_score_further_columns_are_let_be(answers: pl.DataFrame, scored: Scored) -> None:
-    more = answers.with_row_index("row").with_columns(same_as=pl.lit("x"), index=1)
-    assert_frame_equal(scored(more), scored(answers))
-
-
-PROBLEMS = {
-    "its text is null": pl.when(pl.col("prompt_id") != "P30.Q3.000.0").then("text").alias("text"),
-    "it is no prompt of this benchmark": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q3"),
-    "it is no prompt of": pl.col("prompt_id").replace("P30.Q3.000.0", None),
-    "its prompt_id stands twice": pl.col("prompt_id").replace("P30.Q3.000.0", "P30.Q0.000.0"),
-}
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-@pytest.mark.parametrize(("problem", "change"), PROBLEMS.items(), ids=PROBLEMS)
-def test_score_unfit_row_names_file_and_row(
-    answers: pl.DataFrame, scored: Scored, problem: str, change: pl.Expr, suffix: str
+def test_score_answers_that_do_not_fit_are_refused_by_file_and_row_or_column(
+    answers: pl.DataFrame, scored: Scored, subtests: pytest.Subtests
 ) -> None:
-    ordered = answers.sort("prompt_id")
-    row = ordered["prompt_id"].index_of("P30.Q3.000.0")
-    with pytest.raises(InputError, match=rf"answers\.{suffix}, row {row} .*: {problem}"):
-        scored(ordered.with_columns(change), suffix)
+    rows, own = answers.sort("prompt_id"), "P30.Q3.000.0"
+    row, number = rows["prompt_id"].index_of(own), pl.lit(1, pl.Int32)
+    is_own = pl.col("prompt_id") == own
+    in_row = {
+        "its text is null": pl.when(~is_own).then("text").alias("text"),
+        "it is no prompt of this benchmark": pl.col("prompt_id").replace(own, "P30.Q3"),
+        "it is no prompt of": pl.col("prompt_id").replace(own, None),
+        "its prompt_id stands twice": pl.col("prompt_id").replace(own, "P30.Q0.000.0"),
+    }
+    cases = [
+        (rows.with_columns(change), suffix, rf"answers\.{suffix}, row {row} .*: {problem}")
+        for problem, change in in_row.items()
+        for suffix in ("parquet", "jsonl")
+    ]
+    for name in ("prompt_id", "text"):
+        problem = rf"answers\.parquet: column {name} must be text, found "
+        cases.append((answers.drop(name), "parquet", f"{problem}nothing"))
+        cases.append((answers.with_columns(number.alias(name)), "parquet", f"{problem}Int32"))
+    cases.append((answers.clear(), "parquet", naming("answers.parquet", "give")))
+    for table, suffix, problem in cases:
+        with subtests.test(problem), pytest.raises(InputError, match=problem):
+            scored(table, suffix)
+    with pytest.raises(InputError, match=naming("prompt", "benchmark")):
+        scored(answers, "parquet", "benchmark.relations=[P36]")
 
 
-@pytest.mark.parametrize("column", ["prompt_id", "text"])
-@pytest.mark.parametrize("found", ["nothing", "Int32"])
-def test_score_unfit_column_names_file_and_column(
-    answers: pl.DataFrame, scored: Scored, column: str, found: str
+def test_score_file_that_cannot_be_read_is_named_with_its_line(
+    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    number = pl.lit(1, pl.Int32).alias(column)
-    changed = answers.drop(column) if found == "nothing" else answers.with_columns(number)
-    expected = rf"answers\.parquet: column {column} must be text, found {found}"
-    with pytest.raises(InputError, match=expected):
-        scored(changed)
+    lines = [f"{line}\n" for line in answers.write_ndjson().splitlines()]
+    begun = lines[2].partition('"text"')[0]
+    values = (
+        '"text": ["Paris"]}',
+        '"text": {"answer": "Paris"}}',
+        '"text": 1949}',
+        '"text": "Par\\ud800s"}',
+        '"text": "Paris", "text": "Rome"}',
+    )
+    far = [f'{{"prompt_id": "P{number}", "text": "x"}}\n' for number in range(20_000)]
+    cases: list[tuple[str, list[str], type[InputError], str]] = [
+        ("answers.jsonl", [*far, '{"prompt_id": "half', *far], InputError, naming("answers.jsonl")),
+        ("answers.jsonl", ["{}neither"], DamagedFileError, naming("answers.jsonl")),
+        ("answers.parquet", ["{}neither"], DamagedFileError, naming("answers.parquet")),
+    ]
+    for value in values:
+        text = [*lines[:2], f"{begun}{value}\n", *lines[3:]]
+        problem = r"answers\.jsonl, line 3: .*(text|ud800)"
+        cases.append(("answers.jsonl", text, InputError, problem))
+    for name, content, error, problem in cases:
+        (tmp_path / name).write_text("".join(content))
+        with subtests.test(content[-1][:20], name=name), pytest.raises(error, match=problem):
+            score(small_settings(f"answers={tmp_path}/{name}"))
+
+
+def test_score_and_estimate_refuse_what_cannot_be_measured(
+    small_settings: Settings, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    several = "sweep.prompts=[zero-shot,4-template]"
+    for verb, overrides, words in (
+        (score, (), ("answers=<a", "JSONL")),
+        (score, ("answers=/nowhere",), ("answers=/nowhere",)),
+        (score, (f"answers={tmp_path}", several), ("score", "measures")),
+        (estimating.estimate, ("budget=5%", "answers=a.jsonl"), ("answers=a.jsonl is no file",)),
+        (estimating.estimate, ("budget=5%", "answers=a.jsonl", several), ("one sett",)),
+    ):
+        with subtests.test(overrides=overrides), pytest.raises(InputError, match=naming(*words)):
+            verb(small_settings(*overrides))
 
 
 def test_score_answers_that_changed_since_the_plan_are_refused(
@@ -256,51 +259,6 @@ def test_score_answers_that_changed_since_the_plan_are_refused(
     with pytest.raises(InputError, match=naming("answers.parquet")):
         branch.step(branch.answers).run()
     assert branch.answers.published("generations") == []
-
-
-def test_score_other_seed_does_not_fit_the_answers(answers: pl.DataFrame, scored: Scored) -> None:
-    with pytest.raises(InputError, match=naming("prompt", "benchmark")):
-        scored(answers, "parquet", "benchmark.relations=[P36]")
-
-
-def test_score_no_answers_file_says_what_it_needs(small_settings: Settings) -> None:
-    with pytest.raises(InputError, match=naming("answers=<a", "JSONL")):
-        score(small_settings())
-
-
-def test_score_file_without_answers_is_named(answers: pl.DataFrame, scored: Scored) -> None:
-    with pytest.raises(InputError, match=naming("answers.parquet", "give")):
-        scored(answers.clear())
-
-
-def test_score_answers_file_not_there_is_named(small_settings: Settings) -> None:
-    with pytest.raises(InputError, match=naming("answers=/nowhere")):
-        score(small_settings("answers=/nowhere"))
-
-
-def test_score_several_settings_are_refused(small_settings: Settings, tmp_path: Path) -> None:
-    run = small_settings(f"answers={tmp_path}", "sweep.prompts=[zero-shot,4-template]")
-    with pytest.raises(InputError, match=naming("score", "measures")):
-        score(run)
-
-
-@pytest.mark.parametrize("name", ["answers.parquet", "answers.jsonl"])
-def test_score_damaged_answers_file_is_named(
-    small_settings: Settings, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / name).write_text("{}neither one nor the other")
-    with pytest.raises(DamagedFileError, match=naming(name)):
-        score(small_settings(f"answers={tmp_path}/{name}"))
-
-
-def test_score_line_that_is_no_json_far_down_names_the_file(
-    answers: pl.DataFrame, small_settings: Settings, tmp_path: Path
-) -> None:
-    path = tmp_path / "answers.jsonl"
-    lines = [f'{{"prompt_id": "P{number}", "text": "x"}}\n' for number in range(20_000)]
-    path.write_text("".join([*lines, '{"prompt_id": "half', *lines]))
-    with pytest.raises(InputError, match=naming("answers.jsonl")):
-        score(small_settings(f"answers={path}"))
 
 
 def test_score_of_a_budget_estimates_as_a_run_of_it_does(
@@ -323,23 +281,6 @@ def test_score_of_a_budget_estimates_as_a_run_of_it_does(
     )
     assert given["share"].unique().to_list() == [pytest.approx(0.58, abs=0.01)]
     assert_frame_equal(given, asked)
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["budget=5%", "answers=missing.jsonl"], "answers=missing.jsonl is no file"),
-        (
-            ["budget=5%", "answers=missing.jsonl", "sweep.prompts=[zero-shot,4-template]"],
-            "one sett",
-        ),
-    ],
-)
-def test_estimate_from_answers_that_cannot_be_measured_is_refused(
-    small_settings: Settings, words: list[str], why: str
-) -> None:
-    with pytest.raises(InputError, match=why):
-        estimating.estimate(small_settings(*words))
 
 
 def test_estimate_of_all_prompts_leaves_those_without_an_answer_out(

@@ -29,6 +29,7 @@ from tests.messages import naming
 pytestmark = pytest.mark.usefixtures("plain")
 Settings = Callable[..., Run]
 SETTING = "prompt=4-template"
+CHAT = ("model.chat_template=true", "prompt.as=turns")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def texts(prompts: Artifact) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.parquet"])
-def test_prompts_have_ids_texts_and_what_they_are(
+def test_prompts_have_ids_texts_and_what_they_are_and_turns_as_messages(
     name: str, small_settings: Settings, tmp_path: Path
 ) -> None:
     settings, path = small_settings(SETTING), tmp_path / "new" / name
@@ -68,6 +69,11 @@ def test_prompts_have_ids_texts_and_what_they_are(
     assert found["asked"].unique().to_list() == [
         f"4-template, seed 0, prompts {prompts.fingerprint}"
     ]
+    write(small_settings(*CHAT), path)
+    chats = read(path)
+    assert chats.columns == [*found.columns, "messages"]
+    assert chats["asked"][0].startswith("4-template as=turns, seed 0, prompts ")
+    assert [turns(text) for text in chats["prompt"]] == chats["messages"].to_list()
 
 
 def test_prompts_need_no_model(small_settings: Settings, tmp_path: Path) -> None:
@@ -92,64 +98,42 @@ def test_answers_to_the_prompts_give_the_runs_own_numbers(
     assert_frame_equal(found, expected.filter(~sampled))
 
 
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("seed=1", "answers 4-template, seed 0, prompts "),
-        ("prompt=zero-shot", "not zero-shot, seed 0, prompts "),
-        ("prompt.templates=manual", "not 4-template templates=manual, seed 0"),
-    ],
-)
-def test_answers_to_other_prompts_are_refused_in_one_sentence(
-    small_settings: Settings, tmp_path: Path, override: str, named: str
+def test_answers_to_other_prompts_are_refused_and_those_that_name_nothing_taken(
+    small_settings: Settings,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    subtests: pytest.Subtests,
 ) -> None:
     path = tmp_path / "p.jsonl"
     write(small_settings(), path)
-    read(path).with_columns(text=pl.lit("Paris")).write_ndjson(path)
-    with pytest.raises(InputError) as refused:
-        score(small_settings(f"answers={path}", override))
-    assert named in str(refused.value)
-    assert str(refused.value).endswith("give prompt=, seed= and benchmark= as for its prompts.")
-
-
-def test_one_row_that_answers_another_seed_is_refused(
-    small_settings: Settings, tmp_path: Path
-) -> None:
-    path = tmp_path / "p.parquet"
-    write(small_settings(), path)
+    answered = read(path).with_columns(text=pl.lit("Paris"))
     last = pl.arange(pl.len()) == pl.len() - 1
-    asked = pl.when(last).then(None).otherwise("asked")
-    read(path).with_columns(text=pl.lit("Paris"), asked=asked).write_parquet(path)
-    with pytest.raises(InputError, match=naming("4-template")):
-        score(small_settings(f"answers={path}"))
-
-
-def test_answers_that_name_nothing_are_taken_with_a_warning(
-    small_settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "p.parquet"
-    write(small_settings(), path)
-    read(path).with_columns(text=pl.lit("Paris")).drop("asked").write_parquet(path)
+    unknown = answered.with_columns(asked=pl.when(last).then(None).otherwise("asked"))
+    for override, rows, named in (
+        ("seed=1", answered, "answers 4-template, seed 0, prompts "),
+        ("prompt=zero-shot", answered, "not zero-shot, seed 0, prompts "),
+        ("prompt.templates=manual", answered, "not 4-template templates=manual, seed 0"),
+        ("seed=0", unknown, "4-template"),
+    ):
+        rows.write_ndjson(path)
+        with subtests.test(override), pytest.raises(InputError, match=naming(named)) as refused:
+            score(small_settings(f"answers={path}", override))
+        fix = "give prompt=, seed= and benchmark= as for its prompts."
+        assert str(refused.value).endswith(fix)
+    answered.drop("asked").write_ndjson(path)
     score(small_settings(f"answers={path}"))
     assert re.search(naming("does not say", "4-template"), caplog.text)
 
 
-def test_prompts_of_scored_texts_name_candidate_and_setting(tmp_path: Path) -> None:
+def test_prompts_of_scored_texts_and_of_compared_entities_name_candidates(tmp_path: Path) -> None:
     places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
     found = factsweep.prompts(benchmark="probelm-mini", seed=3, **places)
     assert {"candidate_id", "setting", "prompt", "asked"} < {*found.columns}
-    assert (
-        found.select(pl.format("{}.{}", "candidate_id", "setting"))
-        .to_series()
-        .equals(found["prompt_id"], check_names=False)
-    )
+    ids = found.select(pl.format("{}.{}", "candidate_id", "setting")).to_series()
+    assert ids.equals(found["prompt_id"], check_names=False)
     assert found["setting"].n_unique() > 1
-
-
-def test_prompts_of_compared_entities_have_their_candidates(tmp_path: Path) -> None:
-    places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
-    found = factsweep.prompts(benchmark="distractors-mini", prompt="random", **places)
-    first = found.row(0, named=True)
+    compared = factsweep.prompts(benchmark="distractors-mini", prompt="random", **places)
+    first = compared.row(0, named=True)
     assert len(first["candidates"]) > 1
     assert first["candidates"][0].keys() == {"entity_id", "labels"}
 
@@ -159,6 +143,8 @@ def test_prompts_of_compared_entities_have_their_candidates(tmp_path: Path) -> N
     [
         (["sweep=demo"], "p.jsonl", "prompts writes one setting; name it with prompt=…."),
         ([], "p.txt", "is neither .jsonl nor .parquet; name it so."),
+        (["benchmark=probelm-mini", "--batch"], "b.jsonl", "no answers that a batch could give"),
+        (["--batch"], "b.parquet", "requests of a batch are .jsonl; name it so."),
     ],
 )
 def test_prompts_that_cannot_be_written_are_refused(
@@ -180,21 +166,6 @@ def test_prompts_command_says_where_and_how_many(
     out = tmp_path / "p.jsonl"
     assert main(["prompts", *small, f"artifacts={tmp_path}/a", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: 70 prompts\n"
-
-
-CHAT = ("model.chat_template=true", "prompt.as=turns")
-
-
-@pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.parquet"])
-def test_prompts_as_turns_have_them_as_messages(
-    name: str, small_settings: Settings, tmp_path: Path
-) -> None:
-    path = tmp_path / name
-    write(small_settings(*CHAT), path)
-    found = read(path)
-    assert found.columns == ["prompt_id", "prompt", "asked", "messages"]
-    assert found["asked"][0].startswith("4-template as=turns, seed 0, prompts ")
-    assert [turns(text) for text in found["prompt"]] == found["messages"].to_list()
 
 
 def batch_output(path: Path, text: str = " Paris", **changed: Any) -> None:
@@ -248,27 +219,11 @@ def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
     assert [each["role"] for each in as_turns["body"]["messages"]][:2] == ["system", "user"]
     assert (raw["body"]["max_tokens"], raw["body"]["stop"]) == (10, ["\n"])
     assert chat["body"]["max_completion_tokens"] == 10
-
-
-def test_batch_requests_tell_the_servers_template_what_a_run_would(
-    small_settings: Settings, tmp_path: Path
-) -> None:
-    run, path = small_settings("model.chat_template=true"), tmp_path / "batch.jsonl"
-    told = {"enable_thinking": False}
+    run, told = small_settings("model.chat_template=true"), {"enable_thinking": False}
     served = replace(run.model, endpoint="http://127.0.0.1:9/v1", template_kwargs=told)
     write(replace(run, model=served), path, batch=True)
     body = json.loads(path.read_text().split("\n")[0])["body"]
     assert body["chat_template_kwargs"] == served.arguments["chat_template_kwargs"] == told
-
-
-def test_batch_answers_to_another_seed_are_refused(
-    small_settings: Settings, tmp_path: Path
-) -> None:
-    path = tmp_path / "batch.jsonl"
-    write(small_settings("seed=1"), path, batch=True)
-    batch_output(path)
-    with pytest.raises(InputError, match=naming("4-template")):
-        score(small_settings(f"answers={tmp_path}/output.jsonl"))
 
 
 def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
@@ -287,23 +242,16 @@ def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
     assert row["n_failed"].to_list() == [1]
 
 
-def test_batch_empty_reply_to_a_chat_is_no_answer() -> None:
-    choice = {"message": {"role": "assistant", "content": " \n"}}
-    line = {"custom_id": "P36.1.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
-    found = openai_batch.answers([json.dumps(line)])
-    assert (found.rows.height, found.failed) == (0, {"P36.1.0": "no_text"})
-
-
-def test_batch_content_in_parts_is_its_text_and_another_is_no_answer() -> None:
+def test_batch_content_in_parts_is_its_text_and_nothing_or_another_is_no_answer() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome?"}]}
-    contents = [[thought, {"type": "text", "text": "Oslo"}], {"city": "Oslo"}]
+    contents = [[thought, {"type": "text", "text": "Oslo"}], {"city": "Oslo"}, " \n"]
     lines = [
         {"custom_id": f"P36.{i}.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
         for i, choice in enumerate({"message": {"content": content}} for content in contents)
     ]
     found = openai_batch.answers(map(json.dumps, lines))
     assert found.rows["text"].to_list() == ["Oslo"]
-    assert found.failed == {"P36.1.0": "unknown_content"}
+    assert found.failed == {"P36.1.0": "unknown_content", "P36.2.0": "no_text"}
     assert found.details["P36.1.0"] == 'the content is no text: {"city": "Oslo"}'
 
 
@@ -344,29 +292,18 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     assert planned(as_text).branches[0].answers.fingerprint != branch.answers.fingerprint
 
 
-def test_batch_of_somebody_else_is_refused(small_settings: Settings, tmp_path: Path) -> None:
-    path = tmp_path / "output.jsonl"
-    path.write_text('{"custom_id": "request-1", "response": null, "error": null}\n')
-    with pytest.raises(
-        InputError, match=naming("output.jsonl", "line 0", "custom_id", "`factsweep")
-    ):
-        score(small_settings(f"answers={path}"))
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "out", "said"),
-    [
-        ("probelm-mini", "b.jsonl", "asks for no answers that a batch could give"),
-        ("myriadlama-mini", "b.parquet", "requests of a batch are .jsonl; name it so."),
-    ],
-)
-def test_batch_that_cannot_be_written_is_refused(
-    benchmark: str, out: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_batch_of_somebody_else_or_of_another_seed_is_refused(
+    small_settings: Settings, tmp_path: Path
 ) -> None:
-    places = [f"artifacts={tmp_path}/a", f"results={tmp_path}/r", f"benchmark={benchmark}"]
-    assert main(["prompts", *places, "--batch", "--out", str(tmp_path / out)]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / out).exists()
+    path, output = tmp_path / "batch.jsonl", tmp_path / "output.jsonl"
+    write(small_settings("seed=1"), path, batch=True)
+    batch_output(path)
+    with pytest.raises(InputError, match=naming("4-template")):
+        score(small_settings(f"answers={output}"))
+    output.write_text('{"custom_id": "request-1", "response": null, "error": null}\n')
+    words = ("output.jsonl", "line 0", "custom_id", "`factsweep")
+    with pytest.raises(InputError, match=naming(*words)):
+        score(small_settings(f"answers={output}"))
 
 
 def test_prompts_of_a_label_that_no_answer_can_match_are_not_written(tmp_path: Path) -> None:

@@ -343,16 +343,6 @@ def test_runs_those_of_a_study_are_runs_of_a_night(written: Nightly) -> None:
     assert {each.model.name for each in found[:-1]} == {each.run.model.name for each in members}
     assert {each.seed for each in found} == {3}
     assert {each.benchmark.pairs_per_relation for each in found[:-1]} == {6}
-    for line, problem in (
-        (
-            ["study=kamel", "study=probelm"],
-            naming("study=kamel", "study=probelm", "a line for each"),
-        ),
-        (["study=belief"], naming("'belief'", "conf/study/", "belief-2024")),
-    ):
-        given = written(runs=[line])
-        with pytest.raises(InputError, match=problem):
-            nightly.runs(given, [], date(2026, 11, 1))
 
 
 @pytest.mark.parametrize("name", choices("nightly"))
@@ -360,14 +350,12 @@ def test_conf_every_nightly_composes(name: str) -> None:
     assert nightly.runs(name, [], date(2026, 11, 1))
 
 
-def test_load_unknown_nightly_names_those_there_are() -> None:
+def test_runs_what_cannot_be_compared_is_refused_before_anything_runs(
+    written: Nightly, subtests: pytest.Subtests
+) -> None:
     with pytest.raises(InputError, match=naming("'dem0'", "conf/nightly/", "llama3", "conf")):
         nightly.load("dem0")
-
-
-@pytest.mark.parametrize(
-    ("runs", "problem"),
-    [
+    for runs, problem in (
         ([], "has no runs; give it one"),
         ([[], []], "has two runs of smollm2-135m on myriadlama-mini; make them one"),
         (
@@ -375,10 +363,10 @@ def test_load_unknown_nightly_names_those_there_are() -> None:
             "has two runs named .*smollm2-135m-myriadlama-mini; give",
         ),
         ([["benchmark=kamel-mini"]], "cannot compare smollm2-135m on kamel-mini"),
-    ],
-)
-def test_runs_what_cannot_be_compared_is_refused_before_anything_runs(
-    written: Nightly, runs: list[list[str]], problem: str
-) -> None:
-    with pytest.raises(InputError, match=problem):
-        nightly.runs(written(runs=runs), [], date(2026, 11, 1))
+        ([["study=kamel", "study=probelm"]], "study=kamel study=probelm: .* a line for each"),
+        ([["study=belief"]], "no study 'belief' in conf/study/, .*belief-2024"),
+        ([["budget=5%", "benchmark=kamel-mini"]], "cannot compare"),
+        ([["budget=5%", "answers=a.parquet"]], "answers in a.parquet are"),
+    ):
+        with subtests.test(problem), pytest.raises(InputError, match=problem):
+            nightly.runs(written(runs=runs), [], date(2026, 11, 1))

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from datetime import date
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,6 @@ import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Request
-from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.results import report
@@ -20,7 +18,6 @@ from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.studies import asking
-from factsweep.pipeline.studies import night as nightly
 from tests.messages import naming
 from tests.pipeline.here import make_here
 
@@ -121,14 +118,3 @@ def test_nightly_of_a_part_is_judged_with_the_baseline_as_its_control(
     code, text = said("nightly", "seed=1", "--date", "2026-11-05")
     assert code == 4
     assert re.search(naming("baseline", "prompts seed"), text)
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [("benchmark=kamel-mini", "cannot compare"), ("answers=a.parquet", "answers in a.parquet are")],
-)
-def test_nightly_of_a_part_that_has_no_estimates_is_refused(
-    given: str, more: str, problem: str
-) -> None:
-    with pytest.raises(InputError, match=problem):
-        nightly.runs(given, [more], date(2026, 11, 1))
