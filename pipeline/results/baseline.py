@@ -46,7 +46,12 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     names = past.runs(results, run)
     branches = past.branches(results, names)
     for branch in branches:
-        _check(branch)
+        n, failed = answered(branch.metrics.read_all("metrics"), branch.how)
+        if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
+            raise InputError(
+                f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} "
+                "have no answer; run it again, or accept another run."
+            )
     accepted = Baseline(
         run=run,
         accepted_by=_user(),
@@ -119,16 +124,6 @@ def _verdict(results: str, run: str) -> str | None:
             "run it again, then accept it."
         )
     return None
-
-
-def _check(branch: PastBranch) -> None:
-    """Refuse what nothing can be compared with."""
-    n, failed = answered(branch.metrics.read_all("metrics"), branch.how)
-    if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
-        raise InputError(
-            f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} have "
-            "no answer; run it again, or accept another run."
-        )
 
 
 def _user() -> str:

@@ -54,6 +54,13 @@ class Pair:
     departures: tuple[str, ...]  # what differs beside that and the model
 
     @property
+    def method(self) -> Compare:
+        """How the two are compared."""
+        found = self.first.how.compare
+        assert found is not None, "a pair can be compared"
+        return found
+
+    @property
     def title(self) -> str:
         """The setting, or both."""
         titles = self.first.setting, self.second.setting
@@ -84,23 +91,6 @@ class Pair:
         both = self.first, self.second
         ours, theirs = (map(each.matched_answers, self.relations) for each in both)
         return unit_between(zip(ours, theirs, strict=True), templates_alone=alone)
-
-
-def pairs(first: str, second: str, results: str) -> list[Pair]:
-    """Two runs' settings, paired by title, or the only ones; named as RUN or RUN:SETTING.
-
-    Raises:
-        InputError: there is no such run or setting, nothing to pair, or no relation in common.
-    """
-    ours, theirs = (setting_of(each, partial(past.by_title, results)) for each in (first, second))
-    found = [paired(one, other) for one, other in matching((first, ours), (second, theirs))]
-    for each in found:
-        if not each.relations:
-            raise InputError(
-                f"{each.first.run} and {each.second.run} have no relation in common; compare runs "
-                "over the same data."
-            )
-    return found
 
 
 def matching(
@@ -142,39 +132,28 @@ def setting_of(
     return {setting: found[setting]}
 
 
-def comparing(branch: PastBranch) -> Compare:
-    """How runs of a branch's method are compared.
-
-    Raises:
-        InputError: they cannot be.
-    """
-    found = branch.how.compare
-    if found is None:
-        raise InputError(f"{branch.run} measured {branch.benchmark}; its runs cannot be compared.")
-    return found
-
-
-def paired(one: PastBranch, other: PastBranch) -> Pair:
+def paired(one: PastBranch, other: PastBranch, *, anyway: bool) -> Pair:
     """Two settings, and what they differ in.
 
     Raises:
-        InputError: runs of their benchmark cannot be compared.
+        InputError: runs of their benchmark cannot be compared, or the two differ in more than the
+            model and how they were asked, and not `anyway`.
     """
-    for each in (one, other):
-        comparing(each)
+    for branch in (one, other):
+        if branch.how.compare is None:
+            raise InputError(
+                f"{branch.run} measured {branch.benchmark}; its runs cannot be compared."
+            )
     lines = list(_differences(one, other))
     asked = [line for line in lines if line.removeprefix("prompts ").startswith(_ASKED)]
-    return Pair(one, other, tuple(asked), tuple(line for line in lines if line not in asked))
-
-
-def departing(pair: Pair) -> InputError:
-    """The refusal of a pair that differs in more than the model and how it was asked."""
-    one, other = pair.first, pair.second
-    return InputError(
-        f"{one.run} ({one.setting}) and {other.run} ({other.setting}) differ in more than "
-        f"the model and how they were asked ({'; '.join(pair.departures)}); run one of "
-        "them again, or compare them --anyway."
-    )
+    departures = [line for line in lines if line not in asked]
+    if departures and not anyway:
+        raise InputError(
+            f"{one.run} ({one.setting}) and {other.run} ({other.setting}) differ in more than "
+            f"the model and how they were asked ({'; '.join(departures)}); run one of "
+            "them again, or compare them --anyway."
+        )
+    return Pair(one, other, tuple(asked), tuple(departures))
 
 
 def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
@@ -265,12 +244,17 @@ def compared(
     """Compare two runs, named as RUN or RUN:SETTING; `unit`: what is paired (null: see Pair).
 
     Raises:
-        InputError: there is nothing to pair, or two differ in more than the model and how they were
-            asked, and not `anyway`.
+        InputError: there is no such run or setting, nothing to pair, no relation in common, or two
+            differ in more than the model and how they were asked, and not `anyway`.
     """
-    for pair in pairs(first, second, results):
-        if pair.departures and not anyway:
-            raise departing(pair)
+    ours, theirs = (setting_of(each, partial(past.by_title, results)) for each in (first, second))
+    for one, other in matching((first, ours), (second, theirs)):
+        pair = paired(one, other, anyway=anyway)
+        if not pair.relations:
+            raise InputError(
+                f"{one.run} and {other.run} have no relation in common; compare runs over the same "
+                "data."
+            )
         yield _compared(pair, unit or pair.unit, given)
 
 
@@ -278,7 +262,10 @@ def compared(
 def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     paired, changes, found = _by_relation(pair, unit, given)
     summed = compare(paired, seed=0, n_rounds=given.n_rounds)
-    comparison = pl.concat([summed, *_ranked(pair, given.n_rounds)])
+    comparison, table = summed, pair.first.how.measure.calibration
+    if pair.method.ranked is not None and table is not None:  # of what is no sum over pairs
+        before, after = (b.artifacts["matched"].read_all(table) for b in (pair.first, pair.second))
+        comparison = pl.concat([summed, pair.method.ranked(before, after, given.n_rounds)])
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
@@ -305,7 +292,11 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     figure = tables.differences_figure(comparison, main, title, **limits, relation_labels=labels)
     raw = {"comparison": _told(comparison, pair, unit), "changes": changes}
     report = Report(written, {"differences": figure}, raw=raw)
-    return Compared(pair, sentence, report, _verdict(deciding, bar, given.min_facts), flip_rates)
+    n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
+    reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={given.min_facts}."
+    few = Verdict("not enough evidence", reason)
+    found_verdict = verdict(deciding, bar) if n_facts >= given.min_facts else few
+    return Compared(pair, sentence, report, found_verdict, flip_rates)
 
 
 def _told(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
@@ -322,21 +313,12 @@ def _told(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
     )
 
 
-def _verdict(deciding: pl.DataFrame, bar: Bar, min_facts: int) -> Verdict:
-    """The verdict, where there are facts enough for one at all."""
-    n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
-    if n_facts >= min_facts:
-        return verdict(deciding, bar)
-    reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={min_facts}."
-    return Verdict("not enough evidence", reason)
-
-
 def _by_relation(
     pair: Pair, unit: Unit, given: Comparison
 ) -> tuple[pl.DataFrame, pl.DataFrame, Shared]:
     """The paired terms, the changes of state and what is shared, a relation at a time."""
     thresholds = Thresholds(given.robust_share, given.min_right_samples, given.confident)
-    method, answers = comparing(pair.first), pair.first.how.measure.answers
+    method, answers = pair.method, pair.first.how.measure.answers
     terms, changes, found = [], [], []
     for relation in pair.relations:
         first, second = _matched(pair, relation)
@@ -395,15 +377,6 @@ def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
         table: rows.with_columns(prompt_id=renamed) if "prompt_id" in rows.columns else rows
         for table, rows in second.items()
     }
-
-
-def _ranked(pair: Pair, n_rounds: int) -> Iterator[pl.DataFrame]:
-    """The rows of what is no sum over pairs, where there is anything of the kind."""
-    ranked, table = comparing(pair.first).ranked, pair.first.how.measure.calibration
-    if ranked is not None and table is not None:
-        matched = (each.artifacts["matched"] for each in (pair.first, pair.second))
-        first, second = (each.read_all(table) for each in matched)
-        yield ranked(first, second, n_rounds)
 
 
 def flip_rate(branch: PastBranch) -> float | None:

@@ -19,7 +19,6 @@ from factsweep.pipeline.results.compare import (
     Compared,
     Comparison,
     Pair,
-    departing,
     flip_rate,
     matching,
     paired,
@@ -53,9 +52,7 @@ def compared(
     """
     ours, theirs = (setting_of(each, partial(_sides, results)) for each in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
-        pair = paired(one.branch, other.branch)
-        if pair.departures and not anyway:
-            raise departing(pair)
+        pair = paired(one.branch, other.branch, anyway=anyway)
         yield _compared(pair, one, other, given)
 
 

@@ -22,7 +22,7 @@ from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.prompts.expansion import showing, telling
-from factsweep.operators.schemas import empty, schema
+from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import beside
 from factsweep.operators.wording import count
@@ -78,7 +78,7 @@ def notes(
         ],
         *[f"{first.benchmark}: {line}" for line in wrong],
         *chain.from_iterable(differences(*each) for each in _by_server(branches).items()),
-        *[f"{b}: {line}" for b in branches for line in (*_all_unanswered(b), *_of_answers(b))],
+        *[f"{b}: {line}" for b in branches for line in (*_unanswered(b), *_of_answers(b))],
         *_published(first, result),
         *([] if leaking is None else said(leaking)),
     ]
@@ -113,36 +113,27 @@ def _by_server(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
     return found
 
 
-def _all_unanswered(branch: PastBranch) -> Iterator[str]:
-    """How many prompts, blocks of samples and canary prompts have no answer."""
-    admitted = [branch.artifacts[name] for name in ("admitted",) if name in branch.artifacts]
-    yield from unanswered(error_reasons([*admitted, branch.answers]))
+def _unanswered(branch: PastBranch) -> Iterator[str]:
+    """How many prompts, blocks of samples and canary prompts have no answer, by why."""
+    admitted, canary = (
+        [branch.artifacts[name]] if name in branch.artifacts else []
+        for name in ("admitted", "canary")
+    )
     blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
-    yield from unanswered(error_reasons(blocks), "block of samples", "blocks of samples")
-    canary = [branch.artifacts[name] for name in ("canary",) if name in branch.artifacts]
-    yield from unanswered(error_reasons(canary), "canary prompt", "canary prompts")
-
-
-def error_reasons(artifacts: Iterable[Artifact]) -> pl.Series:
-    """Why prompts of some artifacts have no answer, one row per prompt and artifact."""
-    complete = [artifact for artifact in artifacts if artifact.is_complete()]
-    failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
-    reasons = [
-        rows["reason"] for artifact in failed for rows in artifact.each("errors", ["reason"])
-    ]
-    return pl.concat([empty("errors")["reason"], *reasons])
-
-
-def unanswered(reasons: pl.Series, noun: str = "prompt", plural: str = "prompts") -> Iterator[str]:
-    """How many prompts have no answer, by why.
-
-    >>> list(unanswered(pl.Series(["no_text", "content_filter", "no_text"])))
-    ['3 prompts have no answer: no_text 2, content_filter 1.']
-    """
-    if not reasons.is_empty():
-        listed = ", ".join(f"{why} {n:,}" for why, n in Counter(reasons).most_common())
-        what = f"1 {noun} has" if len(reasons) == 1 else f"{len(reasons):,} {plural} have"
-        yield f"{what} no answer: {listed}."
+    for noun, plural, artifacts in (
+        ("prompt", "prompts", [*admitted, branch.answers]),
+        ("block of samples", "blocks of samples", blocks),
+        ("canary prompt", "canary prompts", canary),
+    ):
+        reasons = Counter[str]()
+        for artifact in artifacts:
+            if artifact.is_complete() and any(artifact.rows("errors").values()):
+                for rows in artifact.each("errors", ["reason"]):
+                    reasons.update(rows["reason"])
+        if n := reasons.total():
+            listed = ", ".join(f"{why} {times:,}" for why, times in reasons.most_common())
+            what = f"1 {noun} has" if n == 1 else f"{n:,} {plural} have"
+            yield f"{what} no answer: {listed}."
 
 
 def _of_answers(branch: PastBranch) -> Iterator[str]:
@@ -151,7 +142,12 @@ def _of_answers(branch: PastBranch) -> Iterator[str]:
         return
     yield from treated(said)
     if "values" in branch.artifacts["matched"].recipe.fields:
-        yield from ambiguous(branch.matched_answers()["key"])
+        keys = branch.matched_answers()["key"]
+        if n := n_ambiguous(keys):
+            yield (
+                f"{count(n, 'answer')} of {len(keys):,} can be read as two dates, such as "
+                "03/04/1900; it is right if either is."
+            )
     answers = list(said.each(said.stage, ["text", "finish_reason"]))
     if answers:
         yield from alike(pl.concat(answers))
@@ -166,15 +162,6 @@ def treated(answers: Artifact) -> Iterator[str]:
     for name, n in _counted([answers], "").items():
         if n and name in _TREATED:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
-
-
-def ambiguous(keys: pl.Series) -> Iterator[str]:
-    """How many answers, of their keys, are a date that can be read as two days."""
-    if n := n_ambiguous(keys):
-        yield (
-            f"{count(n, 'answer')} of {len(keys):,} can be read as two dates, such as 03/04/1900; "
-            "it is right if either is."
-        )
 
 
 def cut(ended: pl.Series) -> Iterator[str]:
@@ -252,7 +239,18 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """One sentence for each thing, from what was counted with the answers."""
     artifacts = list(answered)
     versions, lacking = served(artifacts), _counted(artifacts, WITHOUT)
-    yield from _asked_otherwise(model, lacking.get("n", 0), artifacts)
+    if "n" in lacking:
+        requests = count(_counted(artifacts, REQUESTS)[""], "request")
+        yield (
+            f"{model}: the server gives fewer samples per request than it is asked for (n), so "
+            f"those of {count(lacking['n'], 'prompt')} took {requests}, each of which costs the "
+            "prompt's tokens."
+        )
+    if removed := _counted(artifacts, PROMPTS_REMOVED):
+        yield (
+            f"{model}: the server repeats the prompt before its answer; the prompt was removed "
+            f"from {count(removed[''], 'answer')}."
+        )
     if len(versions) > 1:
         listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
         yield (
@@ -268,22 +266,6 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         yield f"{model}: the server takes no seed, so its samples cannot be drawn again."
     elif any(each.stage == "samples" and each.is_complete() for each in artifacts):
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
-
-
-def _asked_otherwise(model: str, n_sampled: float, artifacts: Sequence[Artifact]) -> Iterator[str]:
-    """How answers were asked for, or changed, since the server does not do as others do."""
-    if n_sampled:
-        n_requests = _counted(artifacts, REQUESTS)[""]
-        yield (
-            f"{model}: the server gives fewer samples per request than it is asked for (n), so "
-            f"those of {count(n_sampled, 'prompt')} took {count(n_requests, 'request')}, each of "
-            "which costs the prompt's tokens."
-        )
-    if removed := _counted(artifacts, PROMPTS_REMOVED):
-        yield (
-            f"{model}: the server repeats the prompt before its answer; the prompt was removed "
-            f"from {count(removed[''], 'answer')}."
-        )
 
 
 def served(answered: Iterable[Artifact]) -> dict[str, float]:

@@ -311,7 +311,10 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     answered = given.rename({**_ANSWER, "prompt_id": "asked_as"}, strict=False)
     rows = joined(told, answered, ["asked_as"]).drop("asked_as")
     named = {"model": branch.model, "setting": branch.setting}
-    return _judged(branch, rows).select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
+    matched = branch.matched_answers()
+    if {"prompt_id", "correct"} <= {*matched.columns}:
+        rows = joined(rows, matched.select("prompt_id", "correct"), ["prompt_id"])
+    return rows.select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
 
 
 def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
@@ -333,11 +336,3 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
     shown = ("objects", "template_id", "template", "prompt")
     return rows.select(*ids, subject.alias("subject"), *shown)
-
-
-def _judged(branch: PastBranch, rows: pl.DataFrame) -> pl.DataFrame:
-    """With the column `correct`, where the matched table has one."""
-    matched = branch.matched_answers()
-    if not {"prompt_id", "correct"} <= {*matched.columns}:
-        return rows
-    return joined(rows, matched.select("prompt_id", "correct"), ["prompt_id"])

@@ -170,23 +170,19 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         if billions is not None
     ]
     facts = branches[0].facts
+    published = catalog.published(method.show.published)
+    other = None if published is None else departure(branches[0], facts)
+    if published is not None and other is not None:
+        by_relation = not other.has_whole_relations
+        published = of_other_facts(published, branches[0].benchmark, by_relation=by_relation)
     return Result(
         facts,
         {table: past.of_seeds(seeds, table) for table in method.measure.measured},
         costs=pl.concat(costs, how="diagonal"),
         answers=_answers(branches),
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
-        published=_published(branches[0], facts),
+        published=published,
     )
-
-
-def _published(branch: PastBranch, facts: Facts) -> pl.DataFrame | None:
-    """The numbers of the paper; those of a benchmark whose other facts were asked are marked."""
-    published = catalog.published(branch.how.show.published)
-    if published is None or (other := departure(branch, facts)) is None:
-        return published
-    by_relation = not other.has_whole_relations
-    return of_other_facts(published, branch.benchmark, by_relation=by_relation)
 
 
 def _cost_row(row: dict[str, Any]) -> pl.DataFrame:

@@ -182,7 +182,13 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         DamagedFileError: its results are not what was written.
     """
     if estimates.is_estimate(results, run):
-        name, content = _estimated(run, results, form)
+        if form not in _ESTIMATES:
+            raise InputError(
+                f"{run} has estimates from a part of the prompts, which --format {form} cannot "
+                f"mark as such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
+            )
+        name, write = _ESTIMATES[form]
+        content = write(estimates.read(results, run).estimates)
     else:
         store = Store(below(results, run))
         record = past.record(results, run)
@@ -199,22 +205,6 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     return target.where(name)
 
 
-def _estimated(run: str, results: str, form: str) -> tuple[str, bytes]:
-    """The estimates of a run, each row with its share of the prompts, as a file."""
-    if form not in _ESTIMATES:
-        raise InputError(
-            f"{run} has estimates from a part of the prompts, which --format {form} cannot mark as "
-            f"such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
-        )
-    name, write = _ESTIMATES[form]
-    return name, write(estimates.read(results, run).estimates)
-
-
-def _written(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The numbers as texts, with as many digits as in the tables; Parquet has them unrounded."""
-    return metrics.with_columns(as_printed(name).alias(name) for name in _NUMBERS)
-
-
 def _forms(
     name: str, numbers: Callable[[pl.DataFrame], str], texts: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]]:
@@ -227,8 +217,10 @@ def _forms(
     }
 
 
-_METRICS = _forms(
-    "metrics", lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))), _written
+_METRICS = _forms(  # as many digits as in the tables; Parquet has them unrounded
+    "metrics",
+    lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))),
+    lambda rows: rows.with_columns(as_printed(name).alias(name) for name in _NUMBERS),
 )
 _ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
 FORMATS = (*_METRICS, "lm-eval")

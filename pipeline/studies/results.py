@@ -4,7 +4,7 @@
        /report/     what `report` writes of them, with the curve and the lives of facts before it
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import starmap
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
 
 _ROUNDS = 1000
-_VALUE = ("label", "value", "ci_low", "ci_high")
+_VALUE = ("value", "ci_low", "ci_high")
 Branches = Mapping[str, PastBranch]  # by label, along the axis
 
 
@@ -60,7 +60,10 @@ def write(study: Study) -> Findings:
     out = below(study.results, f"{study.name}/report")
     points = [_estimated(each) for each in there if not each.is_complete]
     names = [each.run.name for each in there]
-    spoken = _languages(study, [each.run.name for each in there if each.is_complete])
+    full = [each.run.name for each in there if each.is_complete]
+    spoken = Report({})
+    if study.axis == LANGUAGE and full:
+        spoken = languages(past.branches(study.results, full), study.plan.known_share)
 
     def more(part: Together) -> Report:
         found = _together(study, part)
@@ -77,13 +80,6 @@ def write(study: Study) -> Findings:
     write_report(Store(out), whole)
     shown = [each for name, each in whole.tables.items() if name in whole.raw]
     return Findings(tuple(shown), lines)
-
-
-def _languages(study: Study, names: Sequence[str]) -> Report:
-    """What runs in several languages say together, along that axis."""
-    if study.axis != LANGUAGE or not names:
-        return Report({})
-    return languages(past.branches(study.results, names), study.plan.known_share)
 
 
 def _along(study: Study, points: pl.DataFrame) -> Report:
@@ -151,12 +147,19 @@ def _points(study: Study, setting: str, branches: Branches, facts: _Facts | None
     """One row per run (columns: POINTS): its metric as printed, and beside the others' by facts."""
     method = next(iter(branches.values())).how
     main, labels = method.measure.main_metric, list(branches)
-    rows = [(label, *_printed(each, main)) for label, each in branches.items()]
-    points = pl.DataFrame(rows, {name: POINTS[name] for name in _VALUE}, orient="row")
+    printed = pl.col("slice").is_null()  # as its own tables have it
+    rows = [
+        (
+            label,
+            *each.metrics.read_all("metrics").filter(printed, metric=main).select(_VALUE).row(0),
+        )
+        for label, each in branches.items()
+    ]
+    points = pl.DataFrame(rows, {n: POINTS[n] for n in ("label", *_VALUE)}, orient="row")
     if facts is not None:
         reference = study.reference if study.reference in labels else labels[0]
         found = along(facts.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
-        beside = found.drop(_VALUE[1:])
+        beside = found.drop(_VALUE)
         points = points.join(beside, on="label", how="left", maintain_order="left")
     return _typed(points.with_columns(setting=pl.lit(setting)))
 
@@ -165,13 +168,6 @@ def _typed(points: pl.DataFrame) -> pl.DataFrame:
     """The columns POINTS; one that is not there is null."""
     found = pl.concat([POINTS.to_frame(), points], how="diagonal_relaxed")
     return found.select(POINTS.names()).cast(POINTS)
-
-
-def _printed(branch: PastBranch, metric: str) -> tuple[float | None, ...]:
-    """The metric of a run as its own tables print it, with its interval."""
-    rows = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null(), metric=metric)
-    found: tuple[float | None, ...] = rows.select(_VALUE[1:]).row(0)
-    return found
 
 
 def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) -> Report:

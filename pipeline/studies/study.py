@@ -205,17 +205,14 @@ def _plain(value: str) -> str:
 
 def _places(runs: Sequence[tuple[str, Run]], axis: str | None) -> list[float]:
     """Where each run stands along the axis; names and dates that are no numbers, in their order."""
-    if axis is None:
-        order = list(dict.fromkeys(label for label, _ in runs))
-        return [float(order.index(label)) for label, _ in runs]
-    values = [_value(label, run, axis) for label, run in runs]
+    values = [label if axis is None else _value(label, run, axis) for label, run in runs]
     if all(isinstance(each, int | float) for each in values):
         return [float(each) for each in values]
     texts = list(dict.fromkeys(map(str, values)))
     return [float(texts.index(str(each))) for each in values]
 
 
-def _value(label: str, run: Run, axis: str) -> float | str:
+def _value(label: str, run: Run, axis: str) -> Any:
     if axis == STEP:
         found = _STEP.findall(label) or re.findall(r"\d+", label)
         value: Any = int(found[-1]) if found else None
@@ -228,8 +225,7 @@ def _value(label: str, run: Run, axis: str) -> float | str:
             f"{label} has no {axis} to stand along; choose another axis, leave this run out, or "
             "give the model's field."
         )
-    found_value: float | str = value
-    return found_value
+    return value
 
 
 def _year(cutoff: str | None) -> float | None:
