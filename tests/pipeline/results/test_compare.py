@@ -214,7 +214,7 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
     assert alone["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
 
 
-def test_compared_two_settings_of_one_run_are_named_after_the_colon(
+def test_compared_settings_of_a_run_are_named_after_the_colon_and_those_there_are_are_said(
     results: Path, given: Comparison, add: Add
 ) -> None:
     add("two", "sweep.prompts=[zero-shot,4-template]")
@@ -227,28 +227,21 @@ def test_compared_two_settings_of_one_run_are_named_after_the_colon(
     assert found.pair.title == "4-template"
     with pytest.raises(InputError, match=naming("setting 5-shot", "zero-shot", "4-template")):
         list(compared("two:5-shot", "first", str(results), given, anyway=False))
-
-
-def test_compared_nothing_in_common_says_what_each_has_and_what_to_type(
-    results: Path, given: Comparison, add: Add
-) -> None:
-    add("two", "sweep.prompts=[zero-shot,4-relation]")
-    has = naming("zero-shot, 4-relation", "first:4-template two:zero-shot")
+    add("others", "sweep.prompts=[zero-shot,4-relation]")
+    has = naming("zero-shot, 4-relation", "first:4-template others:zero-shot")
     with pytest.raises(InputError, match=has):
-        list(compared("first", "two", str(results), given, anyway=False))
+        list(compared("first", "others", str(results), given, anyway=False))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "names"),
-    [
-        ({"alpha": "much"}, "comparison.alpha='much'"),
-        ({"beta": 1}, "comparison.beta is no known field"),
-        ({"decides": ["quantity"]}, "comparison.decides names quantity"),
-    ],
-)
-def test_settings_what_does_not_fit_is_named(overrides: dict[str, object], names: str) -> None:
-    with pytest.raises(InputError, match=names):
-        settings(overrides)
+def test_settings_what_does_not_fit_is_named(subtests: pytest.Subtests) -> None:
+    cases: dict[str, dict[str, object]] = {
+        "comparison.alpha='much'": {"alpha": "much"},
+        "comparison.beta is no known field": {"beta": 1},
+        "comparison.decides names quantity": {"decides": ["quantity"]},
+    }
+    for problem, overrides in cases.items():
+        with subtests.test(problem), pytest.raises(InputError, match=problem):
+            settings(overrides)
 
 
 def test_compare_command_gate_tells_regression_from_little_evidence(
@@ -270,7 +263,4 @@ def test_compare_command_gate_tells_regression_from_little_evidence(
     raw = pl.read_parquet(folder / "comparison.parquet")
     assert raw["first_run"].unique().to_list() == ["first"]
     assert raw["p"].drop_nulls().is_between(0, 1).all()
-
-
-def test_compare_command_without_gate_is_0(results: Path) -> None:
-    assert main(["compare", "first", "twin", f"results={results}"]) == 0
+    assert main(["compare", "first", "twin", f"results={results}"]) == 0  # without --gate

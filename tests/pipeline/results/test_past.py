@@ -84,32 +84,27 @@ def test_branches_what_two_runs_share_is_there_once(results: Path) -> None:
     assert sorted(each.setting for each in found) == SETTINGS
 
 
-def test_branches_unknown_run_says_which_there_are(results: Path) -> None:
+def test_branches_unknown_run_or_none_says_which_there_are(results: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=naming("run three")):
         past.branches(str(results), ["three"])
-
-
-@pytest.mark.parametrize(
-    ("there", "name"), [("one", "One"), ("n/caf\u00e9", "n/cafe\u0301"), ("n/a", "N/b")]
-)
-def test_check_free_name_that_falls_together_with_another_is_refused(
-    tmp_path: Path, there: str, name: str
-) -> None:
-    (tmp_path / there).mkdir(parents=True)
-    with pytest.raises(InputError, match=naming("runs", "differ")):
-        past.check_free(str(tmp_path), name)
-
-
-@pytest.mark.parametrize("name", ["one", "n/a", "n/b", "two"])
-def test_check_free_same_name_or_another_is_taken(tmp_path: Path, name: str) -> None:
-    for there in ("one", "n/a"):
-        (tmp_path / there).mkdir(parents=True)
-    past.check_free(str(tmp_path), name)
-
-
-def test_branches_no_runs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=naming("run.json")):
-        past.branches(str(tmp_path))
+        past.branches(str(tmp_path / "empty"))
+
+
+def test_check_free_name_that_falls_together_with_another_is_refused(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for there in ("one", "n/caf\u00e9", "n/a"):
+        (tmp_path / there).mkdir(parents=True)
+    for name in ("One", "n/cafe\u0301", "N/b"):
+        with (
+            subtests.test(name),
+            pytest.raises(InputError, match=naming("runs", "differ")),
+        ):
+            past.check_free(str(tmp_path), name)
+    for name in ("one", "n/a", "n/b", "two"):
+        past.check_free(str(tmp_path), name)
 
 
 @pytest.mark.slow
