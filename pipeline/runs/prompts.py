@@ -8,9 +8,10 @@ texts are scored, there are candidate_id and setting in addition, and where enti
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -26,12 +27,10 @@ from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.facts import label_warnings
 from factsweep.pipeline.stages.given import asked_name
 from factsweep.pipeline.stages.plan import asking
-from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 
 FORMATS = (".jsonl", ".parquet")
-Sink = Callable[[pl.DataFrame], None]
 
 
 def write(run: Run, path: Path, *, batch: bool = False) -> int:
@@ -49,43 +48,48 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
             if batch
             else f"--out {path} is neither .jsonl nor .parquet; name it so."
         )
-    if batch:
-        return _write_batch(run, path)
-    n = 0
-    with _sink(path) as sink:
+    body = _request_body(run) if batch else {}
+    n, file = 0, None
+    with _opened(path) as aside, ExitStack() as files:
         for rows in each(run):
-            sink(rows)
             n += rows.height
+            if path.suffix == ".parquet":
+                table = rows.to_arrow()
+                file = file or files.enter_context(pq.ParquetWriter(aside, table.schema))
+                file.write_table(table)
+            else:
+                file = file or files.enter_context(aside.open("wb"))
+                file.write((_requests(run, rows, body) if batch else rows.write_ndjson()).encode())
     return n
 
 
-def _write_batch(run: Run, path: Path) -> int:
-    """Write requests: how they are decoded is how a run of the endpoint would ask."""
+def _request_body(run: Run) -> dict[str, Any]:
+    """What is asked for with each prompt of a batch: as a run of the endpoint would ask."""
     if run.method.ask.ability != GENERATE:
         raise InputError(
             f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
             "--batch out."
         )
-    chat, decoding = run.model.chat_template, facts_stage.with_room(run)
+    decoding = facts_stage.with_room(run)
     thought = decoding.thinking_tokens if run.model.thinking else 0
     stops = [] if thought else [*decoding.stop]  # one would end a thought
-    body = {
+    max_tokens = "max_completion_tokens" if run.model.chat_template else "max_tokens"
+    return {
         "model": run.model.id,
-        "max_completion_tokens" if chat else "max_tokens": decoding.max_tokens + thought,
+        max_tokens: decoding.max_tokens + thought,
         "temperature": 0.0,
         **({"stop": stops} if stops else {}),
         **run.model.arguments,
     }
-    n = 0
-    with _opened(path) as aside, aside.open("w", encoding="utf-8") as file:
-        for rows in each(run):
-            as_turns = "messages" in rows.columns
-            for prompt_id, text, asked in rows.select("prompt_id", "prompt", "asked").iter_rows():
-                prompt = messages(text, as_turns=as_turns) if chat else text
-                line = openai_batch.request(prompt_id, asked, prompt, body)
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            n += rows.height
-    return n
+
+
+def _requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
+    as_turns, lines = "messages" in rows.columns, []
+    for prompt_id, text, asked in rows.select("prompt_id", "prompt", "asked").iter_rows():
+        prompt = messages(text, as_turns=as_turns) if run.model.chat_template else text
+        line = openai_batch.request(prompt_id, asked, prompt, body)
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
@@ -104,23 +108,19 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
     steps = asking(run, setting)
     for sentence in label_warnings(run.benchmark, run.matching.pipeline, steps[0].artifact):
         LOG.warning("%s", sentence)
-    prompts = _made(run, steps)
+    prompts = steps[-1].artifact
+    missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
+    if missing:
+        wait = run.cluster.when_held == "wait"
+        with lease.held(prompts.store, missing, wait=wait) as writer:
+            for step in steps:
+                step.run(writer.leases.get(step.artifact.folder))
     for shard in prompts.shards("prompts"):
         rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())
         asked = rows.with_columns(asked=pl.lit(asked_name(setting, prompts)), prompt="text")
         if getattr(setting, "as_", None) == "turns":
             asked = asked.with_columns(messages=listed(pl.col("text")))
         yield _columns(run, prompts, shard, asked)
-
-
-def _made(run: Run, steps: tuple[Step, ...]) -> Artifact:
-    missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
-    if missing:
-        wait = run.cluster.when_held == "wait"
-        with lease.held(steps[0].artifact.store, missing, wait=wait) as writer:
-            for step in steps:
-                step.run(writer.leases.get(step.artifact.folder))
-    return steps[-1].artifact
 
 
 def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
@@ -137,25 +137,6 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
         rows = rows.join(sets, on="candidates_id", how="left", maintain_order="left")
         return rows.select("prompt_id", "prompt", "asked", "candidates")
     return rows.select("prompt_id", "prompt", "asked", *({"messages"} & {*rows.columns}))
-
-
-@contextmanager
-def _sink(path: Path) -> Iterator[Sink]:
-    """What takes rows for a file, which is there when all are written."""
-    with _opened(path) as aside, ExitStack() as files:
-        writers = list[pq.ParquetWriter]()
-
-        def sink(rows: pl.DataFrame) -> None:
-            table = rows.to_arrow()
-            if not writers:
-                writers.append(files.enter_context(pq.ParquetWriter(aside, table.schema)))
-            writers[0].write_table(table)
-
-        if path.suffix == ".jsonl":
-            file = files.enter_context(aside.open("wb"))
-            yield lambda rows: rows.write_ndjson(file)
-        else:
-            yield sink
 
 
 @contextmanager
