@@ -8,6 +8,7 @@ import polars as pl
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decode import answer, publish
 from factsweep.pipeline.decoding.engine import Clocked
@@ -16,7 +17,8 @@ from factsweep.pipeline.decoding.remaining import begin, finish, work
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.stages import facts
+from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
@@ -37,6 +39,16 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
         for item in [each for each in work(plan) if each.artifact == step.artifact]:
             decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
+
+
+def labelled_prompts(run: Run) -> pl.DataFrame:
+    """The prompts of a run's first setting, each with a right answer (`label`)."""
+    branch = planned(run).branches[0]
+    for artifact in (branch.facts, branch.prompts):
+        branch.step(artifact).run()
+    label = pl.col("objects").list.first().struct.field("labels").list.first()
+    labels = facts.load(branch.facts).pairs.select("pair_id", label=label)
+    return branch.prompts.read_all("prompts").join(labels, on="pair_id", maintain_order="left")
 
 
 def opened(work: Work) -> OpenShard:

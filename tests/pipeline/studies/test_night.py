@@ -22,12 +22,12 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import compared, settings
-from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.studies import asking
 from factsweep.pipeline.studies import night as nightly
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
+from tests.pipeline.here import labelled_prompts
 
 pytestmark = pytest.mark.usefixtures("plain")
 Nightly = Callable[..., str]
@@ -73,18 +73,11 @@ def answers(slice_of: Callable[[int], list[str]], tmp_path: Path) -> Answers:
     """Writes answers to a slice: two of three templates are right, but in one relation none."""
 
     def answers(pairs: int = 10, damaged: str | None = None) -> str:
-        run = load([*slice_of(pairs), f"artifacts={tmp_path}/artifacts"])
-        branch = planned(run).branches[0]
-        branch.step(branch.facts).run()
-        branch.step(branch.prompts).run()
-        right = facts.load(branch.facts).pairs.select(
-            "pair_id", text=pl.col("objects").list.first().struct.field("labels").list.first()
-        )
-        asked = branch.prompts.read_all("prompts").join(right, on="pair_id")
+        asked = labelled_prompts(load([*slice_of(pairs), f"artifacts={tmp_path}/artifacts"]))
         template = pl.col("template_id").str.extract(r"(\d+)$").cast(pl.Int64)
         wrong = (template % 3 == 0) | (pl.col("pair_id").str.starts_with(f"{damaged}."))
         path = tmp_path / f"{damaged}{pairs}.parquet"
-        text = pl.when(wrong).then(pl.lit("no idea")).otherwise("text")
+        text = pl.when(wrong).then(pl.lit("no idea")).otherwise("label")
         asked.select("prompt_id", text=text).write_parquet(path)
         return str(path)
 

@@ -15,11 +15,10 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs import estimate as estimating
-from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.studies import asking
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import labelled_prompts, make_here
 
 Night = Callable[..., tuple[int, str]]
 
@@ -39,12 +38,7 @@ class Knowing(FakeEngine):
 @pytest.fixture
 def engine(small_settings: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Knowing:
     """The engine of all nights of a test, which knows most; they are run in this process."""
-    branch = planned(small_settings()).branches[0]
-    for artifact in (branch.facts, branch.prompts):
-        branch.step(artifact).run()
-    label = pl.col("objects").list.first().struct.field("labels").list.first()
-    known = facts.load(branch.facts).pairs.select("pair_id", label=label)
-    prompts = branch.prompts.read_all("prompts").join(known, on="pair_id")
+    prompts = labelled_prompts(small_settings())
     prompts = prompts.gather_every(3).vstack(prompts.gather_every(3, offset=1))
     engine = Knowing(dict(prompts.select("prompt_id", "label").iter_rows()))
 

@@ -19,13 +19,11 @@ from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import past
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs import run as runner
-from factsweep.pipeline.stages import facts
-from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.studies.asking import coarse_first
 from factsweep.pipeline.studies.results import _lives_by_popularity
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
-from tests.pipeline.here import make_here
+from tests.pipeline.here import labelled_prompts, make_here
 
 SLICE = (
     "prompt=zero-shot",
@@ -52,18 +50,15 @@ STEPS = range(6)
 @pytest.fixture
 def steps(tmp_path: Path) -> list[str]:
     """Answers of five steps to a slice of the mini set; returns their files."""
-    run = load([*SLICE, f"artifacts={tmp_path}/artifacts"])
-    branch = planned(run).branches[0]
-    branch.step(branch.facts).run()
-    branch.step(branch.prompts).run()
-    right = pl.col("objects").list.first().struct.field("labels").list.first()
-    place = pl.int_range(pl.len()).over("relation_id") % len(LIVES)
-    pairs = facts.load(branch.facts).pairs.select("pair_id", text=right, place=place)
+    asked = labelled_prompts(load([*SLICE, f"artifacts={tmp_path}/artifacts"]))
+    pairs = asked.unique("pair_id", keep="first", maintain_order=True)
+    relation = pl.col("pair_id").cast(pl.String).str.split(".").list.first()
+    place = pl.int_range(pl.len()).over(relation) % len(LIVES)
+    pairs = pairs.select("pair_id", place=place)
     pairs.write_parquet(tmp_path / "planted.parquet")
-    asked = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
     for step in STEPS:
         known = [place for place, (_, at) in LIVES.items() if at[step] == "1"]
-        text = pl.when(pl.col("place").is_in(known)).then("text").otherwise(pl.lit("no idea"))
+        text = pl.when(pl.col("place").is_in(known)).then("label").otherwise(pl.lit("no idea"))
         rows = asked.join(pairs, on="pair_id").select("prompt_id", text=text)
         rows.write_parquet(tmp_path / f"step-{step}.parquet")
     return [f"{tmp_path}/step-{step}.parquet" for step in STEPS]
