@@ -256,7 +256,12 @@ def report(
         found = joined(more(each), shown(each.branches[0], result))
         write_report(store, found)
         store.put(PAGE, results_page(each.branches, result, found, lines))
-        runs = ", ".join(sorted({f"{one.run}{_trusted(one)}" for one in each.branches}))
+        marks = {
+            one.run: " (model.trust_remote_code=true)"
+            for one in each.branches
+            if one.record["run"]["model"].get("trust_remote_code")
+        }
+        runs = ", ".join(sorted({f"{b.run}{marks.get(b.run, '')}" for b in each.branches}))
         entries.append({"link": f"{each.folder}/{PAGE}", "title": each.folder, "lead": runs})
         yield (
             f"{store.where(PAGE)}: {len(found.tables)} tables, {len(found.figures)} figures "
@@ -296,11 +301,6 @@ def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
         yield store.where(PAGE)
 
 
-def _trusted(branch: PastBranch) -> str:
-    trusted = branch.record["run"]["model"].get("trust_remote_code")
-    return " (model.trust_remote_code=true)" if trusted else ""
-
-
 def together(branches: Sequence[PastBranch]) -> list[Together]:
     """The settings that stand in one table, table by table."""
     by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
@@ -321,12 +321,24 @@ def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
             contents[folder] = _content(facts)
             sizes[contents[folder]] = facts.pairs.height, facts.relations.height
         parts.setdefault(contents[folder], []).append(branch)
-    ordered = sorted(parts, key=lambda each: sizes[each], reverse=True)
-    folders = list(_folders(branches[0].benchmark, [sizes[each] for each in ordered]))
-    for content, folder in zip(ordered, folders, strict=True):
+    folders: dict[str, str] = {}  # by their facts, the largest first
+    for content in sorted(parts, key=lambda each: sizes[each], reverse=True):
+        n_facts, n_relations = sizes[content]
+        part = f"-{n_facts}-facts-of-{n_relations}-relations" if folders else ""
+        name = f"{branches[0].benchmark}{part}"
+        same = sum(each == name or each.startswith(f"{name}-") for each in folders.values())
+        folders[content] = f"{name}-{same + 1}" if part and same else name
+    for content, folder in folders.items():
         kept, notes = _once(parts[content])
-        others = [each for each in folders if each != folder]
-        yield Together(folder, tuple(kept), (*_of_others(folder, others, sizes[content]), *notes))
+        others = [each for each in folders.values() if each != folder]
+        if others:
+            n_facts, n_relations = sizes[content]
+            notes.insert(
+                0,
+                f"{folder} has the runs over {n_facts:,} facts of {n_relations} relations; runs "
+                f"over other parts of the benchmark are apart, in {', '.join(others)}.",
+            )
+        yield Together(folder, tuple(kept), tuple(notes))
 
 
 def _content(facts: Facts) -> str:
@@ -336,23 +348,6 @@ def _content(facts: Facts) -> str:
     tables += [table for _, table in sorted(facts.further.items())]
     texts = (table.select(sorted(table.columns)).write_ndjson() for table in tables)
     return hashlib.sha256("".join(texts).encode()).hexdigest()
-
-
-def _folders(benchmark: str, sizes: Sequence[tuple[int, int]]) -> Iterator[str]:
-    taken: dict[str, int] = {}
-    for place, (n_facts, n_relations) in enumerate(sizes):
-        name = f"{benchmark}-{n_facts}-facts-of-{n_relations}-relations" if place else benchmark
-        taken[name] = taken.get(name, 0) + 1
-        yield name if taken[name] == 1 else f"{name}-{taken[name]}"
-
-
-def _of_others(folder: str, others: Sequence[str], size: tuple[int, int]) -> Iterator[str]:
-    if others:
-        n_facts, n_relations = size
-        yield (
-            f"{folder} has the runs over {n_facts:,} facts of {n_relations} relations; runs over "
-            f"other parts of the benchmark are apart, in {', '.join(others)}."
-        )
 
 
 def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
