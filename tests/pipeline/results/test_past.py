@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -312,7 +313,8 @@ def put(record: dict[str, Any], change: dict[str, Any]) -> None:
 def test_record_of_another_shape_is_one_sentence(
     written: Path, finished: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (written / NAME).read_bytes()
+    """Whichever verb reads it first."""
+    before, verbs = (written / NAME).read_bytes(), cycle(("verify", "report", "export", "status"))
     for change in (
         {"run": None},
         {"run": {"model": None}},
@@ -329,12 +331,10 @@ def test_record_of_another_shape_is_one_sentence(
     ):
         (written / NAME).write_bytes(before)
         rewrite(written / NAME, lambda record, change=change: put(record, change))
-        for verb in ("verify", "report", "export", "status"):
-            assert main([verb, finished.run.name, f"results={finished.run.results}"]) in (1, 2), (
-                change
-            )
-            said = capsys.readouterr()
-            assert "Traceback" not in said.err + said.out
+        given = [next(verbs), finished.run.name, f"results={finished.run.results}"]
+        assert main(given) in (1, 2), change
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err + said.out
 
 
 def made(folder: Path, stage: str, shards: Mapping[tuple[str, str], Row | None]) -> Artifact:
