@@ -1,15 +1,17 @@
-"""Runs side by side: values, bands that hold for all runs at once, ranks that are certain."""
+"""Runs side by side: values, bands that hold for all at once, certain ranks, the life of facts."""
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.along import along
+from factsweep.operators.metrics.comparing.along import along, lives
 
-LABELS = ["a", "b", "c", "d"]
+LABELS = ["a", "b", "c", "d", "e", "f"]
 RELATIONS = 6
 
 
@@ -46,7 +48,7 @@ def test_band_holds_for_all_runs_at_once_and_ranks_are_rarely_wrong() -> None:
     inside, ranked = 0, 0
     n_draws = 200
     for draw in range(n_draws):
-        found = along(drawn(rng, shares), LABELS, reference="a", seed=draw, n_rounds=200)
+        found = along(drawn(rng, shares), LABELS[:4], reference="a", seed=draw, n_rounds=200)
         low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
         best, worst = found["rank_low"].to_list(), found["rank_high"].to_list()
@@ -65,7 +67,7 @@ def test_band_of_a_small_study_holds_where_runs_know_next_to_nothing() -> None:
     assert truth[0] < 0.01
     inside, n_draws = 0, 200
     for draw in range(n_draws):
-        found = along(drawn(rng, shares, 30), LABELS, reference="a", seed=draw, n_rounds=200)
+        found = along(drawn(rng, shares, 30), LABELS[:4], reference="a", seed=draw, n_rounds=200)
         low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
     assert inside >= 0.92 * n_draws
@@ -92,3 +94,85 @@ def test_one_run_alone_and_runs_that_never_vary() -> None:
     assert alike.select("rank_low", "rank_high").rows() == [(1, 2), (1, 2)]
     one = along(terms(np.ones((1, 12))), ["a"], reference="a", seed=0, n_rounds=20)
     assert one.select("rank_low", "rank_high").rows() == [(1, 1)]
+
+
+# By the curve of a fact: its life, where it is learned, and where it is forgotten.
+CASES: dict[tuple[float | None, ...], tuple[str, str | None, str | None]] = {
+    (1, 1, 1, 1): ("always known", "a", None),
+    (1, 1, 0, 1): ("always known", "a", None),  # a single dip
+    (1, 1, 1, 0): ("always known", "a", None),  # nothing follows that would confirm it
+    (0, 0, 0, 0): ("never known", None, None),
+    (0, 1, 0, 1): ("never known", None, None),
+    (0, 0, 0, 1): ("never known", None, None),
+    (0, 1, 1, 0): ("learned", "b", None),
+    (1, 0, 1, 1): ("learned", "c", None),
+    (1, 1, 0, 0): ("forgotten", "a", "c"),
+    (0, 1, 1, 0, 0, 1): ("known for a while", "b", "d"),
+    (1, 1, 0, 0, 1, 1): ("learned anew", "a", "c"),
+    (0.5, 0.5, 0.5, 0.5): ("never known", None, None),
+    (1, 1, 0.5, 0.5): ("always known", "a", None),
+    (0.51, 0.51, 0.49, 0.49): ("forgotten", "a", "c"),
+    (0, 1, 0.5, 1): ("never known", None, None),
+    (1, 1): ("always known", "a", None),
+    (0, 1): ("never known", None, None),
+}
+
+
+def rows(*curves: tuple[float | None, ...]) -> pl.DataFrame:
+    """The shares of facts, one curve per fact; null: no row."""
+    shares = [
+        (label, "P1", f"t{number}", share)
+        for number, curve in enumerate(curves)
+        for label, share in zip(LABELS, curve, strict=False)
+        if share is not None
+    ]
+    schema = {"label": pl.String, "relation_id": pl.String, "pair_id": pl.String}
+    return pl.DataFrame(shares, schema | {"share": pl.Float64}, orient="row")
+
+
+def test_life_of_a_fact_needs_two_points_in_a_row(subtests: pytest.Subtests) -> None:
+    for curve, expected in CASES.items():
+        with subtests.test(str(curve)):
+            labels = LABELS[: len(curve)]
+            table = lives(rows(curve), labels)
+            assert table.select("life", "learned_at", "forgotten_at").row(0) == expected
+
+
+def test_life_leaves_out_facts_that_a_point_lacks_and_says_nothing_of_one_point() -> None:
+    missing = rows((1, 1, 1), (1, None, 1), (1, 1, None)).with_columns(
+        share=pl.when(pl.col("pair_id") == "t3").then(None).otherwise("share")
+    )
+    assert lives(missing, LABELS[:3])["pair_id"].to_list() == ["t0"]
+    null = rows((1, 1)).with_columns(share=pl.lit(None, pl.Float64))
+    assert lives(null, LABELS[:2]).is_empty()
+    for labels in ([], ["a"]):
+        assert lives(rows((1,)), labels).is_empty()
+
+
+def spelled_out(curve: list[float], threshold: float) -> tuple[int | None, int | None]:
+    """Where a fact is learned and forgotten, by the words of the definition."""
+    places = range(len(curve) - 1)
+    learned = [i for i in places if curve[i] > threshold and curve[i + 1] > threshold]
+    if not learned:
+        return None, None
+    forgotten = [
+        i for i in places if i > learned[0] and curve[i] < threshold and curve[i + 1] < threshold
+    ]
+    return learned[0], forgotten[0] if forgotten else None
+
+
+@given(
+    curve=st.lists(st.sampled_from([0, 0.25, 0.5, 0.75, 1]), min_size=2, max_size=6),
+    threshold=st.sampled_from([0.25, 0.5, 0.6]),
+)
+def test_life_is_that_of_the_definition(curve: list[float], threshold: float) -> None:
+    labels = LABELS[: len(curve)]
+    (life,) = lives(rows(tuple(curve)), labels, known_share=threshold).iter_rows(named=True)
+    places = spelled_out(curve, threshold)
+    expected = tuple(None if place is None else labels[place] for place in places)
+    assert (life["learned_at"], life["forgotten_at"]) == expected
+    assert life["shares"] == curve
+    assert (life["life"] == "never known") == (expected[0] is None)
+    assert (life["life"] == "always known") == (expected == ("a", None))
+    if expected[0] is not None and expected[1] is None:
+        assert life["is_known"] == [label >= expected[0] for label in labels]

@@ -1,4 +1,4 @@
-"""Several seeds as one row, against the statistics module."""
+"""Rows of the metrics table: terms, and several seeds as one row."""
 
 from statistics import fmean, stdev
 
@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
+from factsweep.operators.metrics.shared.rows import (
+    TERMS,
+    mean_over_seeds,
+    over_seeds,
+    pair_terms,
+    ratio,
+)
 from factsweep.operators.schemas import empty
 
 VALUES = st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=5)
@@ -61,3 +67,12 @@ def test_mean_over_seeds_without_a_weight_names_rows_by_what_is_no_number() -> N
         for each in (0.0, 0.5)
     ]
     assert mean_over_seeds(tables).rows() == [(None, 1, 0.25), ("head", 1, 1.0)]
+
+
+def test_ratio_of_nothing_is_none_and_integer_ids_become_sorted_text() -> None:
+    assert ratio(pl.DataFrame({"numerator": [0.0], "denominator": [0.0]})) is None
+    assert ratio(pl.DataFrame(schema=TERMS)) is None
+    hits = pl.DataFrame({"relation_id": [2, 1], "pair_id": [7, 8], "hit": [1, 0]})
+    terms = pair_terms(hits, pl.sum("hit"), pl.len())
+    assert terms.schema == TERMS
+    assert terms["pair_id"].to_list() == ["8", "7"]
