@@ -43,6 +43,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+pytest.register_assert_rewrite("tests.builders")
+
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 

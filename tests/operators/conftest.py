@@ -2,58 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from itertools import product
-from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.schemas import empty
-
-# A subject's names, and the labels of each of its objects.
-Pair = tuple[list[str], list[list[str]]]
-Relation = tuple[list[str], Mapping[str, Pair]]
+from tests.builders import Relation, facts
 
 QUESTIONS = ["Where is [X]? [Y].", "What has [X]? [Y]"]
 STATEMENTS = ["[X] lies in [Y].", "[Y] has [X].", "[Y], [X] and [X] again: [Y]."]
 # The same names in many pairs, so that texts repeat; some look like slots or back-references.
 NAMES = ["A", "B", "Éire", "$1 Ke$ha", "[Y]"]
-
-
-def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=empty(name).schema)
-
-
-def template(relation: str, number: int, text: str) -> dict[str, Any]:
-    return {
-        "template_id": f"{relation}.{number:03d}",
-        "relation_id": relation,
-        "text": text,
-        "origin": "paraphrase" if number else "manual",
-        "group": 0,
-        "style": "question" if "?" in text else "statement",
-    }
-
-
-def pair(relation: str, subject: str, names: list[str], labels: list[list[str]]) -> dict[str, Any]:
-    return {
-        "pair_id": f"{relation}.{subject}",
-        "relation_id": relation,
-        "subject_id": subject,
-        "subjects": names,
-        "objects": [{"object_id": f"O{i}", "labels": each} for i, each in enumerate(labels)],
-        "split": None,
-    }
-
-
-def facts(relations: Mapping[str, Relation]) -> Facts:
-    rows = relations.items()
-    return Facts(
-        table("relations", [{"relation_id": r, "label": r} for r in relations]),
-        table("templates", [template(r, i, t) for r, (ts, _) in rows for i, t in enumerate(ts)]),
-        table("pairs", [pair(r, s, *each) for r, (_, ps) in rows for s, each in ps.items()]),
-    )
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from factsweep.operators.methods.distractors import METHOD, Options
 from factsweep.operators.methods.method import Evidence, Result
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.operators.schemas import conform, empty
+from tests.builders import frame
 from tests.messages import naming
 
 FACTS = "tuvwxy"
@@ -21,10 +22,6 @@ OPTIONS = Options(n_rounds=10, encoder=None, judge_url=None, judge_model=None)
 
 def entity(entity_id: str, logprob: float) -> dict[str, Any]:
     return {"entity_id": entity_id, "label": entity_id.lower(), "logprob": logprob, "n_tokens": 1}
-
-
-def frame(table: str, *rows: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=empty(table).schema)
 
 
 def pair(pair_id: str, labels: list[str]) -> dict[str, Any]:

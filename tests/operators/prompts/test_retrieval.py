@@ -1,7 +1,6 @@
 """Distractors beside naive readings of section 3.3: Ω, cosine over dense vectors, time."""
 
 import unicodedata
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from factsweep.operators import seeds
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
 from factsweep.operators.prompts.retrieval import Retrieved, counted, kinds, retrieved, vectors
-from factsweep.operators.schemas import empty
+from tests.builders import frame
 
 LABELS = [
     "Straße",
@@ -31,10 +30,6 @@ LABELS = [
 RELATIONS = ["P1", "P2"]
 FACTS = ("pair_id", "subject_id", "relation_id", "answer_id")
 Base = tuple[KnowledgeBase, pl.DataFrame]
-
-
-def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=empty(name).schema)
 
 
 @st.composite
@@ -58,7 +53,7 @@ def bases(draw: st.DrawFn) -> Base:
     facts = [
         (f"F{i}", *each) for i, each in enumerate(draw(st.lists(fact, min_size=1, max_size=4)))
     ]
-    base = KnowledgeBase(table("entities", entities), table("triples", triples))
+    base = KnowledgeBase(frame("entities", *entities), frame("triples", *triples))
     return base, pl.DataFrame(facts, schema=dict.fromkeys(FACTS, pl.String), orient="row")
 
 
@@ -184,14 +179,14 @@ def some(n: int) -> Base:
     """The cities C0 to C<n - 1> and a fact that C0 answers."""
     rows = [{"entity_id": f"C{i}", "labels": [f"city {i}"], "types": ["city"]} for i in range(n)]
     fact = pl.DataFrame([("F", "Q1", "P36", "C0")], schema=list(FACTS), orient="row")
-    return KnowledgeBase(table("entities", rows), table("triples", [])), fact
+    return KnowledgeBase(frame("entities", *rows), frame("triples")), fact
 
 
 @pytest.mark.parametrize(("end", "n"), [(None, 1), ("1999", 2)])
 def test_counted_object_is_a_distractor_once_it_has_ended(end: str | None, n: int) -> None:
     base, fact = some(3)
     before = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
-    base = KnowledgeBase(base.entities, table("triples", [before]))
+    base = KnowledgeBase(base.entities, frame("triples", before))
     assert counted(base, fact)["n_distractors"].to_list() == [n]
 
 
@@ -210,7 +205,7 @@ def test_random_draws_differ_by_seed_and_by_fact_and_reach_everyone() -> None:
 def test_retrieved_other_facts_change_no_draw(retrieval: Retrieved) -> None:
     base, fact = some(40)
     right = [{"subject_id": "Q2", "relation_id": "P36", "object_id": f"C{i}"} for i in range(9)]
-    base = KnowledgeBase(base.entities, table("triples", right))
+    base = KnowledgeBase(base.entities, frame("triples", *right))
     other = fact.with_columns(pair_id=pl.lit("G"), subject_id=pl.lit("Q2"))
     alone = retrieved(base, fact, retrieval, 5, seed=0)
     beside = retrieved(base, pl.concat([other, fact]), retrieval, 5, seed=0)

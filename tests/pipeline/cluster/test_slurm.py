@@ -22,6 +22,7 @@ from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results.past import branches
 from factsweep.pipeline.stages.plan import Plan
+from tests.builders import lines_of
 from tests.messages import naming
 
 # Stand-ins, since there is no Slurm here: steps run on this machine, a requeue is a line in a log.
@@ -125,7 +126,7 @@ def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -
         environment = {**os.environ, "SLURM_JOB_ID": "7"}
         process = subprocess.run(["bash", "-c", script], check=False, env=environment)
         assert process.returncode == code
-        assert lines(tools) == queued
+        assert lines_of(tools) == queued
         tools.unlink(missing_ok=True)
 
 
@@ -177,21 +178,21 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     assert capsys.readouterr().out == "Submitted batch job 7\n"
 
     with job(tools) as first:
-        wait_for(lambda: len(lines(answered)) > 20 or first.poll() is not None)
+        wait_for(lambda: len(lines_of(answered)) > 20 or first.poll() is not None)
         first.send_signal(signal.SIGUSR1)
         assert first.wait(LIMIT_S) != 0
-    assert lines(tools)[-1].startswith("requeue ")
-    assert 20 < len(lines(answered)) < 140
+    assert lines_of(tools)[-1].startswith("requeue ")
+    assert 20 < len(lines_of(answered)) < 140
 
     assert Path(f"{tools}.slow").exists()  # and yet both nodes answered, below
     with job(tools) as second:
         assert second.wait(LIMIT_S) == 0
-    assert [line.split()[0] for line in lines(tools)].count("requeue") == 1
-    assert len({json.loads(line)["node"] for line in lines(places)[-2:]}) == 2
+    assert [line.split()[0] for line in lines_of(tools)].count("requeue") == 1
+    assert len({json.loads(line)["node"] for line in lines_of(places)[-2:]}) == 2
 
     asked: list[str] = []
     alone = compute_here(load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked.append))
-    assert len(asked) <= len(lines(answered)) <= len(asked) + 2  # what the two were at, at most
+    assert len(asked) <= len(lines_of(answered)) <= len(asked) + 2  # what the two were at, at most
     found = branches(f"{tmp_path}/results")[0]
     assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
 
@@ -225,7 +226,3 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.1)
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []

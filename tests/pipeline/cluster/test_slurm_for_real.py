@@ -20,6 +20,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results.past import branches
 from factsweep.pipeline.stages.plan import Plan
+from tests.builders import lines_of
 
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch")
 LIMIT_S = 600
@@ -131,21 +132,21 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
     job = capsys.readouterr().out.split()[-1]
 
     # The time limit: USR1 comes stop_s before it.
-    wait_for(lambda: len(lines(answered)) > 10)
+    wait_for(lambda: len(lines_of(answered)) > 10)
     limit_soon(job)
     wait_for(lambda: restarts(job) == "1")
     run("scontrol", "update", f"jobid={job}", "TimeLimit=60")
 
     # Who has a higher priority takes both nodes whole, and gives them back.
-    n = len(lines(answered))
-    wait_for(lambda: len(lines(answered)) > n + 10)
+    n = len(lines_of(answered))
+    wait_for(lambda: len(lines_of(answered)) > n + 10)
     urgent = queued(slurm, "sleep 5", "--partition=high", "--exclusive")
     wait_for(lambda: state(urgent) == "COMPLETED")
     wait_for(lambda: restarts(job) == "2")
 
     # One of the two nodes is lost: what it was at is done by the other.
-    n = len(lines(answered))
-    wait_for(lambda: len(lines(answered)) > n)
+    n = len(lines_of(answered))
+    wait_for(lambda: len(lines_of(answered)) > n)
     run("scontrol", "update", "nodename=two", "state=down", "reason=test")
     wait_for(lambda: state(job) == "COMPLETED")
     assert state(others_job) in ("RUNNING", "PENDING")  # ours left theirs alone
@@ -154,7 +155,7 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
     alone = compute_here(
         load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked_alone.append)
     )
-    assert len(lines(answered)) <= len(asked_alone) + 3 * 2 + 16  # what was lost with the node
+    assert len(lines_of(answered)) <= len(asked_alone) + 3 * 2 + 16  # what was lost with the node
     found = branches(f"{tmp_path}/results")[0]
     assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
     logs = tmp_path / f"factsweep-real-{job}.logs"
@@ -266,7 +267,3 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.3)
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []

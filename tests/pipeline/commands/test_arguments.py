@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from factsweep.pipeline.cli import main
+from tests.builders import refused
 from tests.messages import naming
 
 ROOT = Path(__file__).parents[3]
@@ -22,19 +23,6 @@ READERS = (
     ["why", "a", "b"],
     ["verify", "--all"],
 )
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one sentence with which a command is refused."""
-    try:
-        code = main(arguments)
-    except SystemExit as stopped:
-        code = int(str(stopped.code))
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert err.startswith("factsweep: ")
-    assert err.count("\n") == 1
-    return err.strip()
 
 
 @pytest.mark.parametrize("verb", READERS, ids=" ".join)

@@ -26,6 +26,7 @@ from factsweep.pipeline.storage import lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
+from tests.builders import results_of
 from tests.messages import naming
 from tests.s3_server import serving
 
@@ -121,10 +122,6 @@ def idle(plan: Plan, *, unfinished: bool = False) -> set[str]:
     return {item.folder for item in unneeded(items, unfinished=unfinished)}
 
 
-def results(plan: Plan) -> Path:
-    return Path(plan.run.results) / plan.run.name
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("both")
 def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
@@ -145,7 +142,7 @@ def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None
 @pytest.mark.usefixtures("both")
 def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
     one, two = done(), done(*OTHER)
-    shutil.rmtree(results(two))
+    shutil.rmtree(results_of(two))
     assert idle(one) == of(two) - of(one)
     assert idle(one) != set()
     gone = [*removed(one.store, sorted(idle(one)), one.run.results, unfinished=False)]
@@ -160,7 +157,7 @@ def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan])
 def test_pruned_artifacts_are_made_anew(done: Callable[..., Plan], compute_here: Compute) -> None:
     plan = done()
     before = plan.branches[0].metrics.read_all("metrics")
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert not planned(plan.run).is_complete()
     again = compute_here(plan.run)
@@ -171,7 +168,7 @@ def test_run_that_is_not_done_keeps_all_that_it_plans(
     done: Callable[..., Plan], root: str, small_settings: Settings
 ) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     assert idle(plan) == of(plan)
     begun(small_settings(f"artifacts={root}", "run_name=again"))
     assert idle(plan) == set()
@@ -185,7 +182,7 @@ def test_run_that_is_not_done_keeps_all_that_it_plans(
 def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Plan]) -> None:
     plan = done()
     noted = uses.ended(use(plan))
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     plan.store.drop(noted.name)
     elsewhere = replace(noted, host="another", results="/home/her/results")
     uses.note(plan.store, elsewhere)
@@ -197,7 +194,7 @@ def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Pl
 def test_baseline_keeps_what_its_metrics_were_made_of(done: Callable[..., Plan]) -> None:
     plan = done()
     baseline.accept("demo", plan.run.name, plan.run.results)
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     assert idle(plan) == set()
     found = needs(plan.store, of(plan), plan.run.results)
     assert {need.why for each in found.values() for need in each} == {"baseline of demo"}
@@ -205,7 +202,7 @@ def test_baseline_keeps_what_its_metrics_were_made_of(done: Callable[..., Plan])
 
 def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan]) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     answers = plan.branches[0].answers
     plan.store.drop(f"{answers.folder}/manifest.json")
     kept = {answers.folder, *(each.folder for each in _sources(plan))}
@@ -218,7 +215,7 @@ def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
 ) -> None:
     plan = done()
     baseline.accept("demo", plan.run.name, plan.run.results)
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     plan.store.put(f"{plan.branches[0].metrics.folder}/recipe.json", b"damaged")
     assert idle(plan) == set()
 
@@ -228,7 +225,7 @@ def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
     done: Callable[..., Plan], harm: str
 ) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     answers = plan.branches[0].answers
     plan.store.drop(f"{answers.folder}/manifest.json")
     if harm == "gone":
@@ -262,7 +259,7 @@ def test_prune_refuses_a_store_that_is_being_written(
     done: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     with (
         lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
@@ -301,7 +298,7 @@ def test_commands_list_then_remove(
     assert plan.branches[0].answers.folder in out.replace("\n", "")
     assert main(["prune", *where]) == 0
     assert "nothing to remove" in capsys.readouterr().out
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     assert main(["artifacts", *where]) == 0
     assert f": factsweep prune {' '.join(where)}\n" in capsys.readouterr().out
     assert main(["prune", *where]) == 0
@@ -318,7 +315,7 @@ def test_prune_says_what_no_known_run_has_begun(
     done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     facts = plan.branches[0].facts
     for each in of(plan) - {facts.folder}:
         plan.store.drop(f"{each}/manifest.json")
@@ -333,7 +330,7 @@ def test_verify_of_a_pruned_store_finds_nothing_wrong(
     done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = done()
-    shutil.rmtree(results(plan))
+    shutil.rmtree(results_of(plan))
     [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert main(["verify", "--all", f"artifacts={plan.run.artifacts}"]) == 0
     assert capsys.readouterr().out == "0 shards read, 0 problems\n"

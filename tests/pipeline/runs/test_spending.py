@@ -21,6 +21,7 @@ from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.stages.step import timed
+from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.here import complete, overwrite
 
@@ -32,17 +33,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
 
 
-def folder(plan: Plan) -> Path:
-    return Path(plan.run.results) / plan.run.name
-
-
 def record(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder(plan) / "run.json").read_text())
+    found: dict[str, Any] = json.loads((results_of(plan) / "run.json").read_text())
     return found
 
 
 def cost(plan: Plan) -> dict[str, dict[str, str | None]]:
-    rows = pl.read_csv(folder(plan) / "tables/cost.csv", infer_schema=False)
+    rows = pl.read_csv(results_of(plan) / "tables/cost.csv", infer_schema=False)
     return {row["stage"]: row for row in rows.iter_rows(named=True)}
 
 
