@@ -62,12 +62,6 @@ def facts(relations: Mapping[str, Relation]) -> Facts:
     )
 
 
-def with_ids(answers: pl.DataFrame) -> pl.DataFrame:
-    """Answers with the ids of their prompts."""
-    ids = pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index")
-    return answers.with_columns(prompt_id=ids)
-
-
 def lines_of(path: Path) -> list[str]:
     """The lines of a file that may not be there."""
     return path.read_text().splitlines() if path.exists() else []
