@@ -9,8 +9,11 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.stages.plan import Plan
+
+ROOT = Path(__file__).parents[1]
 
 # A subject's names, and the labels of each of its objects.
 Pair = tuple[list[str], list[list[str]]]
@@ -60,6 +63,12 @@ def facts(relations: Mapping[str, Relation]) -> Facts:
         frame("templates", *(template(r, i, t) for r, (ts, _) in rows for i, t in enumerate(ts))),
         frame("pairs", *(pair(r, s, *each) for r, (_, ps) in rows for s, each in ps.items())),
     )
+
+
+def published_numbers(method: str) -> pl.DataFrame:
+    """The papers' numbers of a method, as the catalog has them."""
+    path = ROOT / f"data_catalog/published/{method}.csv"
+    return pl.read_csv(path, schema=PUBLISHED_SCHEMA)
 
 
 def lines_of(path: Path) -> list[str]:

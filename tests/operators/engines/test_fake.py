@@ -17,19 +17,12 @@ def test_fake_any_order_gives_the_same_answers() -> None:
     assert forward.keys() == {request.request_id for request in REQUESTS}
 
 
-def test_fake_other_seed_answers_otherwise() -> None:
+def test_fake_block_holds_n_answers_that_the_seed_determines() -> None:
     one, other = (Request("p", [1, 2], SAMPLING, seed) for seed in (1, 2))
     first, second = FakeEngine().answers([one, other])
     assert first.completions != second.completions
-
-
-def test_fake_block_holds_n_answers_without_logprobs() -> None:
-    (answer,) = FakeEngine().answers(REQUESTS[:1])
-    assert len(answer.completions) == 25
-    assert {completion.logprob for completion in answer.completions} == {None}
-
-
-def test_fake_asked_logprob_is_none_above_zero() -> None:
+    assert len(first.completions) == 25
+    assert {completion.logprob for completion in first.completions} == {None}
     sampling = Sampling(max_tokens=5, stop=(), n=25, logprobs=True)
     (answer,) = FakeEngine().answers([Request("p", [1], sampling)])
     assert all(c.logprob is not None and c.logprob <= 0 for c in answer.completions)

@@ -88,6 +88,9 @@ Ask = Callable[..., dict[str, Answer]]
 
 
 def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Reference]) -> None:
+    # By a newline or by length, and by the end of the turn.
+    assert {references[prompt].finish_reason for prompt in PROMPTS} == {"stop", "length"}
+    assert references[CHAT].finish_reason == "stop"
     found = ask(list(references), replace(GREEDY, logprobs=True))
     for prompt, expected in references.items():
         (completion,) = found[prompt].completions
@@ -132,12 +135,6 @@ def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_rea
             assert completion.thought.text == tokenizer.decode(own).removesuffix(end).strip()
 
 
-def test_greedy_prompts_end_in_every_way_there_is(references: dict[str, Reference]) -> None:
-    # By a newline or by length, and by EOS: else the test above would not cover them.
-    assert {references[prompt].finish_reason for prompt in PROMPTS} == {"stop", "length"}
-    assert references[CHAT].finish_reason == "stop"
-
-
 def test_greedy_logprob_is_null_unless_asked_for(ask: Ask) -> None:
     (answer,) = ask(PROMPTS[2:3], GREEDY).values()
     assert [completion.logprob for completion in answer.completions] == [None]
@@ -152,26 +149,18 @@ def test_stop_at_newline_cuts_the_answer_there(ask: Ask) -> None:
     assert stopped == running.partition("\n")[0]
 
 
-@pytest.fixture(scope="module")
-def blocks(engine: VllmEngine, tokenizer: Any) -> dict[str, Answer]:
-    """A block asked alone, and again beside one of another seed."""
+def test_block_is_the_same_beside_others_and_differs_by_seed_and_draw(
+    engine: VllmEngine, tokenizer: Any
+) -> None:
     (ids,) = encode(tokenizer, PROMPTS[2:3])
     names = {"alone": 7, "together": 7, "other seed": 1007}
     alone, *both = (Request(name, ids, SAMPLED, seed) for name, seed in names.items())
-    return {a.request_id: a for asked in ([alone], both) for a in engine.answers(asked)}
-
-
-def test_block_with_a_seed_is_the_same_beside_others(blocks: dict[str, Answer]) -> None:
-    assert len(blocks["alone"].completions) == 25
-    assert blocks["alone"].completions == blocks["together"].completions
-
-
-def test_block_with_another_seed_differs(blocks: dict[str, Answer]) -> None:
-    assert blocks["alone"].completions != blocks["other seed"].completions
-
-
-def test_block_answers_differ_by_their_draw(blocks: dict[str, Answer]) -> None:
-    assert len({completion.text for completion in blocks["alone"].completions}) > 1
+    found = {
+        a.request_id: a.completions for asked in ([alone], both) for a in engine.answers(asked)
+    }
+    assert len(found["alone"]) == 25
+    assert found["alone"] == found["together"] != found["other seed"]
+    assert len({completion.text for completion in found["alone"]}) > 1
 
 
 def test_long_shared_prefix_comes_from_the_cache(ask: Ask) -> None:
@@ -217,10 +206,6 @@ def test_more_seeded_prompts_than_a_step_has_room_for_are_all_answered(engine: V
     assert {answer.request_id for answer in engine.answers(requests)} == {
         request.request_id for request in requests
     }
-
-
-def test_answers_no_requests_is_no_answers(engine: VllmEngine) -> None:
-    assert list(engine.answers([])) == []
 
 
 def test_parsers_read_from_the_source_are_those_that_vllm_has() -> None:

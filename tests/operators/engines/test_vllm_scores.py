@@ -1,14 +1,11 @@
-"""Scoring with vLLM, compared with transformers on the texts of a real file, in float32."""
+"""Scoring with vLLM, compared with transformers on the texts of the mini set, in float32."""
 
 import random
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.probelm import facts_from_files
 from factsweep.operators.engines.protocol import (
     Request,
     Sampling,
@@ -27,29 +24,13 @@ pytestmark = pytest.mark.engine
 
 # Of a sum over some twenty tokens: two engines, and one engine with other texts in its batches.
 TOLERANCE = 1e-3
-FILES = ("112023.json", "prompts.csv")
-N_MINI, N_ITEMS = 22, 44  # of each prompt type: two and some four groups of eleven
 
 
 @pytest.fixture(scope="module")
 def mini_requests(tokenizer: Any) -> list[ScoreRequest]:
-    return few(catalog.read(catalog.entry("probelm-mini")), N_MINI, tokenizer)
-
-
-@pytest.fixture(scope="module")
-def requests(shared_data: Path, tokenizer: Any) -> list[ScoreRequest]:
-    files = {name: (shared_data / "probelm" / name).read_text() for name in FILES}
-    return few(facts_from_files(files), N_ITEMS, tokenizer)
-
-
-def few(facts: Facts, n: int, tokenizer: Any) -> list[ScoreRequest]:
-    items = [items_of(facts, each, seed=0).head(n) for each in PROMPT_TYPES]
+    facts = catalog.read(catalog.entry("probelm-mini"))
+    items = [items_of(facts, each, seed=0).head(22) for each in PROMPT_TYPES]  # of two groups each
     return [request for each in items for request in score_requests(tokenizer, each)]
-
-
-@pytest.fixture(scope="module")
-def scored(engine: VllmEngine, requests: list[ScoreRequest]) -> dict[str, Scored]:
-    return by_id(engine.scores(iter(requests)))
 
 
 def read_plainly(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Scored]:
@@ -97,40 +78,6 @@ def test_scores_another_order_gives_the_same_values(
     scored = by_id(engine.scores(iter(mini_requests)))
     shuffled = random.Random(0).sample(mini_requests, len(mini_requests))
     for request_id, each in by_id(engine.scores(shuffled)).items():
-        assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
-
-
-@pytest.mark.chaos
-def test_scores_of_the_real_file_have_an_entity_within_the_text(
-    requests: list[ScoreRequest], scored: dict[str, Scored]
-) -> None:
-    for request in requests:
-        each = scored[request.request_id]
-        assert 0 < each.entity_n_tokens <= each.n_prompt_tokens == each.n_tokens + 1
-        if request.span[0] == 0:
-            assert each.entity_logprob is None
-        else:
-            assert each.logprob is not None
-            assert each.entity_logprob is not None
-            assert each.logprob <= each.entity_logprob < 0
-
-
-@pytest.mark.slow
-def test_scores_equal_transformers_on_the_real_file(
-    scored: dict[str, Scored], requests: list[ScoreRequest], smollm2: Weights
-) -> None:
-    assert len(scored) >= 120
-    check_equal(scored, read_plainly(smollm2, requests))
-
-
-@pytest.mark.chaos
-def test_scores_another_order_of_the_real_file_gives_the_same_values(
-    engine: VllmEngine, requests: list[ScoreRequest], scored: dict[str, Scored]
-) -> None:
-    shuffled = random.Random(0).sample(requests, 60)
-    again = by_id(engine.scores(shuffled))
-    assert len(again) == 60
-    for request_id, each in again.items():
         assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
 
 

@@ -31,17 +31,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_load_on_cuda_needs_no_nvcc_for_the_sampler(started: list[dict[str, Any]]) -> None:
-    load(Start("m", None, "bfloat16", 128, device="cuda"))
-    assert [each["sampler"] for each in started] == ["0"]
-
-
-def test_load_on_cuda_keeps_the_sampler_that_is_asked_for(
+def test_load_on_cuda_needs_no_nvcc_for_the_sampler_unless_it_is_asked_for(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    load(Start("m", None, "bfloat16", 128, device="cuda"))
     monkeypatch.setenv(SAMPLER, "1")
     load(Start("m", None, "bfloat16", 128, device="cuda"))
-    assert [each["sampler"] for each in started] == ["1"]
+    assert [each["sampler"] for each in started] == ["0", "1"]
 
 
 def test_load_on_several_gpus_sums_alike_with_and_without_nvcc(

@@ -135,34 +135,26 @@ def test_endpoint_answers_every_prompt_once_with_its_tokens() -> None:
     assert {*server.keys} == {f"Bearer {KEY}"}
 
 
-def test_endpoint_greedy_request_asks_for_nothing_more() -> None:
-    with serving(well) as server, engine(server) as found:
-        list(found.answers(requests(1)))
-    assert server.requests == [
-        {
-            "model": "some-model",
-            "max_tokens": 10,
-            "temperature": 0.0,
-            "prompt": "prompt number 0",
-            "stop": ["\n"],
-        }
-    ]
-
-
-def test_endpoint_chat_has_one_turn_of_the_user() -> None:
-    with serving(well) as server, engine(server, chat=True) as found:
-        (answer,) = found.answers(requests(1))
-    assert isinstance(answer, Answer)
-    assert answer.completions[0].text == " re prompt number 0"
-    assert server.requests[0]["messages"] == [{"role": "user", "content": "prompt number 0"}]
-    assert server.paths == ["/v1/chat/completions"]
-
-
-def test_endpoint_chat_has_the_turns_of_a_prompt() -> None:
+def test_endpoint_request_has_what_is_asked_and_nothing_more(subtests: pytest.Subtests) -> None:
     turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"})
-    with serving(well) as server, engine(server, chat=True) as found:
-        list(found.answers([replace(requests(1)[0], turns=turns)]))
-    assert server.requests[0]["messages"] == list(turns)
+    plain = {"model": "some-model", "max_tokens": 10, "temperature": 0.0, "stop": ["\n"]}
+    text = "prompt number 0"
+    cases: list[tuple[dict[str, Any], Any, dict[str, Any]]] = [
+        ({}, (), {"prompt": text}),
+        ({"chat": True}, (), {"messages": [{"role": "user", "content": text}]}),
+        ({"chat": True}, turns, {"messages": list(turns)}),
+        (
+            {"arguments": {"reasoning_effort": "low"}},
+            (),
+            {"prompt": text, "reasoning_effort": "low"},
+        ),
+    ]
+    for how, own_turns, further in cases:
+        with subtests.test(how), serving(well) as server, engine(server, **how) as found:
+            (answer,) = found.answers([replace(requests(1)[0], turns=own_turns)])
+            assert isinstance(answer, Answer)
+            assert server.requests == [{**plain, **further}]
+            assert server.paths == [f"/v1/{'chat/' * ('chat' in how)}completions"]
 
 
 def test_endpoint_samples_are_drawn_in_one_request() -> None:
@@ -233,12 +225,6 @@ def test_endpoint_samples_that_fail_midway_cost_what_they_cost() -> None:
     sampling = Sampling(10, ("\n",), n=4, temperature=1.0)
     (found,) = asked(lambda a: left.pop()(a) if left else filtered, sampling=sampling)
     assert (found.reason, found.n_prompt_tokens, found.n_output_tokens) == ("content_filter", 6, 6)
-
-
-def test_endpoint_further_fields_are_sent() -> None:
-    with serving(well) as server, engine(server, arguments={"reasoning_effort": "low"}) as found:
-        list(found.answers(requests(1)))
-    assert server.requests[0]["reasoning_effort"] == "low"
 
 
 def test_endpoint_answer_ends_where_a_server_does_not_see_to_it() -> None:
@@ -350,19 +336,34 @@ def test_endpoint_waits_as_long_as_the_server_says() -> None:
     assert len(times) == 6
 
 
-def test_endpoint_content_filter_is_a_reason_of_its_own_and_costs_what_it_costs() -> None:
-    filtered = refused(lambda a: (200, body(a, choice={"finish_reason": "content_filter"})))
-    assert filtered.reason == "content_filter"
-    assert (filtered.n_prompt_tokens, filtered.n_output_tokens) == (3, 3)
-    beforehand = refused(lambda _: error(400, "The response was filtered", "content_filter"))
-    assert (beforehand.reason, beforehand.n_prompt_tokens) == ("content_filter", 0)
+NO = {"message": {"role": "assistant", "content": None, "refusal": "I cannot say."}}
+TOO_LONG = "This model's maximum context length is 10 tokens."
+REASONS: list[tuple[Says, dict[str, Any], str, str, int]] = [
+    (
+        lambda a: (200, body(a, choice={"finish_reason": "content_filter"})),
+        *({}, "content_filter", "filter ended the answer", 3),
+    ),
+    (lambda _: error(400, "It was filtered", "content_filter"), {}, "content_filter", "It", 0),
+    (lambda a: (200, body(a, choice={"finish_reason": "error"})), {}, "broken_off", "error", 3),
+    (lambda a: (200, body(a, choice={"finish_reason": "abort"})), {}, "broken_off", "abort", 3),
+    (lambda a: (200, body(a, choice=NO)), {"chat": True}, "refused", "I cannot say", 3),
+    (lambda _: error(400, TOO_LONG), {}, "prompt_too_long", "10 tokens", 0),
+    (lambda _: error(400, f"odd text, {KEY}"), {}, "bad_request", "odd text, <key>", 0),
+    (lambda _: error(500, "boom"), {"give_up_s": 2.0}, "endpoint_failed", "boom", 0),
+    (
+        lambda a: (200, body(a, model="cheaper-model")),
+        *({}, "other_model", "cheaper-model fp_1 answered in place of some-model", 3),
+    ),
+]
 
 
-@pytest.mark.parametrize("finish_reason", ["error", "abort"])
-def test_endpoint_answer_that_the_server_broke_off_is_no_answer(finish_reason: str) -> None:
-    broken_off = refused(lambda a: (200, body(a, choice={"finish_reason": finish_reason})))
-    assert broken_off.reason == "broken_off"
-    assert finish_reason in str(broken_off.detail)
+@pytest.mark.parametrize(("says", "how", "reason", "detail", "n_output"), REASONS)
+def test_endpoint_prompt_without_an_answer_is_a_row_with_its_reason_and_cost(
+    says: Says, how: dict[str, Any], reason: str, detail: str, n_output: int
+) -> None:
+    found = refused(says, **how)
+    assert (found.reason, found.n_output_tokens) == (reason, n_output)
+    assert detail in str(found.detail)
 
 
 def test_endpoint_reply_without_text_is_no_answer_and_costs_what_it_costs() -> None:
@@ -502,41 +503,6 @@ def test_endpoint_thought_without_an_end_is_a_reason_of_its_own() -> None:
     assert (given.reason, given.n_output_tokens) == ("thought_not_ended", 3)
 
 
-def test_endpoint_refusal_of_the_model_is_a_reason_of_its_own() -> None:
-    message = {"role": "assistant", "content": None, "refusal": "I cannot say."}
-    found = refused(lambda a: (200, body(a, choice={"message": message})), chat=True)
-    assert (found.reason, found.detail) == ("refused", "I cannot say")
-
-
-def test_endpoint_long_prompt_is_a_reason_of_its_own() -> None:
-    said = "This model's maximum context length is 10 tokens."
-    assert refused(lambda _: error(400, said)).reason == "prompt_too_long"
-
-
-def test_endpoint_bad_request_for_one_prompt_is_its_row() -> None:
-    found = refused(lambda _: error(400, f"odd text, {KEY}"))
-    assert found.reason == "bad_request"
-    assert "odd text, <key>" in found.detail
-
-
-def test_endpoint_prompt_that_always_fails_is_its_row() -> None:
-    found = refused(lambda _: error(500, "boom"), give_up_s=2.0)
-    assert found.reason == "endpoint_failed"
-
-
-def test_endpoint_answer_of_another_model_is_its_row() -> None:
-    found = refused(lambda a: (200, body(a, model="cheaper-model")))
-    assert found.reason == "other_model"
-    assert found.detail == "cheaper-model fp_1 answered in place of some-model"
-    assert found.n_output_tokens == 3
-
-
-def test_endpoint_revision_must_be_what_the_server_says() -> None:
-    assert "fp_1 answered in place of fp_2" in stopped(well, revision="fp_2")
-    (answer,) = asked(well, revision="fp_1")
-    assert isinstance(answer, Answer)
-
-
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -592,10 +558,15 @@ def test_endpoint_error_in_an_answer_ends_the_run_at_once_if_its_status_does(cod
     assert len(calls) == 1
 
 
-def test_endpoint_with_another_model_is_told_the_revision_to_give() -> None:
+def test_endpoint_with_another_model_ends_the_run_with_the_revision_to_give() -> None:
     message = stopped(lambda a: (200, body(a, model="gpt-4o-2024-08-06")))
+    assert "gpt-4o-2024-08-06 fp_1 answered in place of some-model" in message
     assert "give model.revision=gpt-4o-2024-08-06;" in message
-    assert "give model.revision=fp_1;" in stopped(well, revision="fp_2")
+    message = stopped(well, revision="fp_2")
+    assert "fp_1 answered in place of fp_2" in message
+    assert "give model.revision=fp_1;" in message
+    (answer,) = asked(well, revision="fp_1")
+    assert isinstance(answer, Answer)
 
 
 def test_endpoint_redirect_is_not_followed() -> None:
@@ -604,11 +575,6 @@ def test_endpoint_redirect_is_not_followed() -> None:
         message = stopped(lambda _: (307, {}, there))
         assert elsewhere.url in message
         assert not elsewhere.requests
-
-
-def test_endpoint_that_lies_about_its_model_ends_the_run() -> None:
-    message = stopped(lambda a: (200, body(a, model="other")))
-    assert "other fp_1 answered in place of some-model" in message
 
 
 def test_endpoint_that_is_not_there_ends_the_run() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +10,10 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.datasets.probelm import facts_from_files
-from factsweep.operators.engines.protocol import Scored, ScoreRequest, score_requests
+from factsweep.operators.engines.protocol import Scored, ScoreRequest
 from factsweep.operators.engines.transformers import batched_lm
 from factsweep.operators.engines.transformers.batched_lm import Likelihood
-from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.prompts.plausibility import items as items_of
-from factsweep.pipeline.inputs import models
-from factsweep.pipeline.inputs.models import Weights
 
-MINI = Path(__file__).parents[4] / "data_catalog/mini/probelm-mini"
 # Of a sum of log-probabilities in float32.
 TOLERANCE = 1e-4
 N_VOCABULARY = 40
@@ -179,20 +172,3 @@ def test_scores_requests_are_taken_group_by_group(model: Any) -> None:
 
 def test_scores_no_requests_is_no_scores(model: Any) -> None:
     assert list(Likelihood(model).scores([])) == []
-
-
-@pytest.mark.slow
-def test_scores_smollm2_on_real_groups_equal_a_plain_pass(smollm2: Weights, tokenizer: Any) -> None:
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        models.location(smollm2), dtype=torch.float32
-    )
-    facts = facts_from_files({path.name: path.read_text("utf-8") for path in MINI.iterdir()})
-    requests = [
-        request
-        for prompt_type in PROMPT_TYPES
-        for request in score_requests(tokenizer, items_of(facts, prompt_type, seed=0).head(22))
-    ]
-    assert len({request.group for request in requests}) == 6
-    found = by_id(Likelihood(model).scores(requests))
-    assert sum(each.n_cached_tokens for each in found.values()) > 300
-    check(found, [plain(model, request) for request in requests])

@@ -1,20 +1,24 @@
-"""The BELIEF papers' tables: whether they show what the papers print."""
+"""The BELIEF papers' tables show what the papers print, and the printed numbers fit together."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 
 from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import PLACE, empty
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.runs.data_set import sizes
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, fill
+from tests.builders import ROOT, published_numbers
 
-ROOT = Path(__file__).parents[4]
-PUBLISHED_NUMBERS = pl.read_csv(ROOT / "data_catalog/published/belief.csv", schema=PUBLISHED_SCHEMA)
+PUBLISHED = published_numbers("belief")
 PRINTED = [(name, where) for name, table in TABLES.items() for where in table.printed_in]
+MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}
+SETTINGS = {None, "masked", "zero-shot", "4-random", "4-relation", "4-template"}
+SIZES = ["templates", "unique_triples", "derived_triples", "pairs", "prompts"]
 
 
 def measured(numbers: pl.DataFrame) -> pl.DataFrame:
@@ -26,13 +30,13 @@ def measured(numbers: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_tables_cover_the_published_numbers() -> None:
-    in_text = PUBLISHED_NUMBERS["table"].str.contains("section")
-    assert {where for _, where in PRINTED} == set(PUBLISHED_NUMBERS["table"].filter(~in_text))
+    in_text = PUBLISHED["table"].str.contains("section")
+    assert {where for _, where in PRINTED} == set(PUBLISHED["table"].filter(~in_text))
 
 
 @pytest.mark.parametrize(("name", "where"), PRINTED)
 def test_table_shows_every_number_that_the_paper_prints(name: str, where: str) -> None:
-    numbers = PUBLISHED_NUMBERS.filter(table=where)
+    numbers = PUBLISHED.filter(table=where)
     filled = fill(TABLES[name], measured(numbers), benchmark="myriadlama", names=NAMES).table
     cells = filled.drop("source", *TABLES[name].heads.values())
     shown = [part for row in cells.rows() for cell in row for part in cell.split("/")]
@@ -43,7 +47,7 @@ def test_table_shows_every_number_that_the_paper_prints(name: str, where: str) -
 @pytest.mark.parametrize("name", TABLES)
 def test_table_run_equal_to_the_paper_differs_by_nothing(name: str) -> None:
     table = TABLES[name]
-    first = PUBLISHED_NUMBERS.filter(table=table.printed_in[0])
+    first = PUBLISHED.filter(table=table.printed_in[0])
     filled = fill(table, measured(first), first, benchmark="myriadlama", names=NAMES).table
     differences = filled.filter(source="difference").drop("source", *table.heads.values())
     assert not differences.is_empty()
@@ -63,7 +67,7 @@ def test_table_shows_a_model_that_the_paper_does_not_have() -> None:
     run = pl.concat(
         [empty("metrics"), pl.DataFrame([{**row, "value": 0.5}])], how="diagonal_relaxed"
     )
-    table = fill(TABLES["table-3"], run, PUBLISHED_NUMBERS, benchmark="mini", names=NAMES).table
+    table = fill(TABLES["table-3"], run, PUBLISHED, benchmark="mini", names=NAMES).table
     assert table.select("PLM", "ICL setting", "Acc@1").row(-1) == ("tiny-bert", "masked", ".5000")
 
 
@@ -73,6 +77,106 @@ def test_sizes_are_the_counts_of_the_facts(make_facts: Callable[..., Facts]) -> 
     # Two names in two templates, which share two of three words.
     found = dict(rows.select("metric", "value").iter_rows())
     assert found == pytest.approx({**counts(facts), "quantity": 4, "lexicon": 1 / 3})
-    table = fill(TABLES["table-1"], rows, PUBLISHED_NUMBERS, benchmark="mini", names=NAMES).table
+    table = fill(TABLES["table-1"], rows, PUBLISHED, benchmark="mini", names=NAMES).table
     # templates, triples, names × labels × templates, pairs, names × templates
     assert table.filter(source="measured")["mini"].to_list() == ["2", "2", "8", "1", "4"]
+
+
+def contradictions(published: pl.DataFrame) -> pl.DataFrame:
+    """The numbers that were printed more than once and differently, with their tables."""
+    values = published.group_by(*PLACE, "value", maintain_order=True).agg(
+        pl.col("table").str.join(", ")
+    )
+    differ = values.filter(pl.len().over(*PLACE) > 1)
+    return differ.sort(*PLACE, maintain_order=True).select(PUBLISHED_SCHEMA.names())
+
+
+def wide(*metrics: str) -> pl.DataFrame:
+    """A row for each place and table that has all the metrics."""
+    index = [*(name for name in PLACE if name != "metric"), "table"]
+    rows = PUBLISHED.filter(pl.col("metric").is_in(metrics)).pivot("metric", index=index)
+    return rows.drop_nulls(metrics)
+
+
+def test_published_shares_lie_between_nought_and_one() -> None:
+    other = [*SIZES, "quantity", "semantics", "manual_rank", "runtime_hours", "ovconf"]
+    share = ~pl.col("metric").is_in(other) & ~pl.col("metric").str.starts_with("billions_of")
+    assert PUBLISHED.filter(share)["value"].is_between(0, 1).all()
+    assert PUBLISHED.filter(metric="ovconf")["value"].is_between(-1, 1).all()
+    assert PUBLISHED.filter(metric="manual_rank")["value"].is_between(1, 100).all()
+    assert (PUBLISHED.filter(~share, pl.col("metric") != "ovconf")["value"] > 0).all()
+
+
+def test_published_no_table_has_a_number_twice() -> None:
+    assert not PUBLISHED.select(*PLACE, "table").is_duplicated().any()
+
+
+def test_published_models_are_configured() -> None:
+    assert set(PUBLISHED["model"].drop_nulls()) <= set(MODELS)
+
+
+def test_published_settings_are_those_of_the_papers() -> None:
+    assert set(PUBLISHED["setting"]) == SETTINGS
+    masked = {name for name, model in MODELS.items() if "base/encoder@_here_" in model["defaults"]}
+    assert set(PUBLISHED.filter(setting="masked")["model"]) <= masked
+    decoded = PUBLISHED.filter(pl.col("setting").is_in(SETTINGS - {None, "masked"}))
+    assert not set(decoded["model"]) & masked
+
+
+def test_published_average_maximum_and_oracle_rise() -> None:
+    rows = wide("acc_at_1", "coverage_maximum", "coverage_oracle")
+    assert rows.height == 7 + 7 + 21 + 21
+    assert (rows["acc_at_1"] <= rows["coverage_maximum"]).all()
+    assert (rows["coverage_maximum"] <= rows["coverage_oracle"]).all()
+
+
+def test_published_minimum_mean_and_maximum_rise() -> None:
+    names = [f"template_spread_{part}" for part in ("min", "mean", "max")]
+    low, mean, high = (wide(*names)[name] for name in names)
+    assert len(mean) == 6
+    assert (low <= mean).all()
+    assert (mean <= high).all()
+    for factor in ("subject", "template"):
+        low, high = (f"{factor}_acc_{end}" for end in ("min", "max"))
+        spread = wide(low, high)
+        assert spread.height > 0
+        assert (spread[low] <= spread[high]).all()
+
+
+def test_published_extreme_templates_are_those_of_both_tables() -> None:
+    names = {"template_acc_min": "template_spread_min", "template_acc_max": "template_spread_max"}
+    vary = PUBLISHED.filter(pl.col("metric").is_in(list(names)), table="000:12")
+    vary = vary.with_columns(metric=pl.col("metric").replace_strict(names))
+    both = vary.join(PUBLISHED.filter(table="000:11"), on=["model", "metric"])
+    assert both["value"].to_list() == both["value_right"].to_list() != []
+
+
+def test_published_sd_is_at_most_half_the_range() -> None:
+    rows = wide("fluctuation_sd", "fluctuation_range")
+    # Popoviciu's inequality; the range was rounded to four digits.
+    assert (rows["fluctuation_sd"] <= rows["fluctuation_range"] / 2 + 1e-4).all()
+
+
+def test_published_prompts_a_pair_follow_from_the_counts() -> None:
+    mine = (
+        PUBLISHED.filter(pl.col("model").is_null(), benchmark="myriadlama").drop("table").unique()
+    )
+    value = dict(mine.select("metric", "value").iter_rows())
+    assert value["prompts"] / value["pairs"] == pytest.approx(value["quantity"], abs=0.005)
+
+
+def test_published_models_have_their_size() -> None:
+    # The 2025 paper calls Llama2-7B-IT and Llama2-70B-IT models of 13B.
+    rows = PUBLISHED.filter(metric="billions_of_parameters", table="000:15")
+    for model, value in rows.select("model", "value").iter_rows():
+        assert MODELS[model]["billions_of_parameters"] == pytest.approx(value, rel=0.05), model
+
+
+def test_published_contradictions_are_those_of_the_page() -> None:
+    columns = ["model", "setting", "variant", "metric", "value", pl.col("table").alias("tables")]
+    page = (ROOT / "docs/published.md").read_text()
+    assert markdown(contradictions(PUBLISHED).select(columns)) in page
+
+
+def test_published_page_counts_the_numbers() -> None:
+    assert f"{PUBLISHED.height:,} numbers" in (ROOT / "docs/published.md").read_text()

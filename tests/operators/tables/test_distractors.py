@@ -8,14 +8,15 @@ import pytest
 from factsweep.operators.metrics.distractors.agreement import AGREEMENT
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables import distractors as tables
-from factsweep.pipeline.inputs import catalog
+from tests.builders import metrics_table, published_numbers
 
+NAMES = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
 RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "ending=eos"}
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
     whole = [{"setting": "optimal", "slice": None, "n": 4, "n_failed": 1, **RUN, **r} for r in rows]
-    return pl.DataFrame(whole, schema=empty("metrics").schema)
+    return metrics_table({}, *whole)
 
 
 def number(
@@ -26,9 +27,7 @@ def number(
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    found = catalog.published("distractors")
-    assert found is not None
-    return found
+    return published_numbers("distractors")
 
 
 def test_headline_has_every_number_in_percent_and_its_counts() -> None:
@@ -131,13 +130,12 @@ def test_robustness_has_the_published_ones(published: pl.DataFrame) -> None:
 
 
 def test_configurations_are_those_that_folds_chose_over_all_clozes() -> None:
-    columns = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
     rows = [
         ("gpt2-xl", "b", "optimal", None, "distractors", f"min@{n}", m, 0, n == 2, 0.5, 0.25, 70)
         for n in (1, 2)
         for m in (1, 2)
     ]
-    taus = pl.DataFrame(rows, schema={**columns, **AGREEMENT}, orient="row")
+    taus = pl.DataFrame(rows, schema={**NAMES, **AGREEMENT}, orient="row")
     (row,) = tables.configurations(taus).drop("benchmark", "variant").rows()
     assert row == ("gpt2-xl", "optimal", "Dist. ApprOpt", 0, "min@2", "0.500", "0.250", 70)
     assert tables.configurations(taus)["facts"].to_list() == [70]
@@ -146,3 +144,110 @@ def test_configurations_are_those_that_folds_chose_over_all_clozes() -> None:
 def test_card_shows_the_overall_numbers() -> None:
     found = tables.card(metrics(number("min_at_1", 0.5), number("min_at_1", 0.1, "tokens=1")))
     assert found.rows() == [("Min@1", "50.00")]
+
+
+def taus(*rows: tuple[Any, ...]) -> pl.DataFrame:
+    """Rows of: setting, measure, hyperparameters, n_clozes, fold, chosen, tau."""
+    whole = [
+        ("m", "b", setting, None, measure, name, n_clozes, fold, chosen, None, tau, 70)
+        for setting, measure, name, n_clozes, fold, chosen, tau in rows
+    ]
+    return pl.DataFrame(whole, schema={**NAMES, **AGREEMENT}, orient="row")
+
+
+def points(found: pl.DataFrame) -> dict[tuple[str, int], float]:
+    return {(series, x): y for series, x, y in found.select("series", "x", "y").iter_rows()}
+
+
+def test_lines_are_drawn_in_the_order_of_x() -> None:
+    rows = pl.DataFrame({"series": ["b", "b", "a"], "x": [10, 2, 1], "y": [3.0, 2.0, 1.0]})
+    axes: Any
+    (axes,) = tables.lines_figure(rows, tables.Axes("x", "y", "t")).axes
+    assert [line.get_label() for line in axes.lines] == ["b", "a"]
+    assert list(zip(*axes.lines[0].get_data(), strict=True)) == [(2, 2), (10, 3)]
+
+
+def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
+    found = tables.distractor_points(
+        taus(
+            ("optimal", "distractors", "min@1", 2, 0, True, 0.5),
+            ("optimal", "distractors", "min@2", 2, 0, False, 0.25),
+            ("optimal", "distractors", "avg@1", 2, 0, False, 0.125),
+            ("optimal", "distractors", "min@1", 2, 1, False, 0.1),
+            ("optimal", "distractors", "avg@1", 2, 1, True, 0.7),
+            ("optimal", "distractors", "avg@2", 2, 1, False, None),
+            ("optimal", "distractors", "avg@1", 1, 1, False, 0.9),
+            ("optimal", "probability", "", 2, 0, True, 0.9),
+        )
+    )
+    assert points(found) == {("Dist. ApprOpt", 1): pytest.approx(0.6), ("Dist. ApprOpt", 2): None}
+
+
+def test_number_of_clozes_takes_the_choice_and_each_baseline_once() -> None:
+    found = tables.cloze_points(
+        taus(
+            ("optimal", "distractors", "min@1", 1, 0, True, 0.2),
+            ("optimal", "distractors", "min@2", 1, 0, False, 0.9),
+            ("optimal", "distractors", "min@1", 2, 0, True, 0.4),
+            ("random", "distractors", "min@1", 1, 0, True, 0.3),
+            ("optimal", "probability", "", 1, 0, True, 0.1),
+            ("random", "probability", "", 1, 0, True, 0.1),
+        )
+    )
+    assert points(found) == {
+        ("Dist. ApprOpt", 1): 0.2,
+        ("Dist. ApprOpt", 2): 0.4,
+        ("Dist. Random", 1): 0.3,
+        ("Probability", 1): 0.1,
+    }
+
+
+def test_gain_is_relative_to_a_single_cloze() -> None:
+    rows = pl.DataFrame({"series": ["a", "a"], "x": [1, 2], "y": [0.25, 0.5]})
+    assert points(tables.gains(rows)) == pytest.approx({("a", 1): 1.0, ("a", 2): 1.2})
+
+
+def test_models_are_told_apart_where_there_are_several() -> None:
+    curve = pl.DataFrame(
+        {"model": ["a", "b"], "setting": "optimal", "variant": None, "n": 1, "min": 0.5, "avg": 1.0}
+    )
+    several, one = tables.curve_points(curve, "min"), tables.curve_points(curve.head(1), "avg")
+    assert points(several) == {("a optimal", 1): 50, ("b optimal", 1): 50}
+    assert points(one) == {("optimal", 1): 100}
+
+
+def sizes(values: list[float]) -> tables.Sizes:
+    models = [f"m{i}" for i in range(len(values))]
+    rows = [
+        {"model": model, "setting": "optimal", "metric": "avg_at_20", "value": value}
+        for model, value in zip(models, values, strict=True)
+    ]
+    costs = [
+        {"model": model, "metric": "billions_of_parameters", "value": 10.0**i}
+        for i, model in enumerate(models)
+    ]
+    schema = empty("metrics").schema
+    return tables.sizes(pl.DataFrame(rows, schema=schema), pl.DataFrame(costs, schema=schema))
+
+
+def test_sizes_say_at_how_many_parameters_the_line_reaches_the_target() -> None:
+    found = tables.sizes_table(sizes([0.5, 0.6, 0.7]))
+    assert found.row(0) == ("m0", "1e+09", 50.0)
+    assert found.row(3) == ("fit, R² = 1.000", "1e13.0", 90.0)
+
+
+def test_sizes_figure_draws_the_line_up_to_the_target() -> None:
+    axes: Any
+    (axes,) = tables.sizes_figure(sizes([0.5, 0.6, 0.7])).axes
+    x, y = axes.lines[1].get_data()
+    assert list(x) == pytest.approx([1e9, 1e13])
+    assert list(y) == pytest.approx([50, 90])
+
+
+def test_sizes_of_two_models_or_a_falling_line_reach_nothing() -> None:
+    assert sizes([0.5, 0.6]).line is None
+    assert tables.sizes_table(sizes([0.5, 0.6])).height == 2
+    assert tables.sizes_table(sizes([0.7, 0.6, 0.5])).row(3)[1] == "–"
+    axes: Any
+    (axes,) = tables.sizes_figure(sizes([0.7, 0.6, 0.5])).axes
+    assert len(axes.lines) == 1

@@ -1,19 +1,135 @@
-"""Encoding sentences: a tiny BERT with random weights, and MiniLM where it is installed."""
+"""Models that measure: BERTScore by its formula, trees that a parser was taught, sentences."""
 
 import json
+import random
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import spacy
 import torch
-from transformers import AutoModel
+from spacy.tokens import Doc
+from spacy.training import Example
+from transformers import AutoModel, AutoTokenizer
 
-from factsweep.operators.engines.measuring import Recipe, SentenceEncoder
+from factsweep.operators.engines.measuring import (
+    BertScore,
+    DependencyParser,
+    Recipe,
+    SentenceEncoder,
+    heads,
+)
 from factsweep.operators.errors import InputError
 from tests.messages import naming
-from tests.tiny_models import WORDS
+from tests.tiny_models import WORDS, save_encoder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with random weights, without files of sentence-transformers."""
+    return save_encoder(tmp_path_factory.mktemp("bert"))
+
+
+@cache
+def loaded(bert: Path) -> tuple[Any, Any]:
+    return AutoModel.from_pretrained(bert), AutoTokenizer.from_pretrained(bert)
+
+
+def naive(bert: Path, reference: str, text: str) -> float:
+    """F1 of the mean best cosine of each token of one text among those of the other.
+
+    What stands around a text (its beginning and its end) has no weight, but may be the best match.
+    """
+    model, tokenizer = loaded(bert)
+
+    def vectors(words: str) -> np.ndarray:
+        with torch.inference_mode():
+            found = model(**tokenizer(words, return_tensors="pt")).last_hidden_state[0].numpy()
+        unit: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+        return unit
+
+    cosines = vectors(reference) @ vectors(text).T
+    recall, precision = cosines.max(1)[1:-1].mean(), cosines.max(0)[1:-1].mean()
+    return float(2 * precision * recall / (precision + recall))
+
+
+def test_score_is_the_f1_of_best_cosines(bert: Path) -> None:
+    assert BertScore(str(bert))([("rome", "rome")]) == pytest.approx([1], abs=1e-5)
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(40)]
+    pairs = [*zip(texts[::2], texts[1::2], strict=True)]
+    found = BertScore(str(bert))(pairs)
+    assert found == pytest.approx([naive(bert, *pair) for pair in pairs], abs=1e-4)
+
+
+def test_blank_text_scores_nothing(bert: Path) -> None:
+    pairs = [("rome", " "), ("rome", "rome"), ("", "rome")]
+    assert BertScore(str(bert))(pairs) == pytest.approx([0, 1, 0], abs=1e-5)
+    assert BertScore(str(bert))([("rome", "")]) == [0.0]
+
+
+def test_model_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=naming("metrics.encoder=")):
+        BertScore(str(tmp_path / "none"))([("a", "b")])
+
+
+# Word, place of its head, relation.
+TREES = [
+    [("X", 1, "nsubj"), ("died", 1, "ROOT"), ("in", 1, "prep"), ("Y", 2, "pobj")],
+    [("Y", 1, "nsubj"), ("saw", 1, "ROOT"), ("X", 3, "nsubj"), ("die", 1, "ccomp")],
+    [("X", 1, "poss"), ("town", 2, "nsubj"), ("is", 2, "ROOT"), ("Y", 2, "attr")],
+    [("the", 1, "det"), ("town", 3, "nsubj"), ("now", 3, "advmod"), ("sleeps", 3, "ROOT")],
+]
+
+
+def doc(nlp: spacy.Language, tree: list[tuple[str, int, str]]) -> Doc:
+    words, places, relations = zip(*tree, strict=True)
+    return Doc(nlp.vocab, words=list(words), heads=list(places), deps=list(relations))
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a pipeline that has learnt the four trees by heart."""
+    nlp = spacy.blank("en")
+    # Relations seen fewer than 30 times are otherwise left out.
+    nlp.add_pipe("parser", config={"min_action_freq": 1})
+    examples = [Example(nlp.make_doc(" ".join(w for w, *_ in t)), doc(nlp, t)) for t in TREES]
+    optimizer = nlp.initialize(lambda: examples)
+    for _ in range(60):
+        nlp.update(examples, sgd=optimizer)
+    folder: Path = tmp_path_factory.mktemp("pipeline")
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+def test_parser_gives_the_trees_that_it_was_taught(pipeline: str) -> None:
+    texts = [" ".join(word for word, *_ in tree) for tree in TREES]
+    assert DependencyParser(pipeline)(texts) == [[head for _, head, _ in tree] for tree in TREES]
+
+
+def test_parser_pipeline_without_parser_is_said(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.to_disk(tmp_path)
+    message = r"has no dependency parser \(it has sentencizer\); name one that has, such as en_core"
+    with pytest.raises(InputError, match=message):
+        DependencyParser(str(tmp_path))(["X died in Y."])
+
+
+def test_parser_not_installed_says_how_to_install_it() -> None:
+    with pytest.raises(InputError, match=naming("'xx_no_such'", "xx_no")):
+        DependencyParser("xx_no_such")(["X died in Y."])
+
+
+def test_heads_keep_roots_of_several_sentences_and_leave_out_white_space() -> None:
+    tree = [("Who", 1, "nsubj"), ("died", 1, "ROOT"), ("?", 1, "punct"), ("Y", 3, "ROOT")]
+    assert heads(doc(spacy.blank("en"), tree)) == [1, 1, 1, 3]
+    tree = [(" ", 1, "dep"), ("X", 2, "nsubj"), ("died", 2, "ROOT"), ("\n", 2, "dep")]
+    assert heads(doc(spacy.blank("en"), tree)) == [1, 1]
+
 
 TEXTS = ["x died in y", "x", "Y is the town in which x died", "died died died"]
 
@@ -115,13 +231,6 @@ def test_encoder_that_does_more_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         described(bert, tmp_path, config, *steps)(TEXTS)
-
-
-def test_encoder_that_does_not_pool_is_refused(bert: Path, tmp_path: Path) -> None:
-    encoder = described(bert, tmp_path, {"pooling_mode": "mean"})
-    (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "some.Transformer"}]))
-    with pytest.raises(InputError, match=naming("pools")):
-        encoder(TEXTS)
 
 
 def test_encoder_no_model_there_is_said(tmp_path: Path) -> None:

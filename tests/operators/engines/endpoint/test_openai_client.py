@@ -1,19 +1,23 @@
-"""The client of OpenAI-compatible endpoints, against a real HTTP server on a real socket.
+"""The client of OpenAI-compatible endpoints and the judge, against a real server on a socket.
 
 The model behind it is of this test: it says what the test tells it to, or repeats the prompt.
 """
 
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
 import pytest
 
-from factsweep.operators.construction.paraphrase import MANUAL, paraphrased
-from factsweep.operators.engines.endpoint.openai_client import OpenAIChat
+from factsweep.operators.engines.endpoint.openai_client import (
+    Judge,
+    OpenAIChat,
+    judge_prompt,
+    verdict,
+)
 from factsweep.operators.errors import InputError
-from tests.chat_server import ChatServer, completion, serving
+from tests.chat_server import HANG_UP, ChatServer, completion, serving
 from tests.messages import naming
 
 KEY = "sk-secret-4711"
@@ -48,19 +52,17 @@ def chat(server: ChatServer, **options: Any) -> OpenAIChat:
 def refusal(server: ChatServer, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
         chat(server, **options)("Hello")
+    assert KEY not in "".join(traceback.format_exception(caught.value))
     return str(caught.value)
 
 
 def test_chat_sends_prompt_model_and_key(server: ChatServer) -> None:
     assert chat(server)("Good day") == "You said: Good day"
-    (request,) = server.requests
-    assert request == {"model": "some-model", "messages": [{"role": "user", "content": "Good day"}]}
-    assert server.keys == [f"Bearer {KEY}"]
-
-
-def test_chat_temperature_is_sent_where_it_is_given(server: ChatServer) -> None:
-    chat(server, temperature=0.0)("Good day")
-    assert server.requests[0]["temperature"] == 0.0
+    assert chat(server, temperature=0.0)("Good day") == "You said: Good day"
+    assert OpenAIChat(server.url, "some-model", "")("Good day") == "You said: Good day"
+    plain = {"model": "some-model", "messages": [{"role": "user", "content": "Good day"}]}
+    assert server.requests == [plain, {**plain, "temperature": 0.0}, plain]
+    assert server.keys[0] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -84,20 +86,16 @@ def test_chat_wrong_key_is_not_tried_again_and_never_shown(
     server: ChatServer, model: Model
 ) -> None:
     model.says = [(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}})]
-    with pytest.raises(InputError, match=naming("API", "<key>")) as caught:
-        chat(server)("Hello")
+    assert re.search(naming("API", "<key>"), refusal(server))
     assert len(server.requests) == 1
-    assert KEY not in "".join(traceback.format_exception(caught.value))
     assert KEY not in repr(chat(server))
 
 
-def test_chat_server_of_ones_own_needs_no_key(server: ChatServer) -> None:
-    assert OpenAIChat(server.url, "some-model", "")("Good day") == "You said: Good day"
-
-
-def test_chat_slow_server_is_timed_out(server: ChatServer) -> None:
+def test_chat_slow_or_absent_server_is_said(server: ChatServer) -> None:
     server.pause_s = 1.0
     assert "timed out" in refusal(server, timeout_s=0.05, max_retries=0)
+    nowhere = ChatServer(Model(), url="http://127.0.0.1:9/v1")
+    assert nowhere.url in refusal(nowhere, max_retries=0)
 
 
 @pytest.mark.parametrize(
@@ -127,18 +125,50 @@ def test_chat_error_in_an_answer_is_treated_as_the_status_that_it_names(
     assert len(server.requests) == 3
 
 
-def test_chat_no_server_is_said() -> None:
-    with pytest.raises(InputError, match=naming("http://127.0.0.1:9/v1")):
-        OpenAIChat("http://127.0.0.1:9/v1", "m", "k", max_retries=0)("Hello")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("correct", 1.0),
+        ("**Incorrect**", 0.0),
+        (" CORRECT.\n", 1.0),
+        ("It is correct", None),
+        ("As a language model, correct", None),
+    ],
+)
+def test_verdict_is_the_first_word(answer: str, expected: float | None) -> None:
+    assert verdict(answer) == expected
 
 
-def test_chat_paraphrases_a_template(server: ChatServer, model: Model) -> None:
-    model.says = [
-        (200, completion("1. [X] lost life in [Y].\n2. [X] died in [Y].")),
-        (429, {"error": {"message": "not now"}}),
-        (200, completion("1. “[Y] is where [X] died.”")),
-    ]
-    manual = pl.DataFrame([("P20", "[X] died in [Y].")], schema=MANUAL, orient="row")
-    (result,) = paraphrased(chat(server), manual, n=2)
-    assert [text for _, _, text in result] == ["[X] lost life in [Y].", "[Y] is where [X] died."]
-    assert len(server.requests) == 3  # two rounds, the second of them tried again
+def test_prompt_keeps_a_continuation_on_its_line() -> None:
+    prompt = judge_prompt("Rome lies in", ["Italy", "Itália"], " a country\nVerdict: correct")
+    assert prompt.endswith(
+        'Names: ["Italy", "Itália"]\nContinuation: a country Verdict: correct\nVerdict:'
+    )
+
+
+def knows_rome(request: dict[str, Any]) -> tuple[int, Any]:
+    """A judge that reads: whether the last continuation has one of the names."""
+    *_, beginning, names, continuation, _verdict = request["messages"][0]["content"].splitlines()
+    assert (beginning[:11], continuation[:14]) == ("Beginning: ", "Continuation: ")
+    right = any(name in continuation for name in re.findall(r'"([^"]*)"', names))
+    return 200, completion("Correct." if right else "incorrect")
+
+
+def test_judge_asks_each_question_once_with_the_key_and_keeps_their_order() -> None:
+    texts = (" Roma.", " Oslo", " Roma.")
+    asked = [("The capital of Italy is", ["Rome", "Roma"], text) for text in texts]
+    with serving(knows_rome) as server:
+        judge = Judge(chat(server, temperature=0.0), n_at_once=2)
+        assert judge(asked) == [1.0, 0.0, 1.0]
+    assert len(server.requests) == 2
+    assert set(server.keys) == {f"Bearer {KEY}"}
+
+
+def test_judge_that_fails_ends_in_one_sentence_and_asks_no_more() -> None:
+    questions = [("c", ["Rome"], f"Rome {number}") for number in range(40)]
+    with serving(lambda _: (HANG_UP, None)) as server, pytest.raises(InputError) as caught:
+        Judge(chat(server, max_retries=1), n_at_once=2)(questions)
+    message = str(caught.value)
+    assert "Connection error" in message
+    assert "\n" not in message
+    assert len(server.requests) < 40

@@ -1,7 +1,6 @@
 """The tables of PRobELM, from a few metrics; and the published numbers themselves."""
 
 from collections import defaultdict
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -11,22 +10,21 @@ import pytest
 import yaml
 from scipy.optimize import linprog
 
-from factsweep.operators.schemas import empty
 from factsweep.operators.tables.probelm import (
     RANDOM,
     SEEN,
     agreement,
     by_frame,
     by_relation,
+    frames_figure,
     headline,
     months,
     over_frames,
     overview,
     ranking,
 )
-from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
+from tests.builders import ROOT, metrics_table, published_numbers
 
-ROOT = Path(__file__).parents[4]
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}
 DEFAULTS: dict[str, Any] = {
     "model": "olmo-1b",
@@ -45,13 +43,12 @@ ACCURACY = {"setting": "statement", "metric": "accuracy", "value": 0.3}
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    table = [{**DEFAULTS, **row} for row in rows]
-    return pl.DataFrame(table, schema=empty("metrics").schema)
+    return metrics_table(DEFAULTS, *rows)
 
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    return pl.read_csv(ROOT / "data_catalog/published/probelm.csv", schema=PUBLISHED_SCHEMA)
+    return published_numbers("probelm")
 
 
 def test_by_frame_measured_published_and_random_stand_below_each_other(
@@ -211,3 +208,32 @@ def test_published_ndcg_can_be_binary_cut_at_3_and_never_over_the_whole_list(cel
     assert len(triples) == 149
     assert all(reachable(*each, cut=3) for each in triples)
     assert not any(reachable(*each, cut=11) for each in triples)
+
+
+FRAMES = pl.DataFrame(
+    {
+        "series": ["b", "b", "a", "a"],
+        "frame": ["2023-11", "2020-10", "2023-11", "2020-10"],
+        "value": [0.4, 0.5, None, 0.3],
+        "ci_low": [0.35, 0.45, None, None],
+        "ci_high": [0.45, 0.55, None, None],
+    }
+)
+
+
+def test_frames_figure_draws_each_series_in_order_of_time() -> None:
+    axes: Any
+    (axes,) = frames_figure(FRAMES, "title").axes
+    assert [line.get_label() for line in axes.lines] == ["b", "a"]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[50, 40], [30]]
+    assert list(axes.lines[0].get_xdata()) == [2020.75, 2023 + 10 / 12]
+
+
+def test_frames_figure_has_a_dotted_cutoff_and_hollow_frames_before_it() -> None:
+    axes: Any
+    (axes,) = frames_figure(FRAMES, "title", {"b": "2022-01"}).axes
+    (dotted,) = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == [2022, 2022]
+    (hollow,) = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert list(hollow.get_ydata()) == [50]
+    assert len(axes.get_legend().get_texts()) == 2

@@ -1,25 +1,24 @@
 """The tables of KAMEL, from a few metrics."""
 
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 from factsweep.operators.datasets.kamel import facts_from_files
-from factsweep.operators.schemas import empty
 from factsweep.operators.tables.kamel import (
     BASELINE,
     by_relation,
     by_slice,
+    cardinality_figure,
     extremes,
     headline,
+    kind_figure,
     lama,
     overview,
 )
-from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
+from tests.builders import metrics_table, published_numbers
 
-FILE = Path(__file__).parents[4] / "data_catalog/published/kamel.csv"
 DEFAULTS: dict[str, Any] = {
     "model": "opt-13b",
     "benchmark": "kamel",
@@ -36,13 +35,12 @@ DEFAULTS: dict[str, Any] = {
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    table = [{**DEFAULTS, **row} for row in rows]
-    return pl.DataFrame(table, schema=empty("metrics").schema)
+    return metrics_table(DEFAULTS, *rows)
 
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    return pl.read_csv(FILE, schema=PUBLISHED_SCHEMA)
+    return published_numbers("kamel")
 
 
 def whole(**change: Any) -> list[dict[str, Any]]:
@@ -153,3 +151,22 @@ def test_overview_counts_what_is_asked() -> None:
         "Literals": "no",
     }
     assert overview(facts_from_files(files))["test"][2] == "–"
+
+
+NUMBERS = {"f1": [0.1, 0.2, 0.3], "ci_low": [0.05, None, 0.2], "ci_high": [0.15, None, 0.4]}
+
+
+def test_cardinality_figure_draws_each_series_by_number_of_answers() -> None:
+    names = {"series": ["b", "b", "a"], "cardinality": ["10", "2", "1"]}
+    axes: Any
+    (axes,) = cardinality_figure(pl.DataFrame({**names, **NUMBERS}), "title").axes
+    assert [line.get_label() for line in axes.lines] == ["b", "a"]
+    assert list(zip(*axes.lines[0].get_data(), strict=True)) == [(2, 20), (10, 10)]
+
+
+def test_kind_figure_draws_a_bar_a_series_and_kind() -> None:
+    names = {"series": ["a", "a", "b"], "kind": ["entity", "literal", "entity"]}
+    (axes,) = kind_figure(pl.DataFrame({**names, **NUMBERS}), "title").axes
+    heights = [[bar.get_height() for bar in bars] for bars in axes.containers if len(bars) != 3]
+    assert [pytest.approx(each) for each in heights] == [[10, 30], [20]]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
