@@ -294,7 +294,11 @@ class _Found:
 
     def next(self, waiting: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
         """The nodes to look behind now, and those that wait; each has what leads to it, in nats."""
-        least, exact = self._least(), self._request.search == "exact"
+        # What a beginning must reach, so that an entity whose likeliest label it is may count.
+        least, exact = _NEVER, self._request.search == "exact"
+        if len(self._sums) >= self._request.n:
+            nth = heapq.nlargest(self._request.n, self._sums.values())[-1]
+            least = nth - self._slack - 1e-6  # rounding must leave nothing out
         likely = {node: logprob for node, logprob in waiting.items() if logprob >= least}
         width = max(self._request.n, _AT_ONCE) if exact else self._request.n
         now = heapq.nsmallest(width, likely, key=lambda node: (-likely[node], node))
@@ -302,25 +306,15 @@ class _Found:
             del likely[node]
         return sorted(now), likely if exact else {}
 
-    def _least(self) -> float:
-        """What a beginning must reach, so that an entity whose likeliest label it is may count."""
-        if len(self._sums) < self._request.n:
-            return _NEVER
-        nth = heapq.nlargest(self._request.n, self._sums.values())[-1]
-        return nth - self._slack - 1e-6  # rounding must leave nothing out
-
     def best(self) -> list[str]:
         """The most plausible entities; for `exact` all that may be, once their labels are known."""
         order = heapq.nsmallest(len(self._sums), self._sums, key=lambda e: (-self._sums[e], e))
         if self._request.search == "optimal" or len(order) <= self._request.n:
             return order[: self._request.n]
-        nth = self._sums[order[self._request.n - 1]]
-        return [e for e in order if log_sum([self._sums[e], self._unseen(nth)]) >= nth - 1e-6]
-
-    def _unseen(self, nth: float) -> float:
-        """The most that the labels which were left out can add to an entity's sum."""
-        labels = math.exp(self._slack) - 1
-        return math.log(labels) + nth - self._slack if labels > 0.5 else _NEVER
+        nth, labels = self._sums[order[self._request.n - 1]], math.exp(self._slack) - 1
+        # The most that the labels which were left out can add to an entity's sum.
+        unseen = math.log(labels) + nth - self._slack if labels > 0.5 else _NEVER
+        return [e for e in order if log_sum([self._sums[e], unseen]) >= nth - 1e-6]
 
 
 def log_sum(logprobs: Iterable[float]) -> float:

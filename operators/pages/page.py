@@ -137,9 +137,6 @@ def _own(name: str) -> str:
     return (resources.files("factsweep.operators.pages") / "templates" / name).read_text("utf-8")
 
 
-_HOURS = {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}
-
-
 def ran(
     name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]
 ) -> dict[str, Any]:
@@ -153,6 +150,11 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
     """The rows by heading; `errors` counts the prompts without an answer by setting."""
     run, cost = record["run"], record.get("cost", {})
     model, hardware = run["model"], record["hardware"]
+    engines = {
+        f"{row['hardware']} × {row['gpus']}" if row["gpus"] else str(row["hardware"])
+        for row in record.get("spent", [])
+        if row["model"] and row["hardware"]
+    }
     rows = {
         "model": f"{model['id']} ({model['source']})",
         "revision": record["model_revision"],
@@ -162,7 +164,7 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
         "engine": run["decoding"]["engine"],
         "seed": str(run["seed"]),
         "driver's machine": f"{hardware['cpus']} CPUs, {hardware.get('cpu', hardware['machine'])}",
-        **_engines(record.get("spent", [])),
+        **({"an engine": ", ".join(sorted(engines))} if engines else {}),
         **_cost(cost),
         "prompts without an answer": "; ".join(f"{k}: {n:,}" for k, n in errors.items()),
         "factsweep commit": record["commit"] or "unknown",
@@ -177,26 +179,13 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
     return rows
 
 
-def _engines(spent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What an engine held, of those that answered.
-
-    >>> _engines([{"model": "m", "hardware": "NVIDIA H100", "gpus": 4}, {"model": None}])
-    {'an engine': 'NVIDIA H100 × 4'}
-    """
-    held = {
-        f"{row['hardware']} × {row['gpus']}" if row["gpus"] else str(row["hardware"])
-        for row in spent
-        if row["model"] and row["hardware"]
-    }
-    return {"an engine": ", ".join(sorted(held))} if held else {}
-
-
 def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Hours by stage, tokens, and the share of prompt tokens that the prefix cache gave."""
-    rows = {
-        heading: _listed({stage: each.get(unit, 0) for stage, each in cost.items()})
-        for unit, heading in _HOURS.items()
-    }
+    rows = {}
+    for unit, heading in {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}.items():
+        hours = {stage: each[unit] for stage, each in cost.items() if each.get(unit)}
+        parts = ", ".join(f"{stage} {each:.3g}" for stage, each in hours.items())
+        rows[heading] = f"{sum(hours.values()):.3g} ({parts})" if hours else ""
     tokens = {
         name: sum(each.get(name, 0) for each in cost.values())
         for name in ("prompt_tokens", "output_tokens", "cached_tokens")
@@ -207,11 +196,3 @@ def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
         rows["tokens"] = f"{tokens['prompt_tokens']:,} in, {tokens['output_tokens']:,} out"
         rows["cached"] = f"{tokens['cached_tokens'] / tokens['prompt_tokens']:.0%} of the tokens in"
     return {heading: text for heading, text in rows.items() if text}
-
-
-def _listed(hours: Mapping[str, float]) -> str:
-    total = sum(hours.values())
-    if not total:
-        return ""
-    parts = ", ".join(f"{stage} {each:.3g}" for stage, each in hours.items() if each)
-    return f"{total:.3g} ({parts})"

@@ -55,14 +55,28 @@ def harness_results(
         "results": results,
         **({"groups": grouped} if grouped else {}),
         "group_subtasks": groups,
-        "configs": {name: _task_config(name, rows, record) for name, rows in tasks.items()},
+        "configs": {
+            name: {
+                "task": name,
+                "dataset_path": record["run"]
+                .get("benchmark", {})
+                .get("data", rows["benchmark"][0]),
+                "num_fewshot": _shots(rows),
+                "output_type": "generate_until",
+                "metadata": {"setting": rows["setting"][0], "slice": rows["slice"][0]},
+            }
+            for name, rows in tasks.items()
+        },
         "versions": dict.fromkeys(tasks, version),
         "n-shot": {name: _shots(rows) for name, rows in tasks.items()},
         "higher_is_better": {
             name: {metric: higher_is_better.get(metric) for metric in rows["metric"]}
             for name, rows in tasks.items()
         },
-        "n-samples": {name: _sample_counts(rows) for name, rows in tasks.items()},
+        "n-samples": {
+            name: {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
+            for name, rows in tasks.items()
+        },
         **_run(record, started),
     }
 
@@ -79,24 +93,10 @@ def _task(name: str, rows: pl.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _task_config(name: str, rows: pl.DataFrame, record: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "task": name,
-        "dataset_path": record["run"].get("benchmark", {}).get("data", rows["benchmark"][0]),
-        "num_fewshot": _shots(rows),
-        "output_type": "generate_until",
-        "metadata": {"setting": rows["setting"][0], "slice": rows["slice"][0]},
-    }
-
-
 def _shots(rows: pl.DataFrame) -> int:
     """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
     shown = re.match(r"\d+(?=-)", rows["setting"][0])
     return int(shown[0]) if shown else 0
-
-
-def _sample_counts(rows: pl.DataFrame) -> dict[str, Any]:
-    return {"original": (rows["n"] + rows["n_failed"]).max(), "effective": rows["n"].max()}
 
 
 def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
@@ -143,13 +143,9 @@ def _sanitized(model: str) -> str:
 def mlflow_metrics(metrics: pl.DataFrame) -> dict[str, float]:
     """The numbers of whole settings; relations stay in the tables."""
     whole = metrics.filter(pl.col("slice").is_null()).drop_nulls("value")
-    rows = whole.select("setting", "variant", "metric", "value").iter_rows()
-    return {_name(*names): value for *names, value in rows}
-
-
-def _name(*parts: str | None) -> str:
-    """The parts, in the letters that MLflow allows."""
-    return "/".join(re.sub(r"[^\w\-. :]+", " ", part) for part in parts if part)
+    rows = whole.select("setting", "variant", "metric").iter_rows()
+    names = ("/".join(re.sub(r"[^\w\-. :]+", " ", part) for part in row if part) for row in rows)
+    return dict(zip(names, whole["value"], strict=True))
 
 
 def mlflow_params(record: Mapping[str, Any]) -> dict[str, str]:

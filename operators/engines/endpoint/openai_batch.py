@@ -11,12 +11,11 @@ import polars as pl
 
 from factsweep.operators.engines.endpoint.replies import (
     NoAnswerError,
-    Reading,
     Usage,
     counted,
     read,
 )
-from factsweep.operators.engines.endpoint.reply import Reply, as_object, parse, quote
+from factsweep.operators.engines.endpoint.reply import as_object, parse, quote
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -89,13 +88,21 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
-            answer, n_thought = _answer(output, thinks=thinks)
+            response = as_object(output.response)
+            body, status = as_object(response.body), response.get("status_code", 200)
+            choices = body.choices if isinstance(body.choices, list) else []
+            if output.error or status != 200 or not choices:
+                code = str(as_object(output.error).code or f"status {status}")
+                said = quote(output.error or response)
+                raise NoAnswerError(code, f"the request failed: {said}", Usage(0, 0))
+            choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
+            answer = read(choice, usage, chat="message" in choice, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id], details[prompt_id] = error.reason, str(error)
             continue
         rows.append((prompt_id, asked, answer.text))
         if answer.thought:
-            thoughts.append((prompt_id, [answer.thought], [n_thought], ["unknown"]))
+            thoughts.append((prompt_id, [answer.thought], [usage.thought], ["unknown"]))
     schema = empty("thoughts").schema
     return Answers(
         pl.DataFrame(rows, schema=_SCHEMA, orient="row"),
@@ -103,20 +110,3 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
         failed,
         details,
     )
-
-
-def _answer(output: Reply, *, thinks: bool) -> tuple[Reading, int]:
-    """The answer of a line, and how many tokens its thought has; a NoAnswerError if there is none.
-
-    Raises:
-        NoAnswerError: there is none.
-    """
-    response = as_object(output.response)
-    body, status = as_object(response.body), response.get("status_code", 200)
-    choices = body.choices if isinstance(body.choices, list) else []
-    if output.error or status != 200 or not choices:
-        code = str(as_object(output.error).code or f"status {status}")
-        said = quote(output.error or response)
-        raise NoAnswerError(code, f"the request failed: {said}", Usage(0, 0))
-    choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
-    return read(choice, usage, chat="message" in choice, thinks=thinks), usage.thought

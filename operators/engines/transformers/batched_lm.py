@@ -84,7 +84,10 @@ class MaskedLM:
 
         ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
         attended = padded([[1] * len(r.token_ids) for r in batch]).to(self._device)
-        mask_places = [_mask_place(r, self._tokenizer.mask_token_id) for r in batch]
+        for r in batch:
+            if (n := list(r.token_ids).count(self._tokenizer.mask_token_id)) != 1:
+                raise ValueError(f"request {r.request_id} has {n} masks instead of one")
+        mask_places = [list(r.token_ids).index(self._tokenizer.mask_token_id) for r in batch]
         places = torch.tensor(mask_places).to(self._device)
 
         def at_places(_encoder: Any, _inputs: Any, output: Any) -> Any:
@@ -96,13 +99,6 @@ class MaskedLM:
         with self._model.base_model.register_forward_hook(at_places):
             output = self._model(input_ids=ids, attention_mask=attended, return_dict=True)
         return output.logits[:, 0]
-
-
-def _mask_place(request: MaskedRequest, mask_id: int) -> int:
-    places = [place for place, token in enumerate(request.token_ids) if token == mask_id]
-    if len(places) != 1:
-        raise ValueError(f"request {request.request_id} has {len(places)} masks instead of one")
-    return places[0]
 
 
 class Likelihood:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.tables.shared import canvas
-from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import SHORT_SHARE
 from factsweep.operators.tables.shared.wide import called, is_relation, label_of, named, relation_id
 
@@ -36,7 +36,12 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     figure = canvas.blank(max(side * n_columns + 0.4, 3.4), height)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
-        _draw_panel(axes, bins.filter(panel=panel), names)
+        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+        rows, x, y = bins.filter(panel=panel), "mean_confidence", "mean_accuracy"
+        canvas.curves(axes, rows, x, y, names=names, markersize=3.5, linewidth=1.2)
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.set_aspect("equal")
+        axes.grid(color="0.92")
         axes.set_title(panel, fontsize="medium")
     ticks = [0, 0.5, 1] if len(panels) > 1 else np.linspace(0, 1, 6)
     grid[0].set(xticks=ticks, yticks=ticks)  # which all panels share
@@ -53,15 +58,6 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     if len(panels) > 1:
         figure.suptitle(title)
     return figure
-
-
-def _draw_panel(axes: "Axes", bins: pl.DataFrame, names: list[str]) -> None:
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    x, y = "mean_confidence", "mean_accuracy"
-    canvas.curves(axes, bins, x, y, names=names, markersize=3.5, linewidth=1.2)
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    axes.set_aspect("equal")
-    axes.grid(color="0.92")
 
 
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from factsweep.operators.metrics.comparing.along import ALONG, KINDS
 from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared import canvas
-from factsweep.operators.tables.shared.canvas import SERIES, Axes, Figure
+from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import (
     COUNT,
     SHARE,
@@ -99,27 +99,21 @@ def differences_figure(
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
     axes.axvline(0, color="0.5", linewidth=1, zorder=1)
-    _draw(axes, rows, alpha)
-    if rows.height > 1:
-        axes.axhline(0.5, color="0.8", linewidth=1)
-    canvas.below(figure, 3)
-    return figure
-
-
-def _draw(axes: "Axes", rows: pl.DataFrame, alpha: float) -> None:
     colour, marker = SERIES[0]
     places = pl.Series(range(rows.height), dtype=pl.Float64)
     axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)
     beyond = rows["p_holm"].fill_null(1) <= alpha
     for chosen, face, sign in ((beyond, colour, "≤"), (~beyond, "white", ">")):
-        axes.plot(
+        x, y, label = (
             rows["difference"].filter(chosen),
             places.filter(chosen),
-            marker,
-            color=colour,
-            markerfacecolor=face,
-            label=f"p {sign} {alpha:g} (Holm)",
+            f"p {sign} {alpha:g}",
         )
+        axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=f"{label} (Holm)")
+    if rows.height > 1:
+        axes.axhline(0.5, color="0.8", linewidth=1)
+    canvas.below(figure, 3)
+    return figure
 
 
 def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -6,7 +6,6 @@ Matplotlib is loaded here, when something is drawn: that takes half a second.
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
@@ -144,15 +143,11 @@ def _families(letters: Iterable[str]) -> list[str]:
     for font in sorted(fontManager.ttflist, key=lambda each: (each.name, each.fname)):
         if not wanted:
             break
-        has = set() if font.name.startswith(_NO_FONT) else {*_charmap(FT2Font, Path(font.fname))}
+        try:
+            has = set() if font.name.startswith(_NO_FONT) else {*FT2Font(font.fname).get_charmap()}
+        except (OSError, RuntimeError):  # a font that was removed, or that it cannot read
+            continue
         if wanted & has:
             found.append(font.name)
             wanted -= has
     return found
-
-
-def _charmap(kind: Any, path: Path) -> Iterable[int]:
-    try:
-        return kind(str(path)).get_charmap()  # type: ignore[no-any-return]
-    except (OSError, RuntimeError):  # a font that was removed, or that it cannot read
-        return ()

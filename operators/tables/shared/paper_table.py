@@ -5,7 +5,7 @@ row of a table fixes a part of it, a column another part; their cell shows the n
 What neither fixes is null, except for the benchmark, which is the one that is asked for.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -92,8 +92,12 @@ def fill(
     wide = _wide(cells.with_columns(difference=difference), table.heads, names)
     name = names.get(benchmark, benchmark)
     named = {column: column.format(benchmark=name) for column in wide.columns}
-    missing = _missing(_asked(cells, table, set(metrics["model"].drop_nulls())))
-    return Filled(wide.rename(named), missing, cells["measured"].count())
+    n_measured, models = cells["measured"].count(), set(metrics["model"].drop_nulls())
+    if models and not any(row.get("model") in models for row in table.rows):
+        # Of other models, none of a paper's models was to be measured.
+        is_ours = pl.col("model").is_null() | pl.col("model").is_in(list(models))
+        cells = cells.filter(is_ours)
+    return Filled(wide.rename(named), _missing(cells), n_measured)
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
@@ -158,9 +162,14 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
     """One column per heading, one row per row and source, if the source has a number in the row."""
     labels = {head: pl.col(name).replace(dict(names)) for name, head in heads.items()}
     other = pl.when((pl.col("source") == OTHER_FACTS).any().over("row")).then(pl.lit(OTHER_FACTS))
-    texts = cells.with_columns(
-        **labels, **{source: _text(source) for source in _SOURCES}, other=other
-    ).drop("source")
+    applicable = pl.when("applies")
+    shown = {
+        name: applicable.then(as_printed(name, signed=name == "difference")).otherwise(
+            pl.lit(NOT_APPLICABLE)
+        )
+        for name in _SOURCES
+    }
+    texts = cells.with_columns(**labels, **shown, other=other).drop("source")
     long = texts.unpivot(
         _SOURCES,
         index=["row", *labels, "heading", "other"],
@@ -181,18 +190,6 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
         .pivot("heading", index=["row", *labels, "source"], values="text", maintain_order=True)
         .drop("row")
     )
-
-
-def _text(source: str) -> pl.Expr:
-    text = as_printed(source, signed=source == "difference")
-    return pl.when("applies").then(text).otherwise(pl.lit(NOT_APPLICABLE))
-
-
-def _asked(cells: pl.DataFrame, table: Table, models: Set[str]) -> pl.DataFrame:
-    """The cells whose numbers were to be measured: of other models, none of a paper's models."""
-    if not models or any(row.get("model") in models for row in table.rows):
-        return cells
-    return cells.filter(pl.col("model").is_null() | pl.col("model").is_in(list(models)))
 
 
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:
