@@ -91,7 +91,7 @@ def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
     os.environ.update(hardware.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
-    from factsweep.operators.engines.vllm.engine import VllmEngine
+    from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights(job))
     engine = VllmEngine(Start(folder, None, job.dtype, max_model_len=1024))

@@ -207,7 +207,7 @@ def _model() -> Any:
 def _vllm() -> Any:
     os.environ.update(hardware.variables(settings.load(MODEL)))
     from factsweep.operators.engines.kind import Start
-    from factsweep.operators.engines.vllm.engine import VllmEngine
+    from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights())
     return VllmEngine(Start(folder, None, "float32", max_model_len=1024, ability="prefer"))

@@ -52,7 +52,7 @@ from xdist.scheduler import LoadScopeScheduling
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.engines.kind import Start
-from factsweep.operators.engines.vllm.engine import VllmEngine
+from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights

@@ -19,7 +19,7 @@ from factsweep.operators.tables.belief.belief import (
     parts,
 )
 from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
-from factsweep.operators.tables.runs.data_set import sizes, template_examples
+from factsweep.operators.tables.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import asked_with, fill
 from factsweep.operators.tables.shared.wide import called

@@ -100,7 +100,7 @@ def _print_card(settings: "Run") -> int:
 
 
 def _estimate(settings: "Run") -> int:
-    from factsweep.operators.tables.runs.estimates import written
+    from factsweep.operators.tables.estimates import written
     from factsweep.pipeline.runs.estimate import estimate
 
     found = estimate(settings)

@@ -15,8 +15,8 @@ from factsweep.operators.datasets.readers import contradiction_sentences as sent
 from factsweep.operators.engines.measuring import DependencyParser, SentenceEncoder
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
+from factsweep.operators.tables import data_set
 from factsweep.operators.tables.formats import markdown
-from factsweep.operators.tables.runs import data_set
 from factsweep.operators.tables.shared.paper_table import of_other_facts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source

@@ -27,7 +27,7 @@ from factsweep.operators.metrics.comparing.verdict import (
 )
 from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.prompts.expansion import names
-from factsweep.operators.tables.runs import comparison as tables
+from factsweep.operators.tables import comparison as tables
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text, build

@@ -24,7 +24,7 @@ from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import estimated_tiles, grid
 from factsweep.operators.pages.page import ran, ran_rows
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.runs import estimates as tables
+from factsweep.operators.tables import estimates as tables
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run

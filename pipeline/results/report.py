@@ -33,7 +33,7 @@ from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.runs.estimates import estimates_table
+from factsweep.operators.tables.estimates import estimates_table
 from factsweep.operators.tables.shared.paper_table import of_other_facts
 from factsweep.operators.tables.shared.wide import (
     Answers,

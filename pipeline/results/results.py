@@ -18,8 +18,8 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import BESIDE
 from factsweep.operators.methods.method import Report
 from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.tables.estimates import estimates_table
 from factsweep.operators.tables.formats import csv, latex, markdown
-from factsweep.operators.tables.runs.estimates import estimates_table
 from factsweep.operators.tables.shared.numbers import as_printed
 from factsweep.operators.tables.trackers import (
     harness_path,

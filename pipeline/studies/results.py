@@ -25,9 +25,9 @@ from factsweep.operators.metrics.shared.blas import single_threaded_blas
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.rows import deciles
 from factsweep.operators.schemas import empty
+from factsweep.operators.tables import comparison as tables
 from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
-from factsweep.operators.tables.runs import comparison as tables
-from factsweep.operators.tables.runs.comparison import POINTS, across_table, alone_table
+from factsweep.operators.tables.comparison import POINTS, across_table, alone_table
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import estimates, past

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.tables.runs.comparison import PLACE
+from factsweep.operators.tables.comparison import PLACE
 from factsweep.operators.wording import names, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import Expanded, expanded

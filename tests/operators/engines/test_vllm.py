@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
-from factsweep.operators.engines.vllm.engine import Marks, VllmEngine
+from factsweep.operators.engines.vllm import Marks, VllmEngine
 from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models

@@ -6,7 +6,7 @@ import pytest
 
 from factsweep.operators.engines.preference import BeamsRequest, Plausible, PreferRequest
 from factsweep.operators.engines.transformers.tries import CandidatesLM
-from factsweep.operators.engines.vllm.engine import VllmEngine
+from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.inputs import models

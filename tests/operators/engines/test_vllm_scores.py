@@ -14,7 +14,7 @@ from factsweep.operators.engines.protocol import (
     score_requests,
 )
 from factsweep.operators.engines.transformers.batched_lm import Likelihood
-from factsweep.operators.engines.vllm.engine import VllmEngine
+from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of
 from factsweep.pipeline.inputs import catalog, models

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
+from factsweep.operators.engines.endpoint import EndpointEngine
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
 from factsweep.pipeline.config.decoding import Samples
 from factsweep.pipeline.config.run import Run

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.engines.endpoint.endpoint import EndpointEngine
+from factsweep.operators.engines.endpoint import EndpointEngine
 from factsweep.operators.engines.kind import Endpoint, Start
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored, score_requests
-from factsweep.operators.engines.vllm.engine import VllmEngine
+from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.plausibility import items

@@ -1,14 +1,12 @@
 """Bodies of replies in the layouts that servers have, and in those that nobody knows."""
 
-import importlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-# The package's name is that of a module in it, so `import … as` would find the module.
-reply = importlib.import_module("factsweep.operators.engines.endpoint.reply")
+from factsweep.operators.engines.endpoint import reply
 
 texts = st.text(max_size=9)
 thoughts = st.one_of(

@@ -11,7 +11,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     across_languages,
     known_in_one_alone,
 )
-from factsweep.operators.tables.runs.comparison import across_table
+from factsweep.operators.tables.comparison import across_table
 
 Row = dict[str, object]
 Tables = dict[str, pl.DataFrame]

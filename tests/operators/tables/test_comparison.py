@@ -8,14 +8,14 @@ import pytest
 
 from factsweep.operators.metrics.belief.knowledge_state import CHANGES, MOVES, STATES, state_moves
 from factsweep.operators.metrics.comparing.comparison import COMPARISON
-from factsweep.operators.tables.formats import latex, markdown
-from factsweep.operators.tables.runs.comparison import (
+from factsweep.operators.tables.comparison import (
     by_relation,
     changed_facts,
     differences_figure,
     headline,
     moves,
 )
+from factsweep.operators.tables.formats import latex, markdown
 
 RUNS = ("old", "new")
 

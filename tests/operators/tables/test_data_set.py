@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.metrics.data_set import diversity
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.runs.data_set import (
+from factsweep.operators.tables.data_set import (
     DIFFERENCES,
     by_relation,
     distractors_by_relation,
