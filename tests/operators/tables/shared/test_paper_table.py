@@ -1,4 +1,4 @@
-"""Tables described as rows and columns: every cell against a plain look-up."""
+"""Tables described as rows and columns, and runs beside papers, against a plain look-up."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.numbers import SHARE, of_metric
 from factsweep.operators.tables.shared.paper_table import (
     PLACE,
@@ -16,9 +15,11 @@ from factsweep.operators.tables.shared.paper_table import (
     Column,
     Place,
     Table,
+    beside,
     fill,
     of_other_facts,
 )
+from tests.builders import metrics_table
 from tests.messages import naming
 
 DEFAULTS: dict[str, Any] = {
@@ -85,9 +86,7 @@ printed_numbers = st.lists(
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    blank = dict.fromkeys(empty("metrics").columns)
-    table = [{**blank, **DEFAULTS, "value": 0.25, **row} for row in rows]
-    return pl.DataFrame(table, schema=empty("metrics").schema)
+    return metrics_table({**DEFAULTS, "value": 0.25}, *rows)
 
 
 def published(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -208,3 +207,51 @@ def test_printed_number_is_the_number_rounded(value: float, metric: str) -> None
         text = of_metric(metric).text(value, signed=signed)
         assert float(text) == pytest.approx(value, abs=0.5 * 10**-digits + 1e-9)
         assert not text.lstrip("+-").startswith("0.") or metric != "acc_at_1"
+
+
+any_place = st.fixed_dictionaries(dict.fromkeys(PLACE, st.sampled_from([None, "x", "y"])))
+values = st.integers(0, 9).map(lambda digit: digit / 10)
+printed = st.lists(st.tuples(any_place, values, st.sampled_from(["1", "2"])), max_size=20)
+measured = st.lists(st.tuples(any_place, values), max_size=5)
+
+
+def paper(rows: list[Any]) -> pl.DataFrame:
+    table = [{**place, "value": value, "table": where} for place, value, where in rows]
+    return pl.DataFrame(table, schema=PUBLISHED_SCHEMA)
+
+
+@given(measured, printed)
+def test_beside_is_every_pair_of_the_same_place(ours: list[Any], theirs: list[Any]) -> None:
+    # Half of the papers' places are the run's, or none would meet.
+    theirs = theirs + [(place, value, "3") for place, value in ours[::2]]
+    run = metrics_table({}, *({**place, "value": value} for place, value in ours))
+    found = beside(run, paper(theirs))
+    expected = [
+        (where, mine, other, round(mine - other, 6))
+        for place, other, where in theirs
+        for at, mine in ours
+        if at == place
+    ]
+    rows = found.select("table", "measured", "published", "difference").rows()
+    assert sorted(rows) == sorted(expected)
+
+
+@given(measured, printed, st.booleans())
+def test_beside_of_other_facts_has_both_numbers_and_no_difference(
+    ours: list[Any], theirs: list[Any], by_relation: bool
+) -> None:
+    parts = [None, "relation=P36", "kind=entity"]
+    run = metrics_table(
+        {},
+        *({**place, "slice": part, "value": value} for place, value in ours for part in parts),
+    )
+    printed_rows = paper(
+        theirs + [({**place, "slice": part}, 0.5, "3") for place, _ in ours for part in parts]
+    )
+    marked = beside(run, of_other_facts(printed_rows, "x", by_relation=by_relation))
+    unmarked = beside(run, printed_rows)
+    assert marked.drop("source", "difference").equals(unmarked.drop("source", "difference"))
+    whole_relation = pl.col("slice").eq_missing("relation=P36") & (not by_relation)
+    is_other = (pl.col("benchmark") == "x").fill_null(value=False) & ~whole_relation
+    assert marked.filter(is_other)["difference"].drop_nulls().is_empty()
+    assert marked.filter(~is_other).equals(unmarked.filter(~is_other))
