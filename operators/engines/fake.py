@@ -127,12 +127,10 @@ def _share(*parts: object) -> float:
 def load(start: Start) -> FakeEngine:
     """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
 
-    `seconds_per_answer`, until the file `hurry` is there; `log`, a file that gets one line per
-    prompt; `places`, one that gets one line per engine: where it was put; `poison`, the id of a
-    prompt that kills the engine, `*` for any prompt; `hang`, that of one that it never answers;
-    `loads_s`, how long it loads, unless it finds no file `first`, which it makes; `broken`, the
-    error that it raises in place of starting, in which $NAMES are those of the environment, `of`
-    the model that alone is broken.
+    `seconds_per_answer`, until the file `hurry` is there; `log` and `places`, files that get a line
+    per prompt and per engine; `poison`, the id of a prompt that kills the engine (`*`: any);
+    `hang`, of one that it never answers; `loads_s`, how long it loads, unless it made the file
+    `first`; `broken`, the error (with $NAMES) that it raises instead, for the model `of` alone.
     """
     wish = json.loads(os.environ.get(WISH, "{}"))
     if "broken" in wish and wish.get("of", start.model) == start.model:

@@ -15,8 +15,8 @@ NOT_INSTALLED = "none"
 class Endpoint:
     """A server that has a model: its address, and how it is asked.
 
-    `key` names the environment variable of the key (`openai_client.key`). A request has
-    `timeout_s`, a prompt with all its retries `give_up_s`. With `chat` a prompt is the user's turn.
+    `key` names the environment variable of the key. A request has `timeout_s`, a prompt with all
+    its retries `give_up_s`. With `chat` a prompt is the user's turn.
     """
 
     url: str
@@ -31,10 +31,9 @@ class Endpoint:
 class Start:
     """What an engine is started with: a model on a device, and what is asked of it.
 
-    `model` is a folder, or a hub id at `revision`. `place` is where the scheduler put the engine;
-    `arguments` are further ones, by the names that the engine has for them. With an `endpoint`,
-    `model` is the name that the server has for it, at `revision` if it must say that it is.
-    `adapter` is a folder of LoRA's weights, which are put beside the model's.
+    `model` is a folder, or a hub id at `revision`, or the name that an `endpoint` has for it.
+    `place` is where the scheduler put the engine; `arguments` are further ones, by the engine's own
+    names; `adapters` are folders of LoRA's weights by name, the first in use until `adapt`.
     """
 
     model: str
@@ -57,22 +56,13 @@ class Start:
 class EngineKind:
     """An engine by name: how it is loaded, what it can do, and what it needs.
 
-    `version` names the library that answers and its version; it is part of a fingerprint. `load`
-    returns an engine that has the methods of `protocol` for its abilities. `install` says how to
-    get what it lacks where its version is `NOT_INSTALLED`.
-
-    `gpus` is how many GPUs one engine holds: those that a model is spread over (`parallel`), one,
-    or none. `computes` says whether it takes the machine's cores where it has no GPU: a server's
-    answers are only waited for. `hardware` replaces the machine's name where the engine's speed
-    says nothing about the machine.
-
-    `variables` are environment variables that it reads and that change no answer. `switches` gives,
-    of an environment, those that may change one: they are part of a recipe where they are set.
-
-    `cpu_build` names what is installed of it that computes on CPUs alone; null: nothing does.
-
-    `arguments` gives the names of the further arguments that it takes; null: any. `fields` are
-    those that other fields of the configuration set.
+    `version` names the library that answers; it is part of a fingerprint. `load` returns an engine
+    with the methods of `protocol` for its abilities; `install` says how to get what it lacks.
+    `gpus`: those that a model is spread over (`parallel`), one, or none. `computes`: it takes the
+    machine's cores where it has no GPU. `hardware` replaces the machine's name. `variables` of the
+    environment change no answer; `switches` are those that may, and part of a recipe. `cpu_build`
+    names what computes on CPUs alone. `arguments` are the names of those that it takes (null:
+    any), `fields` those that other fields of the configuration set.
     """
 
     name: str

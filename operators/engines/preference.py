@@ -4,13 +4,10 @@ The plausibility of an entity is the probability that one of its labels follows 
 an ending: a sum over labels, here in nats (log-sum-exp). Three ways to choose the distractors:
 
     given     those of the trie, in the order in which they are named
-    exact     the n most plausible of the trie, whatever it takes
+    exact     the n most plausible of the trie, whatever it takes: likeliest beginnings first
     optimal   the n most plausible that a beam search of width n finds (ApprOpt)
 
-`exact` reads the likeliest beginnings first, and leaves out what cannot be among the n most
-plausible: a label is no likelier than the tokens that it begins with. `optimal` keeps the n
-likeliest beginnings of each length, and of what ends within them the n most plausible entities.
-Both then sum up all labels of what they found. The answer is in no search: it takes no beam.
+All then sum up all labels of what they found. The answer is in no search: it takes no beam.
 """
 
 import heapq

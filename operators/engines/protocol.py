@@ -26,11 +26,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Thinking:
-    """That a model thinks before it answers, in at most `max_tokens`, which no answer's are.
-
-    `parser` names the one of vLLM's reasoning parsers that knows how a thought begins and ends;
-    null: by the marks that the tokenizer has.
-    """
+    """That a model thinks first, by one of vLLM's parsers; null: by the marks of the tokenizer."""
 
     max_tokens: int
     parser: str | None = None

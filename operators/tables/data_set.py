@@ -31,22 +31,14 @@ _SPLITS = {
 
 
 def sizes_beside(facts: Facts, name: str, published: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Table 1 of BELIEF for the set `name`: its counts, then those of the sets in the papers.
-
-    Columns: set, source (measured, published, difference), and SIZES.
-    """
+    """Table 1 of BELIEF for the set `name`: its counts, then those of the sets in the papers."""
     return _beside(counts(facts), SIZES, name, published, TABLES["table-1"].printed_in)
 
 
 def diversity_beside(
     diversity: pl.DataFrame, name: str, published: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Table 8 of BELIEF for the set `name`: its diversity, then that of the sets in the papers.
-
-    Columns in: those of `operators.metrics.data_set.DIVERSITY`. Columns out: set, source
-    (measured, published, difference), and DIFFERENCES. Semantics has no difference: numbers of two
-    encoders cannot be compared.
-    """
+    """Table 8 of BELIEF for the set `name`: its diversity, then that of the papers' sets."""
     whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
     table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
     differs = pl.col("source") == "difference"
@@ -68,10 +60,7 @@ def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
 
 
 def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFrame:
-    """Why there are dashes: one row per figure and reason; `relations` are all, or their ids.
-
-    `not_asked` has the reasons of figures that nobody measured.
-    """
+    """Why there are dashes: one row per figure and reason; `not_asked`: nobody measured it."""
     rows = []
     for figure in DIFFERENCES:
         bare = diversity.filter(pl.col(figure).is_null(), pl.col("relation_id").is_not_null())
@@ -112,10 +101,7 @@ def _heading(metric: str) -> str:
 def sizes(
     facts: Facts, benchmark: str, *, parse: Parse | None = None, encode: Encode | None = None
 ) -> pl.DataFrame:
-    """The set's own numbers as rows of the metrics table, with neither model nor setting.
-
-    The counts of Table 1, and those of Table 8: `syntax` with `parse`, `semantics` with `encode`.
-    """
+    """The set's own numbers as rows of the metrics table, with neither model nor setting."""
     of_set = diversity(facts, parse=parse, encode=encode).select(DIFFERENCES).row(-1, named=True)
     numbers = {**counts(facts), **{name: n for name, n in of_set.items() if n is not None}}
     values = list(map(float, numbers.values()))
@@ -124,11 +110,7 @@ def sizes(
 
 
 def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3) -> pl.DataFrame:
-    """The first manual templates of each relation, each with its first paraphrases, a row each.
-
-    The papers choose theirs by chance. Without a group, it is not known whose a paraphrase is, and
-    a manual template stands alone.
-    """
+    """The first manual templates of each relation, each with the first paraphrases of its group."""
     manual = facts.templates.filter(pl.col("origin") == "manual")
     first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)
     others = facts.templates.filter(pl.col("origin") != "manual")
@@ -143,13 +125,7 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
 
 
 def distractors_by_relation(facts: Facts) -> pl.DataFrame:
-    """One row per relation, and one for all (relation_id null).
-
-    Columns: relation_id, n_facts, n_without (facts that have no distractor), n_below_100 (that have
-    fewer than 100), and sums over facts: n_same_type (other entities that share a type with the
-    answer), n_right (of these other right objects), n_sharing (of the others those that share a
-    label with the answer), n_distractors (the rest).
-    """
+    """How many distractors facts have, by relation and in all (relation_id null), as sums."""
     single = sliced(facts, Slice())
     assert single.knowledge_base is not None
     asked = answers(single)

@@ -36,11 +36,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A paper's table.
+    """A paper's table: `heads` name a row, a cell within a place of `without` has no number.
 
     `printed_in` says where the papers have it (`003:5` is Table 5 of paper 003); of several, the
-    first that has a number counts. `heads` are the parts of the place that name a row, with their
-    headings. A cell within one of the places of `without` can have no number.
+    first that has a number counts.
     """
 
     title: str
@@ -70,11 +69,9 @@ def fill(
 ) -> Filled:
     """The table, filled from the metrics of any number of runs.
 
-    Each row is there as measured, as published and as their difference; the last two where there is
-    any, and no difference to a number of other facts. A missing number is a dash. Models that the
-    table does not name follow after its own.
-    With `alone` there is nothing of other benchmarks, and no row in which nothing was measured.
-    `names` are the printed names of models, settings, benchmarks and metrics.
+    Each row is there as measured, as published and as their difference (none to other facts).
+    Further models follow. With `alone` there is nothing of other benchmarks, and no row in which
+    nothing was measured. `names` are the printed names of models, settings and metrics.
 
     Raises:
         InputError: two different numbers for one cell, such as those of two runs of one setting.

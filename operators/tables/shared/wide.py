@@ -83,11 +83,7 @@ def joined(table: pl.DataFrame, further: pl.DataFrame, on: Sequence[str]) -> pl.
 def wide(
     cells: pl.DataFrame, keys: Sequence[str], headings: Collection[str], missing: str | None = DASH
 ) -> pl.DataFrame:
-    """The cells (keys, heading, text) as a table, columns in the order of `headings`.
-
-    Other headings follow by name; cells without one are a row all the same. A missing number is a
-    dash, or what else `missing` says.
-    """
+    """The cells (keys, heading, text) as a table, columns as in `headings`, then others by name."""
     there = set(cells["heading"].drop_nulls())
     shown = [*(each for each in headings if each in there), *sorted(there - {*headings})]
     table = cells.pivot("heading", shown, index=keys, values="text", aggregate_function="first")
@@ -97,10 +93,7 @@ def wide(
 def by_source(
     metrics: pl.DataFrame, published: pl.DataFrame | None, baseline: str = ""
 ) -> pl.DataFrame:
-    """The rows with their `source`: measured, of the baseline, and published of the same places.
-
-    A metric of the baseline is called as what it is the baseline of.
-    """
+    """The rows with their `source`: measured, of the baseline, and published of the same places."""
     is_baseline = pl.col("metric").str.starts_with(_BASELINE)
     source = pl.when(is_baseline).then(pl.lit(baseline)).otherwise(pl.lit(MEASURED))
     rows = metrics.with_columns(pl.col("metric").str.strip_prefix(_BASELINE), source=source)
@@ -191,10 +184,7 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
 def card(
     metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, own: Sequence[str]
 ) -> pl.DataFrame:
-    """The metrics named in `headings`, over everything, with their intervals, or with their seeds.
-
-    Variants in `own` (how a number was made) stand in its row's name, all others in its column's.
-    """
+    """The metrics in `headings` over everything, with intervals or seeds; variants `own` by row."""
     overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
     parts = pl.col("variant").fill_null("").str.split(",")
     made = pl.element().str.split("=").list.first().is_in(list(own))
