@@ -10,6 +10,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables import distractors as tables
 from tests.builders import metrics_table, published_numbers
 
+PUBLISHED = published_numbers("distractors")
 NAMES = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
 RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "ending=eos"}
 
@@ -23,11 +24,6 @@ def number(
     metric: str, value: float | None, part: str | None = None, **more: Any
 ) -> dict[str, Any]:
     return {"metric": metric, "value": value, "slice": part, **more}
-
-
-@pytest.fixture(scope="module")
-def published() -> pl.DataFrame:
-    return published_numbers("distractors")
 
 
 def test_headline_has_every_number_in_percent_and_its_counts() -> None:
@@ -59,13 +55,13 @@ def test_headline_names_the_width_of_a_beam_in_the_heading() -> None:
     assert found["variant"].to_list() == ["ending=eos"]
 
 
-def test_published_number_stands_under_the_measured_one(published: pl.DataFrame) -> None:
+def test_published_number_stands_under_the_measured_one() -> None:
     place = {"model": "pythia-6.9b", "benchmark": "distractors"}
     rows = metrics(
         number("min_at_1", 0.5, "sample=balanced", **place),
         number("min_at_1", 0.25, "sample=other", **place),
     )
-    found = tables.by_sample(rows, published)
+    found = tables.by_sample(rows, PUBLISHED)
     assert found.select("sample", "source", "Min@1").rows() == [
         ("balanced", "measured", "50.00"),
         ("balanced", "published", "40.00"),
@@ -92,14 +88,14 @@ def test_deciles_stand_in_the_order_of_numbers() -> None:
     assert tables.by_slice(rows, "tokens", "tokens")["tokens"].to_list() == ["1", "2", "10"]
 
 
-def test_agreement_stands_beside_the_published_one_in_its_order(published: pl.DataFrame) -> None:
+def test_agreement_stands_beside_the_published_one_in_its_order() -> None:
     rows = metrics(
         number("kendall_tau", 0.3, "measure=distractors"),
         number("kendall_tau_sd", 0.1, "measure=distractors"),
         number("kendall_tau", 0.25, "measure=probability"),
         number("kendall_tau", 0.26, "measure=probability", setting="random"),
     )
-    found = tables.agreement(rows, published)
+    found = tables.agreement(rows, PUBLISHED)
     mine = found.filter(source="measured").select("measure", "Mean τ", "Std τ").rows()
     assert mine == [("Probability", "0.250", None), ("Dist. ApprOpt", "0.300", "0.100")]
     assert found["measure"].unique(maintain_order=True).to_list() == [
@@ -110,19 +106,19 @@ def test_agreement_stands_beside_the_published_one_in_its_order(published: pl.Da
     assert optimal == [("measured", "0.300"), ("published", "0.282")]
 
 
-def test_missing_measures_have_their_reason(published: pl.DataFrame) -> None:
+def test_missing_measures_have_their_reason() -> None:
     rows = metrics(number("kendall_tau", 0.3, "measure=distractors"))
-    found = dict(tables.missing(tables.agreement(rows, published)).iter_rows())
+    found = dict(tables.missing(tables.agreement(rows, PUBLISHED)).iter_rows())
     assert "Dist. ApprOpt" not in found
     assert found["KaRR"].startswith("no clozes of other subjects")
     assert "metrics.judge_url" in found["LLM-as-a-judge"]
     assert found["Dist. Random"] == "no run of this setting"
 
 
-def test_robustness_has_the_published_ones(published: pl.DataFrame) -> None:
+def test_robustness_has_the_published_ones() -> None:
     place = {"benchmark": "distractors-verbalisations"}
     rows = metrics(number("robustness", 0.9, "measure=distractors", **place))
-    found = tables.robust(rows, published).filter(measure="Dist. ApprOpt")
+    found = tables.robust(rows, PUBLISHED).filter(measure="Dist. ApprOpt")
     assert found.select("source", "Robustness").rows() == [
         ("measured", "0.900"),
         ("published", "0.920"),

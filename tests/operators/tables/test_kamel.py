@@ -19,6 +19,7 @@ from factsweep.operators.tables.kamel import (
 )
 from tests.builders import metrics_table, published_numbers
 
+PUBLISHED = published_numbers("kamel")
 DEFAULTS: dict[str, Any] = {
     "model": "opt-13b",
     "benchmark": "kamel",
@@ -38,20 +39,15 @@ def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
     return metrics_table(DEFAULTS, *rows)
 
 
-@pytest.fixture(scope="module")
-def published() -> pl.DataFrame:
-    return published_numbers("kamel")
-
-
 def whole(**change: Any) -> list[dict[str, Any]]:
     names = ["precision", "recall", "f1", "baseline_precision", "baseline_recall", "baseline_f1"]
     return [{**change, "metric": name, "value": i / 10} for i, name in enumerate(names)]
 
 
-def test_headline_has_a_row_a_source_and_columns_by_shots(published: pl.DataFrame) -> None:
+def test_headline_has_a_row_a_source_and_columns_by_shots() -> None:
     paper = "matching=paper"
     rows = [*whole(), *whole(variant=paper), *whole(variant=paper, setting="1-shot")]
-    table = headline(metrics(*rows), published)
+    table = headline(metrics(*rows), PUBLISHED)
     letters = ["P", "R", "F1", "F1 interval"]
     columns = [f"{setting} {x}" for setting in ("1-shot", "10-shot") for x in letters]
     keys = ["model", "benchmark", "variant", "source"]
@@ -65,9 +61,9 @@ def test_headline_has_a_row_a_source_and_columns_by_shots(published: pl.DataFram
     ]
 
 
-def test_headline_other_models_published_numbers_stay_away(published: pl.DataFrame) -> None:
+def test_headline_other_models_published_numbers_stay_away() -> None:
     rows = whole(variant="matching=paper", model="smollm2-135m")
-    assert headline(metrics(*rows), published)["source"].to_list() == ["measured", BASELINE]
+    assert headline(metrics(*rows), PUBLISHED)["source"].to_list() == ["measured", BASELINE]
 
 
 def test_headline_interval_stands_beside_f1() -> None:
@@ -93,13 +89,11 @@ def test_by_relation_best_stand_first_and_unmeasured_last() -> None:
     assert table["F1"][3] == "–"
 
 
-def test_by_relation_published_number_stands_beside_the_same_variant(
-    published: pl.DataFrame,
-) -> None:
+def test_by_relation_published_number_stands_beside_the_same_variant() -> None:
     star = {"variant": "matching=paper,labels=rdf"}
     rows = relation_rows(P30=0.9)
     both = [*rows, *({**row, **star} for row in rows)]
-    table = by_relation(metrics(*both), published=published)
+    table = by_relation(metrics(*both), published=PUBLISHED)
     assert table.select("variant", "published F1").rows() == [
         (None, "–"),
         (star["variant"], "91.58%"),
@@ -121,9 +115,9 @@ def test_extremes_are_the_first_and_the_last() -> None:
     ]
 
 
-def test_lama_has_the_slice_and_its_published_number(published: pl.DataFrame) -> None:
+def test_lama_has_the_slice_and_its_published_number() -> None:
     part = {"slice": "relations=lama", "variant": "matching=paper"}
-    table = lama(metrics({**part, "value": 0.2}, {"value": 0.9}), published)
+    table = lama(metrics({**part, "value": 0.2}, {"value": 0.9}), PUBLISHED)
     assert table.select("source", "10-shot F1").rows() == [
         ("measured", "20.00%"),
         ("published", "23.99%"),

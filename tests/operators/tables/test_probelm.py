@@ -25,6 +25,7 @@ from factsweep.operators.tables.probelm import (
 )
 from tests.builders import ROOT, metrics_table, published_numbers
 
+PUBLISHED = published_numbers("probelm")
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}
 DEFAULTS: dict[str, Any] = {
     "model": "olmo-1b",
@@ -46,17 +47,10 @@ def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
     return metrics_table(DEFAULTS, *rows)
 
 
-@pytest.fixture(scope="module")
-def published() -> pl.DataFrame:
-    return published_numbers("probelm")
-
-
-def test_by_frame_measured_published_and_random_stand_below_each_other(
-    published: pl.DataFrame,
-) -> None:
+def test_by_frame_measured_published_and_random_stand_below_each_other() -> None:
     at_3 = {"setting": "statement", "metric": "ndcg_at_3", "value": 0.5}
     chance = {**ACCURACY, "metric": "baseline_accuracy", "value": 1 / 11}
-    table = by_frame(metrics({}, ACCURACY, at_3, chance, {"slice": None}), published, CUTOFFS)
+    table = by_frame(metrics({}, ACCURACY, at_3, chance, {"slice": None}), PUBLISHED, CUTOFFS)
     columns = ["frame", "source", "Plausibility", "Statement Acc.", "Statement NDCG@3", "groups"]
     assert table.select(columns).rows() == [
         ("2023-11", "measured", "45.00", "30.00", "50.00", 100),
@@ -81,14 +75,14 @@ def test_by_frame_without_a_relation_and_interval_have_columns_of_their_own() ->
     assert table.select(names).rows() == [("45.00", "40.00–47.50", "50.00", 1)]
 
 
-def test_headline_has_each_model_on_its_first_unseen_frame(published: pl.DataFrame) -> None:
+def test_headline_has_each_model_on_its_first_unseen_frame() -> None:
     rows = [
         {**row, "model": model, "slice": f"frame={frame}", "benchmark": f"probelm-{frame}"}
         for model in ("olmo-1b", "gpt2", "unknown")
         for frame in ("2017-12", "2020-10", "2023-11", "2024-11")
         for row in ({}, ACCURACY)
     ]
-    table = headline(metrics(*rows), published, CUTOFFS)
+    table = headline(metrics(*rows), PUBLISHED, CUTOFFS)
     assert table.select("model", "frame", "source", "Statement Acc.").rows() == [
         ("gpt2", "2017-12", "measured", "30.00"),
         ("gpt2", "2017-12", "published", "29.08"),
@@ -141,8 +135,8 @@ def test_over_frames_takes_whole_frames_alone() -> None:
     assert over_frames(rows).select("frame", "value", "n").rows() == [("2023-11", 0.45, 100)]
 
 
-def test_published_correlations_are_those_of_the_papers_text(published: pl.DataFrame) -> None:
-    table = agreement(published.filter(table="2"))
+def test_published_correlations_are_those_of_the_papers_text() -> None:
+    table = agreement(PUBLISHED.filter(table="2"))
     found = {(first, second): pearson for first, second, pearson, _ in table.iter_rows()}
     assert found["Statement", "Completion"] == 0.8281
     assert found["Statement", "Question"] == 0.8672
@@ -154,9 +148,9 @@ Cells = dict[tuple[str, str], dict[tuple[str, str], float]]
 
 
 @pytest.fixture(scope="module")
-def cells(published: pl.DataFrame) -> Cells:
+def cells() -> Cells:
     found: Cells = defaultdict(dict)
-    for row in published.filter(~pl.col("slice").str.contains("without")).iter_rows(named=True):
+    for row in PUBLISHED.filter(~pl.col("slice").str.contains("without")).iter_rows(named=True):
         found[row["table"], row["model"]][row["setting"], row["metric"]] = row["value"]
     return found
 

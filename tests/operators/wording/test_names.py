@@ -24,15 +24,18 @@ def test_check_unfit_name_is_refused(name: str) -> None:
         names.check(name, "the model")
 
 
-@pytest.mark.parametrize("name", FIT)
-def test_check_fit_name_is_taken(name: str) -> None:
-    names.check(name, "the model")
-
-
 @pytest.mark.parametrize("name", ["a.b", ".P36", "P/36"])
 def test_check_relation_unfit_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=naming("relation")):
         names.check_relation(name)
+
+
+def test_check_fit_names_are_taken() -> None:
+    for name in FIT:
+        names.check(name, "the model")
+    for name in ("demo", "night-2026-11-01/gpt2-mini", "to-a", "a/report"):
+        names.check_run(name)
+    names.check_apart(["P36", "P37", "P36"], "the runs")
 
 
 @pytest.mark.parametrize(
@@ -42,10 +45,6 @@ def test_check_relation_unfit_is_refused(name: str) -> None:
 def test_check_apart_names_that_fall_together_are_refused(one: str, other: str) -> None:
     with pytest.raises(InputError, match=naming("runs", "differ")):
         names.check_apart(["x", one, other], "the runs")
-
-
-def test_check_apart_other_names_are_taken() -> None:
-    names.check_apart(["P36", "P37", "P36"], "the runs")
 
 
 @pytest.mark.parametrize(
@@ -58,11 +57,6 @@ def test_check_apart_other_names_are_taken() -> None:
 def test_check_run_unfit_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=naming("run_name=", "give")):
         names.check_run(name)
-
-
-@pytest.mark.parametrize("name", ["demo", "night-2026-11-01/gpt2-mini", "to-a", "a/report"])
-def test_check_run_fit_is_taken(name: str) -> None:
-    names.check_run(name)
 
 
 def test_compared_two_other_runs_have_another_folder() -> None:
@@ -85,15 +79,15 @@ def test_facts_of_a_relation_whose_name_is_unfit_are_refused(mini: Facts, relati
         facts_from_rows(rows.lazy())
 
 
-def test_facts_of_relations_that_fall_together_are_refused(mini: Facts) -> None:
-    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", "p36"))
-    with pytest.raises(InputError, match=naming("P36", "p36")):
-        facts_from_rows(rows.lazy())
-
-
-def test_facts_of_two_uris_of_one_id_are_refused(mini: Facts) -> None:
-    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", "x/P36"))
-    with pytest.raises(InputError, match=naming("rel_uri", "'P36'", "'x/P36'", "relation P36")):
+@pytest.mark.parametrize(
+    ("uri", "named"),
+    [("p36", ("P36", "p36")), ("x/P36", ("rel_uri", "'P36'", "'x/P36'", "relation P36"))],
+)
+def test_facts_of_relations_that_fall_together_are_refused(
+    mini: Facts, uri: str, named: tuple[str, ...]
+) -> None:
+    rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", uri))
+    with pytest.raises(InputError, match=naming(*named)):
         facts_from_rows(rows.lazy())
 
 
