@@ -8,7 +8,7 @@ import pytest
 from factsweep.operators.metrics.distractors.agreement import AGREEMENT
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables import distractors as tables
-from tests.builders import metrics_table, published_numbers
+from tests.builders import frame, published_numbers
 
 PUBLISHED = published_numbers("distractors")
 NAMES = dict.fromkeys(("model", "benchmark", "setting", "variant"), pl.String)
@@ -17,7 +17,7 @@ RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "endin
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
     whole = [{"setting": "optimal", "slice": None, "n": 4, "n_failed": 1, **RUN, **r} for r in rows]
-    return metrics_table({}, *whole)
+    return frame("metrics", *whole)
 
 
 def number(

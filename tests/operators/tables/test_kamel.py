@@ -17,7 +17,7 @@ from factsweep.operators.tables.kamel import (
     lama,
     overview,
 )
-from tests.builders import metrics_table, published_numbers
+from tests.builders import frame, published_numbers
 
 PUBLISHED = published_numbers("kamel")
 DEFAULTS: dict[str, Any] = {
@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    return metrics_table(DEFAULTS, *rows)
+    return frame("metrics", *rows, **DEFAULTS)
 
 
 def whole(**change: Any) -> list[dict[str, Any]]:

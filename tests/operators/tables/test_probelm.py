@@ -23,7 +23,7 @@ from factsweep.operators.tables.probelm import (
     overview,
     ranking,
 )
-from tests.builders import ROOT, metrics_table, published_numbers
+from tests.builders import ROOT, frame, published_numbers
 
 PUBLISHED = published_numbers("probelm")
 CUTOFFS = {"olmo-1b": "2023-03", "gpt2": "2017-12"}
@@ -44,7 +44,7 @@ ACCURACY = {"setting": "statement", "metric": "accuracy", "value": 0.3}
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    return metrics_table(DEFAULTS, *rows)
+    return frame("metrics", *rows, **DEFAULTS)
 
 
 def test_by_frame_measured_published_and_random_stand_below_each_other() -> None:

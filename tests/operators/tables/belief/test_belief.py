@@ -6,13 +6,13 @@ import polars as pl
 
 from factsweep.operators.tables.belief.belief import card, headline
 from factsweep.operators.tables.formats import markdown
-from tests.builders import metrics_table
+from tests.builders import frame
 
 ROW = {"model": "m", "benchmark": "b", "setting": "zero-shot", "metric": "acc_at_1", "n": 40}
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    return metrics_table(ROW, *rows)
+    return frame("metrics", *rows, **ROW)
 
 
 SMALL = metrics(

@@ -19,7 +19,7 @@ from factsweep.operators.tables.shared.paper_table import (
     fill,
     of_other_facts,
 )
-from tests.builders import metrics_table
+from tests.builders import frame
 from tests.messages import naming
 
 DEFAULTS: dict[str, Any] = {
@@ -86,7 +86,7 @@ printed_numbers = st.lists(
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    return metrics_table({**DEFAULTS, "value": 0.25}, *rows)
+    return frame("metrics", *rows, **{**DEFAULTS, "value": 0.25})
 
 
 def published(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -224,7 +224,7 @@ def paper(rows: list[Any]) -> pl.DataFrame:
 def test_beside_is_every_pair_of_the_same_place(ours: list[Any], theirs: list[Any]) -> None:
     # Half of the papers' places are the run's, or none would meet.
     theirs = theirs + [(place, value, "3") for place, value in ours[::2]]
-    run = metrics_table({}, *({**place, "value": value} for place, value in ours))
+    run = frame("metrics", *({**place, "value": value} for place, value in ours))
     found = beside(run, paper(theirs))
     expected = [
         (where, mine, other, round(mine - other, 6))
@@ -241,8 +241,8 @@ def test_beside_of_other_facts_has_both_numbers_and_no_difference(
     ours: list[Any], theirs: list[Any], by_relation: bool
 ) -> None:
     parts = [None, "relation=P36", "kind=entity"]
-    run = metrics_table(
-        {},
+    run = frame(
+        "metrics",
         *({**place, "slice": part, "value": value} for place, value in ours for part in parts),
     )
     printed_rows = paper(
