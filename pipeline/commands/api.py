@@ -51,8 +51,7 @@ def forecast_of(asked: Run) -> Planned:
     Raises:
         InputError: something that was given is wrong.
     """
-    from factsweep.pipeline.runs.forecast import forecast
-    from factsweep.pipeline.runs.lines import lines
+    from factsweep.pipeline.runs.forecast import forecast, lines
 
     planned, forecasts = forecast(asked)
     work = [

@@ -172,7 +172,7 @@ def _plan(asked: argparse.Namespace) -> int:
 
 
 def _status(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.decoding.rates import paid_for
+    from factsweep.pipeline.decoding.costs import paid_for
     from factsweep.pipeline.runs.status import status
 
     settings = _settings(asked)

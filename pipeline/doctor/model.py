@@ -20,11 +20,11 @@ from factsweep.pipeline.config import described
 from factsweep.pipeline.config.described import cached
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import cause, rates
+from factsweep.pipeline.decoding import cause, costs
 from factsweep.pipeline.decoding import engine as engines
+from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.decoding.decoder import Watchdog
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.spent import SPENT
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
 from factsweep.pipeline.stages.plan import settled
@@ -153,7 +153,7 @@ def loaded(run: Run) -> Iterator[Finding]:
             raise cause.of_task(error) from None
         yield from findings
         if run.model.arguments.get("load_format") != "dummy":
-            rates.keep(Store(str(home())), spent, "doctor --load")
+            costs.keep(Store(str(home())), spent, "doctor --load")
 
 
 def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:

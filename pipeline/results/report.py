@@ -44,8 +44,7 @@ from factsweep.operators.tables.shared.wide import (
 )
 from factsweep.operators.wording import few
 from factsweep.pipeline.config.folders import below
-from factsweep.pipeline.decoding.rates import spent
-from factsweep.pipeline.decoding.spent import SPENT, cost_table
+from factsweep.pipeline.decoding.costs import SPENT, cost_table, spent
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record

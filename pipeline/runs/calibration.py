@@ -17,9 +17,9 @@ from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.decoding import engine as engines
-from factsweep.pipeline.decoding import rates
-from factsweep.pipeline.decoding.spent import SPENT
+from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.plan import Branch, Plan, planned, settled
@@ -60,7 +60,7 @@ def calibrate(run: Run) -> Iterator[str]:
         except ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{run.model.name} could not be measured: {reason}") from error
-    rates.keep(Store(str(home())), rows, "plan --calibrate")
+    costs.keep(Store(str(home())), rows, "plan --calibrate")
     for row in rows.iter_rows(named=True):
         yield (
             f"measured        {row['stage']} of {row['setting']}: {row['answers']:,} answers in "

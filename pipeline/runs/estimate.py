@@ -16,7 +16,7 @@ from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import Budget, Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.rates import paid_for
+from factsweep.pipeline.decoding.costs import paid_for
 from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record

@@ -13,7 +13,7 @@ from factsweep.operators.methods.ability import FILL
 from factsweep.pipeline.cluster import machine
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import rates
+from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.notes import differences
@@ -93,7 +93,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
         try:
             is_new = _complete(plan, use, partial(settle, plan, {}, renewed), make)
             if settings.answers is None:
-                rates.publish(plan)
+                costs.publish(plan)
             seconds = {"total": round(time.monotonic() - started, 1)}
             metrics = report.write(plan, seconds, earlier, is_new=is_new)
             _note_end(plan, use)

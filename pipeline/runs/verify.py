@@ -9,7 +9,7 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.rates import paid_for
+from factsweep.pipeline.decoding.costs import paid_for
 from factsweep.pipeline.decoding.remaining import branch_work
 from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import answers_of_budget

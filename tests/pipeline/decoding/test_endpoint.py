@@ -24,8 +24,7 @@ from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.notes import served
-from factsweep.pipeline.runs.forecast import forecast
-from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.run import check_failed, say_served
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.pipeline.decoding.spent import SPENT, Place, cost_table, predict
+from factsweep.pipeline.decoding.costs import SPENT, Place, cost_table, predict
 
 ENGINE: dict[str, Any] = {
     "stage": "generations",

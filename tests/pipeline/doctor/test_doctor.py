@@ -26,7 +26,7 @@ from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config import described, settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import rates
+from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.doctor import examination, model, stores
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.plan import Plan
@@ -223,7 +223,7 @@ def test_store_that_would_lose_or_double_work_is_named(
 def test_disk_without_room_for_what_the_run_will_write_is_named(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates.publish(finished)
+    costs.publish(finished)
     more, check = small_settings("seed=1"), "room for the run"
     for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)

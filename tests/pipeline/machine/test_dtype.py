@@ -12,8 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.runs.forecast import forecast
-from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.stages.plan import planned, settled
 from tests.messages import naming
 

@@ -12,11 +12,10 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.ray_cluster import started
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import rates, remaining
+from factsweep.pipeline.decoding import costs, remaining
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.runs.forecast import Forecast, forecast
-from factsweep.pipeline.runs.lines import lines
+from factsweep.pipeline.runs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
@@ -181,7 +180,7 @@ def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> Non
 def test_lines_rate_measured_is_that_of_the_same_model(
     finished: Plan, small_settings: Settings
 ) -> None:
-    rates.publish(finished)
+    costs.publish(finished)
     same, other = (
         "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
         for name in ("tiny", "another")
@@ -193,7 +192,7 @@ def test_lines_rate_measured_is_that_of_the_same_model(
 def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates.publish(finished)
+    costs.publish(finished)
     for free, few in {10**12: False, 100: True}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
         said = next(e for e in lines(*forecast(small_settings("seed=1"))) if e.startswith("disk"))

@@ -7,7 +7,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.rates import paid_for
+from factsweep.pipeline.decoding.costs import paid_for
 
 Settings = Callable[..., Run]
 

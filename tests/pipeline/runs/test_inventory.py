@@ -15,9 +15,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import baseline, report
 from factsweep.pipeline.runs import inventory as inventories
-from factsweep.pipeline.runs.forecast import forecast
+from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.inventory import forget, inventory, outdated, removed, unneeded
-from factsweep.pipeline.runs.lines import lines
 from factsweep.pipeline.runs.needs import needs
 from factsweep.pipeline.runs.verify import verify_store
 from factsweep.pipeline.stages import match

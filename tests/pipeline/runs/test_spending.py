@@ -13,8 +13,8 @@ import pytest
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import rates
-from factsweep.pipeline.decoding.rates import spent
+from factsweep.pipeline.decoding import costs
+from factsweep.pipeline.decoding.costs import spent
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
@@ -78,32 +78,32 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     (row,) = spent(finished).filter(stage="generations").iter_rows(named=True)
     assert row["seconds"] > 0
     assert row["hardware"] is None
-    rates.publish(finished)
-    kept = rates.known(planned(small_settings("seed=1")))
+    costs.publish(finished)
+    kept = costs.known(planned(small_settings("seed=1")))
     assert "generations" not in kept.filter(model="tiny")["stage"].to_list()
 
 
 def test_rates_where_a_folder_lies_in_their_place_end_no_run(
     finished: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rates.publish(finished)
+    costs.publish(finished)
     (kept,) = Path(finished.run.artifacts, "rates").glob("*.json")
     kept.unlink()
     kept.mkdir()
     with caplog.at_level("WARNING"):
-        rates.publish(finished)
+        costs.publish(finished)
     assert re.search(naming(kept.name, "no file"), caplog.text)
 
 
 def test_rates_are_published_once_and_known_to_the_next_run(
     finished: Plan, small_settings: Settings, tmp_path: Path
 ) -> None:
-    rates.publish(finished)
+    costs.publish(finished)
     (file,) = (tmp_path / "artifacts/rates").iterdir()
     before = file.stat().st_mtime_ns
-    rates.publish(finished)
+    costs.publish(finished)
     assert file.stat().st_mtime_ns == before
-    known = rates.known(planned(small_settings("seed=1")))
+    known = costs.known(planned(small_settings("seed=1")))
     tiny = known.filter(model="tiny")
     assert set(tiny["stage"]) == {"generations", "canary", "samples"}
     assert tiny["fingerprint"].is_unique().all()
