@@ -175,8 +175,7 @@ class Pool:
         while True:
             self._hand_out()
             if queue.is_over() and not self._waiting:
-                for engine in [each for each in self._engines if not self._n_in_hand(each)]:
-                    self._drop(engine)
+                self._end_idle()
                 if not self._calls:
                     break
             if futures := [*self._calls, *queue.coming()]:
@@ -253,11 +252,27 @@ class Pool:
         if not self._n_left[shard.artifact.folder]:
             yield shard.artifact.folder
 
+    def _end_idle(self) -> None:
+        """End those that have nothing in hand, and free what they hold.
+
+        Of the fewest that are asked for each stays while others are at work, which may die.
+        """
+        n_spare = len(self._engines)
+        if any(shard is not None for _, shard in self._calls.values()):
+            n_spare -= self._plan.run.model.replicas.min
+        idle = [each for each in self._engines if not self._n_in_hand(each)]
+        for engine in sorted(idle, key=lambda each: each.is_ready)[: max(0, n_spare)]:
+            self._drop(engine)
+            if engine.is_ready:
+                engine.actor.__ray_terminate__.remote()
+            else:
+                ray.kill(engine.actor)
+
     def _n_in_hand(self, engine: _Engine) -> int:
         return sum(at is engine and shard is not None for at, shard in self._calls.values())
 
     def _drop(self, engine: _Engine) -> list[Work]:
-        """Forget an engine, which ends if it lives; returns the shards that it had in hand."""
+        """Forget an engine; returns the shards that it had in hand."""
         self._engines.remove(engine)
         futures = [future for future, (at, _) in self._calls.items() if at is engine]
         shards = [self._calls.pop(future)[1] for future in futures]

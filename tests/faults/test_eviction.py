@@ -123,14 +123,3 @@ def test_node_whose_hook_runs_publishes_before_it_is_killed(
             kill(each)
         node.kill()
         check(sweep, calm_on_nodes, IN_FLIGHT)
-
-
-@pytest.mark.chaos
-def test_node_that_is_killed_loses_what_is_younger_than_a_chunk(
-    head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
-) -> None:
-    """Ray's own time to leave is taken away: SIGTERM ends the engine without a word."""
-    with joined(head, RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="0") as node:
-        sweep = at_work(head, calm_on_nodes, tmp_path, "cluster.seconds_per_chunk=1")
-        node.send_signal(signal.SIGTERM)
-        check(sweep, calm_on_nodes, 30)

@@ -66,13 +66,6 @@ def places(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.chaos
-def test_replica_holds_four_gpus_of_one_node(two_nodes: Cluster, tmp_path: Path) -> None:
-    engines = placed(sweep_on(two_nodes, tmp_path, seconds_per_answer=0.1), 2)
-    assert [sorted(engine["gpus"]) for engine in engines] == [["0", "1", "2", "3"]] * 2
-    assert len({engine["node"] for engine in engines}) == 2
-
-
 def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
     four = ("model.replicas.min=4", "model.replicas.max=4", "cluster.rows_per_shard=25")
@@ -80,12 +73,6 @@ def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     held = Counter((engine["node"], *engine["gpus"]) for engine in engines)
     assert sum(held.values()) == 4
     assert max(held.values()) == 2
-
-
-@pytest.mark.chaos
-def test_pool_grows_with_the_work(two_nodes: Cluster, tmp_path: Path) -> None:
-    one = "model.replicas.min=1"
-    assert len(placed(sweep_on(two_nodes, tmp_path, one, seconds_per_answer=0.1), 2)) == 2
 
 
 def test_pipeline_parallel_replica_gets_a_placement_group(
@@ -169,7 +156,7 @@ class Holder:
         return True
 
 
-@pytest.mark.chaos  # as test_slurm_for_real.py
+@pytest.mark.chaos
 def test_doctor_looks_at_every_node(
     two_nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """A run in this process: the stages without Ray, a fake engine in place of a pool."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
@@ -94,3 +95,13 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = unseal(path.read_bytes(), path.name, str(path))
     change(content)
     path.write_bytes(seal(content, path.name))
+
+
+def without(plan: Plan, *roles: str) -> Plan:
+    """The plan without the steps that make these: "matched", "metrics"."""
+
+    def kept(branch: Branch) -> Branch:
+        gone = [getattr(branch, role) for role in roles]
+        return replace(branch, steps=tuple(s for s in branch.steps if s.artifact not in gone))
+
+    return replace(plan, branches=tuple(map(kept, plan.branches)))

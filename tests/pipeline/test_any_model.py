@@ -42,14 +42,6 @@ def answered(folder: Path, stage: str, *overrides: str) -> pl.DataFrame:
     return pl.read_parquet(f"{folder}/artifacts/{stage}/*/{stage}/*.parquet")
 
 
-@pytest.mark.chaos  # GPT-NeoX; that of Llama is what an adapter is compared with below
-@pytest.mark.engine
-def test_folder_of_a_decoder_runs_through_vllm(tmp_path: Path) -> None:
-    TINY["save"]("gpt-neox", tmp_path / "mine")
-    given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
-    assert answered(tmp_path, "generations", *given)["text"].null_count() == 0
-
-
 @pytest.mark.engine
 def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
     tmp_path: Path,
@@ -152,18 +144,3 @@ def total(model: Any, ids: torch.Tensor) -> float:
 def test_folder_of_an_encoder_runs_through_the_masked_engine(tmp_path: Path) -> None:
     TINY["save"]("bert", tmp_path / "mine")
     assert answered(tmp_path, "masked")["probability"].is_between(0, 1).all()
-
-
-@pytest.mark.chaos  # as an engine that never loads, in tests/faults
-@pytest.mark.engine
-def test_decoder_that_vllm_cannot_serve_ends_in_one_sentence(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    TINY["save"]("llama-16", tmp_path / "mine")
-    places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results")
-    given = ("prompt=zero-shot", "model.max_model_len=512", "cluster.device=cpu")
-    assert main(["run", f"model={tmp_path}/mine", *SLICE, *places, *given]) == 1
-    said = capfd.readouterr().err.splitlines()
-    (last,) = (line for line in said if line.startswith("factsweep: "))
-    assert re.search(naming("mine", "2 engines in a row"), last)
-    assert "RuntimeError: Unsupported CPU attention configuration: head_dim=16" in last

@@ -19,8 +19,6 @@ from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.runs.run import run
-from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan
@@ -191,19 +189,6 @@ def test_encoder_that_died_goes_on_from_its_chunks(
     assert len(second.seen) <= n - 250 + 32  # of the last chunk, what was in flight
     one, other = again.metrics.read_all("metrics"), branch.metrics.read_all("metrics")
     assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)
-
-
-@pytest.mark.chaos  # as the encoder of test_any_model.py
-@pytest.mark.usefixtures("shared_ray")
-def test_encoder_run_from_the_command_line_is_whole(
-    encoder_settings: Settings, branch: Branch
-) -> None:
-    settings = encoder_settings("ray")
-    metrics = run(settings)
-    own = branch.metrics.read_all("metrics")
-    assert value(metrics, "acc_at_1") == value(own, "acc_at_1")
-    checked, problems = verify(settings)
-    assert (checked > 10, problems) == (True, [])
 
 
 def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:

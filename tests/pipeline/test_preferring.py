@@ -12,16 +12,12 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
-from factsweep.operators.engines import transformers
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.kind import Start
 from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.inputs import models
-from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
@@ -350,32 +346,6 @@ def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
     run = load(["sweep=distractors"])
     assert run.benchmark.name == "distractors-mini"
     assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
-
-
-@pytest.mark.chaos  # test_preferred_by_hand.py has it of the same model
-def test_optimal_distractors_of_a_real_model_are_the_hardest(
-    settings: Settings, smollm2: Weights, compute_here: Compute
-) -> None:
-    """Of equal facts: those that have as many distractors in each setting."""
-    found = {}
-    folder = models.location(smollm2)
-    start = Start(folder, revision=None, dtype="float32", max_model_len=256, ability="prefer")
-    engine = transformers.load(start)
-    real = [f"model.id={folder}", "model.dtype=float32", "prompt.n=20", "prompt.n_clozes=1"]
-    for retrieval in ("random", "temporal", "optimal"):
-        name = f"smollm2-{retrieval}"
-        asked = [f"prompt={retrieval}", "decoding.canary_prompts=2", *real]
-        branch = only(compute_here(settings(name, *asked), engine))
-        found[retrieval] = branch.matched.read_all("preferred")
-        assert overall_of(branch, "permutation_difference") < 1e-3
-    n = pl.col("n_distractors").min().over("prompt_id")
-    together = pl.concat(rows.with_columns(setting=pl.lit(r)) for r, rows in found.items())
-    equal = together.with_columns(n=n).filter(pl.col("n") > 0)
-    equal = equal.with_columns(pl.col("n_beaten").list.get(pl.col("n") - 1) / pl.col("n"))
-    easiness = equal.group_by("setting").agg(pl.mean("n_beaten").round(9))
-    share = dict(easiness.iter_rows())
-    # That temporal ones are harder than random ones holds on average, of more facts than these.
-    assert share["optimal"] < min(share["temporal"], share["random"])
 
 
 def overall_of(branch: Branch, metric: str) -> float:

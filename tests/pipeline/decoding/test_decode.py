@@ -29,8 +29,7 @@ from factsweep.pipeline.storage.holder import me
 from factsweep.pipeline.storage.lease import Writer
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.pipeline.here import answered_here, decode_here, make_here, opened
-from tests.pipeline.stages.parts import without
+from tests.pipeline.here import answered_here, decode_here, make_here, opened, without
 
 Settings = Callable[..., Run]
 

@@ -31,8 +31,7 @@ from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.store import Store
 from tests.chat_server import ChatServer, Said, serving
 from tests.messages import naming
-from tests.pipeline.here import decode_here, make_here, opened
-from tests.pipeline.stages.parts import without
+from tests.pipeline.here import decode_here, make_here, opened, without
 
 SERVED = "prompts answered by some-model"
 NO_SAMPLES = Samples(n_prompts=0, n_answers=25, block_size=25, temperature=1.0, top_p=1.0)

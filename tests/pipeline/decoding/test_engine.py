@@ -1,14 +1,19 @@
 """How engines that share a GPU are loaded."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from factsweep.operators.engines.fake import FakeEngine
+from factsweep.operators.engines.protocol import Answer, Request
+from factsweep.operators.errors import InputError
+from factsweep.pipeline.decoding import engine
 from factsweep.pipeline.decoding import engine as module
-from factsweep.pipeline.decoding.engine import Clocked, in_turn
+from factsweep.pipeline.decoding.engine import Clocked, in_turn, prompted
 from tests.messages import naming
 
 
@@ -129,3 +134,34 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
             another.submit(next, answers).result()
         theirs = another.submit(Clocked, Engine(clock)).result()
         assert another.submit(list, theirs.answers("abc")).result() == ["a", "b", "c"]
+
+
+class _Told(FakeEngine):
+    """Keeps what it is asked."""
+
+    def __init__(self, asked: list[Request]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        return super().answers(each for each in requests if self._asked.append(each) is None)
+
+
+def test_model_that_is_prompted_is_loaded_once_and_answers_anew(
+    monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+) -> None:
+    asked: list[Request] = []
+    loads: list[object] = []
+    monkeypatch.setattr(engine, "load", lambda *given: loads.append(given) or _Told(asked))
+    ask = prompted("smollm2-135m")
+    assert not loads
+    texts = [ask("Write a sentence.") for _ in range(8)]
+    assert len(loads) == 1
+    assert len(set(texts)) > 1
+    again = prompted("smollm2-135m")
+    assert [again("Write a sentence.") for _ in range(8)] == texts
+    assert tokenizer.decode(asked[0].token_ids).endswith(
+        "<|im_start|>user\nWrite a sentence.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    with pytest.raises(InputError, match=naming("nosuch", "conf/model/")):
+        prompted("nosuch")

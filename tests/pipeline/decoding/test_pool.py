@@ -5,6 +5,7 @@ Ray is stood in for by calls that a test ends as it likes.
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,6 +102,7 @@ class FakeRay:
         self.exceptions = module.ray.exceptions
         self.calls: list[Call] = []
         self.killed: list[str] = []
+        self.ended: list[str] = []
         self.ends: Callable[[list[Call]], Call | None] = lambda calls: calls[0]
 
     def remote(self, **_: object) -> Callable[[type], Any]:
@@ -112,7 +114,10 @@ class FakeRay:
             return self.calls[-1]
 
         method = SimpleNamespace(remote=call)
-        return SimpleNamespace(__ray_ready__=method, decode=method, place=place)
+        end = SimpleNamespace(remote=lambda: self.ended.append(place))
+        return SimpleNamespace(
+            __ray_ready__=method, __ray_terminate__=end, decode=method, place=place
+        )
 
     def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
         ended = self.ends(calls)
@@ -208,11 +213,41 @@ def test_pool_gives_the_shards_of_an_engine_that_died_to_others_and_fills_its_pl
 def test_pool_ends_engines_that_nothing_waits_for_though_they_still_load(
     written: Plan, fake: FakeRay
 ) -> None:
-    bench = Bench(written, 9)
-    fake.ends = lambda calls: next(call for call in calls if call.of == "engine 3")
+    bench, alive = Bench(written, 9), list[int]()
+
+    def ends(calls: list[Call]) -> Call:
+        alive.append(len({call.of for call in calls}))
+        return next(call for call in calls if call.of == "engine 3")
+
+    fake.ends = ends
     assert len(bench.answer()) > 1
     assert {place for place, _ in fake.handed()} == {"engine 3"}
-    assert bench.pool._engines == []
+    assert (alive[0], alive[-1]) == (9, 1)
+    assert len(fake.killed) == 8
+    assert fake.ended == ["engine 3"]
+
+
+def test_pool_keeps_the_fewest_engines_for_the_shards_of_one_that_dies(
+    small_settings: Callable[..., Run], written: Plan, fake: FakeRay
+) -> None:
+    two = small_settings("model.replicas.min=2", "model.replicas.max=3")
+    bench = Bench(replace(written, run=replace(written.run, model=two.model)), 3)
+    seen = list[Call]()
+
+    def ends(calls: list[Call]) -> Call:
+        """The second engine dies when all others have done their part."""
+        others = [call for call in calls if call.of != "engine 1" or call.shard is None]
+        if others or seen:
+            return others[0] if others else calls[0]
+        seen.extend(calls)
+        calls[0].result = ActorDiedError()
+        return calls[0]
+
+    fake.ends = ends
+    bench.answer()
+    last = [place for place, _ in fake.handed()][-len(seen) :]
+    assert "engine 1" not in last
+    assert len(fake.ended) == 2
 
 
 def test_pool_passes_on_what_an_engine_says_of_a_shard(written: Plan, fake: FakeRay) -> None:

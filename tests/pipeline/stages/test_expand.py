@@ -5,12 +5,15 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import expand as expanded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import expand, facts
+from factsweep.pipeline.stages.expand import ends, shards
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
@@ -166,3 +169,31 @@ def test_relations_behind_one_that_fails_are_not_begun() -> None:
         expand.by_relation(work, [f"P{number}" for number in range(30)])
     assert not last.is_set()
     assert expand.by_relation(str.lower, ["P2", "P1"]) == ["p2", "p1"]
+
+
+sizes = st.integers(1, 300)
+
+
+@given(n=st.integers(0, 5000), size=sizes, fewest=sizes)
+def test_ends_shards_never_grow_and_are_within_their_bounds(n: int, size: int, fewest: int) -> None:
+    found = ends(n, size, fewest)
+    lengths = [b - a for a, b in zip([0, *found], found, strict=False)]
+    assert sum(lengths) == n
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(length <= size for length in lengths)
+    assert all(length >= min(size, fewest) for length in lengths[:-1])
+    for end, length in zip(found, lengths, strict=True):
+        assert length <= max(min(size, fewest), min(n // 8, (n - end + length) // 3))
+
+
+@pytest.mark.parametrize("together", ["prompt_id", "kind"])
+@given(runs=st.lists(st.integers(1, 9), min_size=1, max_size=60), size=st.integers(1, 50))
+def test_shards_hold_every_prompt_once_and_what_belongs_together(
+    together: str, runs: list[int], size: int
+) -> None:
+    kinds = [kind for kind, n in enumerate(runs) for _ in range(n)]
+    prompts = pl.DataFrame({"prompt_id": map(str, range(len(kinds))), "kind": kinds})
+    found = list(shards(prompts, together, size, fewest=4))
+    assert_frame_equal(pl.concat(found), prompts)
+    assert sum(shard[together].n_unique() for shard in found) == prompts[together].n_unique()
+    assert all(shard.height < size + (max(runs) if together == "kind" else 1) for shard in found)

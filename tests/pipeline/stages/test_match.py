@@ -15,8 +15,7 @@ from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.stage import Alone
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
-from tests.pipeline.here import make_here
-from tests.pipeline.stages.parts import without
+from tests.pipeline.here import make_here, without
 
 Settings = Callable[..., Run]
 

@@ -3,17 +3,24 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding.remaining import paid, work
 from factsweep.pipeline.inputs.models import resolve
 from factsweep.pipeline.stages import answer, match
-from factsweep.pipeline.stages.plan import Plan, planned, settled
-from factsweep.pipeline.stages.step import check_planned
+from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.plan import Branch, Plan, planned, settled
+from factsweep.pipeline.stages.step import check_inputs, check_planned
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
+from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
+from tests.pipeline.damage import made_anew, pack_otherwise
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -163,3 +170,136 @@ def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> N
 def test_paid_answers_without_a_price_cost_nothing(finished: Plan) -> None:
     assert finished.answered
     assert paid(finished) == 0
+
+
+LIMIT = 225
+
+
+@pytest.fixture(scope="module")
+def tight(
+    small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
+) -> Branch:
+    """A run whose longer prompts do not fit. A token of the model is a byte, and an answer 10."""
+    given = [f"model.max_model_len={LIMIT + 10}", "metrics.n_draws=5", "metrics.n_rounds=2"]
+    folder = tmp_path_factory.mktemp("tight")
+    return compute_here(load([*small, *given, f"artifacts={folder}"])).branches[0]
+
+
+def long_prompts(branch: Branch) -> pl.DataFrame:
+    shards = branch.prompts.shards("prompts")
+    rows = pl.concat([with_text(branch.prompts, "prompts", shard) for shard in shards])
+    return rows.filter(pl.col("text").str.len_bytes() > LIMIT)
+
+
+def test_admit_long_prompts_are_error_rows_with_their_length(tight: Branch) -> None:
+    expected, errors = long_prompts(tight), tight.admitted.read_all("errors")
+    assert 0 < expected.height < 72
+    assert sorted(errors["prompt_id"]) == sorted(expected["prompt_id"])
+    lengths = expected.select("prompt_id", n=pl.col("text").str.len_bytes())
+    row = errors.join(lengths, on="prompt_id").row(0, named=True)
+    assert row["detail"] == f"{row['n']} tokens, room for {LIMIT}"
+    assert (row["stage"], row["reason"]) == ("admit", "prompt_too_long")
+
+
+def test_admit_long_prompts_are_not_decoded(tight: Branch) -> None:
+    refused = set(long_prompts(tight)["prompt_id"])
+    for artifact in tight.answered():
+        answered = artifact.read_all(artifact.stage)["prompt_id"]
+        assert len(answered) > 0
+        assert refused.isdisjoint(answered)
+
+
+def test_admit_long_prompts_count_as_failed(tight: Branch) -> None:
+    overall = tight.metrics.read_all("metrics").filter(pl.col("slice").is_null())
+    failed = long_prompts(tight).height
+    assert overall.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (72 - failed, failed)
+    ranked = tight.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
+    lost = ranked.join(long_prompts(tight), on="prompt_id", how="semi").height
+    assert overall.filter(metric="ovconf").select("n", "n_failed").row(0) == (8 - lost, lost)
+
+
+def test_admit_room_for_all_has_no_errors(done: Plan) -> None:
+    admitted = done.branches[0].admitted
+    assert admitted.shards("errors") == done.branches[0].prompts.shards("prompts")
+    assert admitted.read_all("errors").is_empty()
+
+
+ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
+OTHERS = ROWS[::-1]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Artifact:
+    artifact = Artifact(Store(str(tmp_path)), Recipe("relations", 1, {}))
+    artifact.begin()
+    made_anew(artifact, ROWS)
+    return artifact
+
+
+@pytest.fixture
+def answers(prompts: Artifact) -> Artifact:
+    """One that was made of the prompts, and is open."""
+    artifact = Artifact(prompts.store, Recipe("relations", 2, {}))
+    artifact.begin()
+    check_inputs(artifact, [prompts])
+    artifact.write("relations", "all", ROWS)
+    return artifact
+
+
+@pytest.fixture
+def other_pyarrow(answers: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made from now on has other bytes."""
+    assert answers
+    pack_otherwise(monkeypatch)
+
+
+def kept(answers: Artifact, prompts: Artifact) -> bool:
+    """Whether the answers stand once a run goes on with them."""
+    check_inputs(answers, [prompts])
+    return answers.published("relations") == ["all"]
+
+
+def test_check_inputs_same_bytes_keep_answers(answers: Artifact, prompts: Artifact) -> None:
+    made_anew(prompts, ROWS)
+    assert kept(answers, prompts)
+
+
+def test_check_inputs_other_values_do_not(answers: Artifact, prompts: Artifact) -> None:
+    made_anew(prompts, OTHERS)
+    assert not kept(answers, prompts)
+
+
+@pytest.mark.usefixtures("other_pyarrow")
+def test_check_inputs_of_another_pyarrow_keep_answers_each_time(
+    answers: Artifact, prompts: Artifact
+) -> None:
+    before = prompts.manifest().pin.digest
+    made_anew(prompts, ROWS)
+    assert prompts.manifest().pin.digest != before
+    assert kept(answers, prompts)
+    assert kept(answers, prompts)
+
+
+@pytest.mark.usefixtures("other_pyarrow")
+def test_check_inputs_without_a_note_of_values_do_not(answers: Artifact, prompts: Artifact) -> None:
+    answers.drop("values_of.json")  # as an older version leaves it
+    made_anew(prompts, ROWS)
+    assert not kept(answers, prompts)
+
+
+def test_check_inputs_note_that_a_killed_process_left_behind_keeps_no_answers(
+    answers: Artifact, prompts: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It noted that the prompts are others, and not yet which values they have."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    made_anew(prompts, OTHERS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Artifact, "put_note", killed)
+        with pytest.raises(KeyboardInterrupt):
+            check_inputs(answers, [prompts])
+    answers.write("relations", "all", ROWS)  # answers to the others
+    made_anew(prompts, ROWS)
+    assert not kept(answers, prompts)
