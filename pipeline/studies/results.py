@@ -230,9 +230,6 @@ def _estimated(member: Member) -> pl.DataFrame:
     )
 
 
-_ROUNDS = 1000
-
-
 def languages(branches: Iterable[PastBranch], known_share: float) -> Report:
     """The tables and the heat map of each model and setting that was asked in several languages.
 
@@ -240,24 +237,26 @@ def languages(branches: Iterable[PastBranch], known_share: float) -> Report:
     """
     asked: dict[str, dict[str, PastBranch]] = {}
     for branch in branches:
-        language = branch.record["run"]["benchmark"]["language"]
-        asked.setdefault(_asked(branch), {}).setdefault(language, branch)
+        fields, language = (
+            branch.metrics.recipe.fields,
+            branch.record["run"]["benchmark"]["language"],
+        )
+        variant = (fields["variant"] or "").split(",")
+        beside = ",".join(each for each in variant if not each.startswith("language="))
+        how = " ".join(filter(None, (branch.model, fields["setting"], beside)))
+        asked.setdefault(how, {}).setdefault(language, branch)
     several = {how: each for how, each in asked.items() if len(each) > 1}
     return joined(*(_of(how, each, known_share) for how, each in several.items()))
-
-
-def _asked(branch: PastBranch) -> str:
-    """The model and the setting, whatever the language."""
-    fields = branch.metrics.recipe.fields
-    variant = (fields["variant"] or "").split(",")
-    beside = [each for each in variant if not each.startswith("language=")]
-    return " ".join(filter(None, (branch.model, fields["setting"], ",".join(beside))))
 
 
 def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
     facts = {name: each.facts for name, each in branches.items()}
     labels = pl.concat(starmap(_labels, facts.items())).unique()
-    answers = {name: _answers(branch) for name, branch in branches.items()}
+    ids = [pl.col(column).cast(pl.String) for column in FACT]
+    answers = {
+        name: branch.matched_answers().select(*ids, "key", "correct")
+        for name, branch in branches.items()
+    }
     names = {name: _names(branch, labels) for name, branch in branches.items()}
     table = across_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
     alone = known_in_one_alone(answers, known_share)
@@ -294,11 +293,6 @@ def _subjects(facts: Mapping[str, Facts]) -> pl.DataFrame:
         each.pairs.select(*shown, object=label, language=pl.lit(name))
         for name, each in facts.items()
     )
-
-
-def _answers(branch: PastBranch) -> pl.DataFrame:
-    ids = (pl.col(column).cast(pl.String) for column in FACT)
-    return branch.matched_answers().select(*ids, "key", "correct")
 
 
 def _names(branch: PastBranch, labels: pl.DataFrame) -> pl.DataFrame:
