@@ -37,11 +37,18 @@ FAKE = (
 
 @pytest.fixture
 def run_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs in the order in which they were computed; the model `bea` does not load."""
+    """The runs in the order in which they were computed, each with its control.
+
+    Those that are asked in full have results; the model `bea` does not load.
+    """
     names: list[str] = []
 
     def compute(run: Run) -> None:
-        names.append(run.name.removeprefix("some/")[:3])
+        control = f" by {run.control.removeprefix('some/')[:3]}" if run.control else ""
+        names.append(f"{run.name.removeprefix('some/')[:3]}{control}")
+        if run.budget is None:
+            Path(run.folder).mkdir(parents=True)
+            Path(run.folder, "run.json").touch()
         if run.model.id == "bea":
             raise DecodingError("it does not load.")
 
@@ -67,7 +74,7 @@ def test_study_computes_controls_before_the_runs_of_a_budget(
     tmp_path: Path, run_names: list[str]
 ) -> None:
     assert ask(tmp_path, "model.id=ada,bea,cia,dea", "budget=40%", full=2) == ["bea"]
-    assert run_names == ["dea", "ada", "bea", "cia"]
+    assert run_names == ["dea", "ada", "bea by ada", "cia by dea"]
 
 
 @pytest.fixture
