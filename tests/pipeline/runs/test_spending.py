@@ -117,6 +117,9 @@ def test_run_that_computes_nothing_keeps_the_cost_of_the_first(finished: Plan) -
     again = record(finished)
     assert (again["started"], again["spent"]) == (first["started"], first["spent"])
     assert cost(finished) == table
+    other = {**first, "artifacts": {"zero-shot": ["metrics/0123456789abcdef"]}}
+    report.write(finished, {"total": 9.0}, other)  # after another run of that name
+    assert record(finished)["seconds"] == {"total": 9.0}
 
 
 def test_report_code_from_the_hub_is_shown(
