@@ -113,13 +113,18 @@ def test_run_that_computes_nothing_keeps_the_cost_of_the_first(finished: Plan) -
     report.write(finished, {"total": 5.0}, is_new=True)
     first, table = record(finished), cost(finished)
     assert 0 < float(str(table["generations"]["idle"]).rstrip("%")) < 100
+    exported = folder(finished) / "export/metrics.csv"
+    exported.parent.mkdir()
+    exported.touch()
     run(finished.run)
     again = record(finished)
+    assert exported.exists()
     assert (again["started"], again["spent"]) == (first["started"], first["spent"])
     assert cost(finished) == table
     other = {**first, "artifacts": {"zero-shot": ["metrics/0123456789abcdef"]}}
     report.write(finished, {"total": 9.0}, other)  # after another run of that name
     assert record(finished)["seconds"] == {"total": 9.0}
+    assert not exported.exists()
 
 
 def test_report_code_from_the_hub_is_shown(
