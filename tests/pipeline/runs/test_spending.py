@@ -113,7 +113,7 @@ def test_run_that_computes_nothing_keeps_the_cost_of_the_first(finished: Plan) -
     report.write(finished, {"total": 5.0}, is_new=True)
     first, table = record(finished), cost(finished)
     assert 0 < float(str(table["generations"]["idle"]).rstrip("%")) < 100
-    exported = folder(finished) / "export/metrics.csv"
+    exported = Path(finished.run.folder, "export/metrics.csv")
     exported.parent.mkdir()
     exported.touch()
     run(finished.run)
