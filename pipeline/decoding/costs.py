@@ -32,7 +32,6 @@ from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Branch, Plan, check_budget, planned
 from factsweep.pipeline.stages.step import took
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.store import Store
 
@@ -89,7 +88,7 @@ def known(plan: Plan) -> pl.DataFrame:
 def _kept(store: Store) -> Iterator[pl.DataFrame]:
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
         try:
-            rows = unseal(store.get(name), name, store.where(name), "; it is left out.")["rows"]
+            rows = store.get_json(name, "rows", fix="; it is left out.")["rows"]
         except DamagedFileError as error:
             LOG.warning("%s", error)
             continue
@@ -112,7 +111,7 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
         when = {"date": today, "commit": commit(), "source": source}
         dated = rows.with_columns(pl.lit(value, pl.String).alias(n) for n, value in when.items())
         try:
-            store.put(name, seal({"rows": dated.to_dicts()}, name))
+            store.put_json(name, {"rows": dated.to_dicts()})
         except DamagedFileError:
             LOG.warning("%s is no file: what the run measured is not kept.", store.where(name))
 

@@ -327,7 +327,7 @@ def read_trial(artifact: Artifact, name: str) -> Trial:
         DamagedFileError: it is not what was written.
     """
     try:
-        content = artifact.note(_trial_name(name))
+        content = artifact.note(_trial_name(name), "begun", "queue", "condemned")
     except FileNotFoundError:
         return Trial()
     queue = tuple(map(tuple, content["queue"]))

@@ -17,7 +17,6 @@ from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import ANEW
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.shard import Counts, numbers
 
@@ -221,7 +220,6 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
         made_of=(branch.prompts, branch.admitted),
         of={question.table: shards},
     )
-    artifact.drop(ANEW)
 
 
 def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = None) -> None:

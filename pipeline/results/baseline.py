@@ -12,7 +12,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch, answered
-from factsweep.pipeline.storage.sealed import RERUN, seal, unseal
+from factsweep.pipeline.storage.json_files import RERUN
 from factsweep.pipeline.storage.store import Store
 
 _FIX = "; move it away, and accept the run that nights are to be compared with."
@@ -62,7 +62,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         metrics={str(branch): branch.metrics.folder for branch in branches},
     )
     listed = [asdict(each) for each in (*history(nightly, results), accepted)]
-    Store(results).put(_name(nightly), seal({"accepted": listed}, _name(nightly)))
+    Store(results).put_json(_name(nightly), {"accepted": listed})
     return accepted
 
 
@@ -75,7 +75,7 @@ def history(nightly: str, results: str) -> list[Baseline]:
     store, name = Store(results), _name(nightly)
     where = store.where(name)
     try:
-        listed = unseal(store.get(name), name, where, _FIX)["accepted"]
+        listed = store.get_json(name, "accepted", fix=_FIX)["accepted"]
     except FileNotFoundError:
         return []
     return [build(Baseline, each, f"{where}, {place}") for place, each in enumerate(listed)]
@@ -117,7 +117,7 @@ def _verdict(results: str, run: str) -> str | None:
     store = Store(results)
     name = f"{run}/verdict.json"
     if store.exists(name):
-        return str(unseal(store.get(name), name, store.where(name), RERUN)["outcome"])
+        return str(store.get_json(name, "outcome", fix=RERUN)["outcome"])
     if past.runs(results, run) != [run]:
         raise InputError(
             f"{store.where(run)} has no verdict.json: that night did not end; "

@@ -38,8 +38,8 @@ from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.match import beside as asked_beside
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.json_files import Stored, to_json
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import Stored, seal
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.store import Store
 
@@ -253,7 +253,7 @@ def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dic
         record.ESTIMATES_PAGE: page.encode(),
     }
     content |= {"files": list(made)}
-    return {**made, record.ESTIMATE: seal(content, record.ESTIMATE)}
+    return {**made, record.ESTIMATE: to_json(content)}
 
 
 def is_estimate(results: str, name: str) -> bool:

@@ -23,8 +23,8 @@ from factsweep.pipeline.results.record import ESTIMATE, METRICS, NAME, file, rea
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.lookup import opened
-from factsweep.pipeline.storage.sealed import Stored
 from factsweep.pipeline.storage.shard import Place, decode
 from factsweep.pipeline.storage.store import Store
 

@@ -22,8 +22,8 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.json_files import RERUN
 from factsweep.pipeline.storage.recipe import differences
-from factsweep.pipeline.storage.sealed import RERUN, unseal
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.store import Store
 
@@ -98,7 +98,7 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
         FileNotFoundError: there is none.
         DamagedFileError: it is not what was written: a field is missing or of another type.
     """
-    content = unseal(store.get(name), name, store.where(name), RERUN)
+    content = store.get_json(name, fix=RERUN)
     try:
         _Shape.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()

@@ -53,8 +53,8 @@ from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.json_files import to_json
 from factsweep.pipeline.storage.recipe import differences
-from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
@@ -105,7 +105,7 @@ def write(
     for name in {*stale, *earlier.get("files", ())} - files.keys():
         _freely(store, store.drop, name)
     content |= {"warnings": lines, "files": list(files)}
-    _freely(store, store.put, NAME, seal(content, NAME))
+    _freely(store, store.put, NAME, to_json(content))
     return metrics
 
 

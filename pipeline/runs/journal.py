@@ -32,7 +32,6 @@ from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
@@ -229,14 +228,13 @@ def write_pulse(
         counts = last.counts if last is not None else {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
-    Store(run.folder).put(PULSE, seal(asdict(found), PULSE))
+    Store(run.folder).put_json(PULSE, asdict(found))
 
 
 def read_pulse(run: Run) -> Pulse | None:
     """The last pulse of a run; null where there is none that can be read."""
     store = Store(run.folder)
-    where = store.where(PULSE)
     try:
-        return build(Pulse, unseal(store.get(PULSE), PULSE, where), where)
+        return build(Pulse, store.get_json(PULSE), store.where(PULSE))
     except (FileNotFoundError, DamagedFileError):
         return None

@@ -133,7 +133,7 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     try:
         return recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
-        if (artifact := located(store, folder)).is_complete():
+        if (artifact := located(store, folder)).is_complete() and artifact.manifest().inputs:
             return [each.partition("/")[2] for each in artifact.manifest().inputs]
         if isinstance(error, DamagedFileError):
             state = "damaged"

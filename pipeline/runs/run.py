@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease, uses
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
-from factsweep.pipeline.storage.manifest import Pin
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.uses import Use
 
@@ -91,7 +90,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     renewed = Counter[str]()
     while True:
         try:
-            is_new = _complete(plan, use, partial(settle, plan, {}, renewed), make)
+            is_new = _complete(plan, use, partial(settle, plan, renewed), make)
             if settings.answers is None:
                 costs.publish(plan)
             seconds = {"total": round(time.monotonic() - started, 1)}
@@ -226,22 +225,20 @@ def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
         )
 
 
-def settle(plan: Plan, recorded: Mapping[str, Pin], renewed: Counter[str]) -> bool:
+def settle(plan: Plan, renewed: Counter[str]) -> bool:
     """Set aside all that listings and manifests tell; whether nothing is left to compute.
 
-    `recorded` are the pins of the run's earlier results. `renewed` counts what was set aside in
-    this run, and is added to.
+    `renewed` counts what was set aside in this run, and is added to.
 
     Raises:
         DamagedFileError: something is damaged again and again.
     """
-    artifacts = {step.artifact.folder: step.artifact for step in plan.steps}
-    for found in plan.store.each(lambda each: list(integrity.listed(each)), artifacts.values()):
-        for finding in found:
-            _set_aside(finding, renewed)
-    for finding in integrity.misfits(artifacts, recorded, renewed):
+    artifacts = [step.artifact for step in plan.steps]
+    listed = plan.store.each(lambda each: list(integrity.listed(each)), artifacts)
+    for finding in (each for found in listed for each in found):
         _set_aside(finding, renewed)
-    integrity.note_lost(artifacts, recorded)
+    for finding in integrity.stale(artifacts):
+        _set_aside(finding, renewed)
     return plan.is_complete()
 
 

@@ -17,8 +17,8 @@ from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
+from factsweep.pipeline.storage.json_files import REPAIR, RERUN
 from factsweep.pipeline.storage.lookup import folders, located
-from factsweep.pipeline.storage.sealed import REPAIR, RERUN
 from factsweep.pipeline.storage.store import Store
 
 
@@ -110,8 +110,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
 
 def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
     found = [finding for each in artifacts for finding in integrity.read(each)]
-    by_folder = {each.folder: each for each in artifacts}
-    found += integrity.misfits(by_folder, {}, {})
+    found += integrity.stale(artifacts)
     tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
     shards = sum(len(table) for of_each in tables for table in of_each)
     return Verified(shards, [_sentence(each, repair=repair) for each in found])

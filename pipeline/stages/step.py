@@ -12,17 +12,11 @@ from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import (
-    VALUES_OF,
-    has_its_values,
-    set_all_aside,
-    set_aside,
-)
+from factsweep.pipeline.storage.integrity import SOURCES, set_all_aside, set_aside
+from factsweep.pipeline.storage.json_files import digest
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.recipe import differences
-from factsweep.pipeline.storage.sealed import digest
 
-_MADE_OF = "made_of"  # what an open artifact keeps of its inputs
 _COST = "cost.json"
 
 
@@ -83,28 +77,11 @@ def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
 
 def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
     """Set aside the shards of an open artifact that were made of other inputs than are there."""
-    pins = [each.manifest().pin for each in inputs]
-    made_of, values = digest([pin.digest for pin in pins]), [pin.values for pin in pins]
-    before = artifact.settled(_MADE_OF, made_of)
-    if before != made_of:
-        if (
-            all(values)
-            and _was_made_of(artifact, before, values)
-            and all(map(has_its_values, inputs))
-        ):
-            return  # they are the same, and packed otherwise
+    sources = digest([each.manifest().state for each in inputs])
+    if artifact.settled(SOURCES, sources) != sources:
         set_all_aside(artifact)
-        set_aside(artifact, f"{artifact.folder}/{_MADE_OF}.json")
-        artifact.settled(_MADE_OF, made_of)
-    artifact.put_note(VALUES_OF, {_MADE_OF: made_of, "values": values})
-
-
-def _was_made_of(artifact: Artifact, made_of: str, values: Sequence[str]) -> bool:
-    """Whether an open artifact notes such values of what it was made of."""
-    try:
-        return artifact.note(VALUES_OF) == {_MADE_OF: made_of, "values": values}
-    except FileNotFoundError:  # an older version began it
-        return False
+        set_aside(artifact, f"{artifact.folder}/{SOURCES}.json")
+        artifact.settled(SOURCES, sources)
 
 
 @contextmanager

@@ -6,30 +6,33 @@
                              /manifest.json          the last file: all shards, rows, checksums
                              /damaged/               what was set aside
 
-How one is read is in `contents.py`, how one is found in a store in `lookup.py`, how what is
-damaged is set aside in `integrity.py`; here is how one is published.
+A shard is read against the manifest, or, where there is none yet, against the checksum in its own
+footer. How an artifact is found in a store is in `lookup.py`, how what is damaged is set aside in
+`integrity.py`.
 """
 
 import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, TypeVar, cast
-from uuid import uuid4
 
 import polars as pl
 
+from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import empty
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
-from factsweep.pipeline.storage.contents import Contents
+from factsweep.pipeline.storage.json_files import Stored, to_json
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.sealed import seal
+from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
+from factsweep.pipeline.storage.store import Store
 
 T = TypeVar("T", int, str)
 R = TypeVar("R")
@@ -38,15 +41,24 @@ _FRESH_S = 5.0  # far less than it takes until a lease is taken over
 
 
 @dataclass(frozen=True)
-class Artifact(Contents):
+class Artifact:
     """The output of a stage in a store. Nothing in it is ever changed, only added.
+
+    `name` is that of its folder where its recipe is lost; null: the fingerprint of the recipe.
+
+    A manifest is read once by each object. What is gone, truncated, foreign, edited or no file is a
+    DamagedFileError.
 
     What is published is published under `lease`, which says whether it is still ours to write; null
     where there can be no other writer. Once another driver has taken the artifact over, whatever
     writes raises ArtifactHeldError. One that travels to another process reads its manifest again.
     """
 
+    store: Store
+    recipe: Recipe
+    name: str | None = None
     lease: Lease | None = field(default=None, compare=False)
+    _manifests: list[Manifest] = field(default_factory=list, init=False, compare=False, repr=False)
     # The shards of each table that were asked for here; null: one that was there already.
     _written: dict[str, dict[str, Entry | None]] = field(
         default_factory=lambda: defaultdict(dict), init=False, compare=False, repr=False
@@ -59,6 +71,209 @@ class Artifact(Contents):
     def __reduce__(self) -> tuple[type["Artifact"], tuple[Any, ...]]:
         """What travels to another process: nothing that was read."""
         return Artifact, (self.store, self.recipe, self.name, self.lease)
+
+    @property
+    def stage(self) -> str:
+        """The stage that makes it."""
+        return self.recipe.stage
+
+    @property
+    def fingerprint(self) -> str:
+        """Its name: 16 hex digits."""
+        return self.name or self.recipe.fingerprint
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the store."""
+        return f"{self.stage}/{self.fingerprint}"
+
+    def is_complete(self) -> bool:
+        """Whether the manifest is published, and with it every shard; looks each time.
+
+        Raises:
+            DamagedFileError: there is one, and it is not what was written.
+        """
+        name, found = f"{self.folder}/{manifests.NAME}", list[Manifest]()
+        try:
+            content = self.store.get(name)
+            found.append(manifests.parsed(content, self.folder, self.store.where(name)))
+        except FileNotFoundError:
+            return False
+        finally:
+            self._manifests[:] = found  # at once: another thread may be reading by it
+        return True
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether it was complete when it was last looked at."""
+        return bool(self._manifests)
+
+    def is_open(self) -> bool:
+        """Whether it was begun and is not complete."""
+        return not self.is_complete() and self.store.exists(f"{self.folder}/recipe.json")
+
+    def forget(self) -> None:
+        """Look at the manifest anew when it is next asked for."""
+        self._manifests.clear()
+
+    def manifest(self) -> Manifest:
+        """All shards of a complete artifact, with rows, sizes, checksums and counts.
+
+        Raises:
+            DamagedFileError: it is not complete, or its manifest is damaged.
+        """
+        if not self._manifests and not self.is_complete():
+            raise self._file(manifests.NAME).damaged("is gone")
+        return self._manifests[0]
+
+    def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
+        """The counts of each published shard of a table, without reading the shards.
+
+        While it is open, of at most so many of them.
+        """
+        if self._manifests or self.is_complete():
+            return {shard: each.counts for shard, each in self._entries(table).items()}
+        found = self.published(table)
+        found = found[:: -(-len(found) // most)] if most and found else found
+        footers = self.store.each(partial(self.footer, table), found)
+        return {shard: each.counts for shard, each in zip(found, footers, strict=True)}
+
+    def rows(self, table: str) -> dict[str, int]:
+        """The rows of each shard of a table of a complete artifact, without reading the shards."""
+        return {shard: each.rows for shard, each in self._entries(table).items()}
+
+    def shards(self, table: str) -> list[str]:
+        """The published shards of a table: those of the manifest, or all that lie there so far."""
+        if self._manifests or self.is_complete():
+            return sorted(self._entries(table))
+        return self.published(table)
+
+    def published(self, table: str) -> list[str]:
+        """The shards or chunks that lie in a folder of the artifact, whatever a manifest says."""
+        names = self.store.names(f"{self.folder}/{table}")
+        return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
+
+    def chunks(self, table: str) -> Iterator[tuple[str, str]]:
+        """The finished parts of open shards of a table: the folder of each, and its name."""
+        for shard in self.store.folders(f"{self.folder}/chunks/{table}"):
+            folder = f"chunks/{table}/{shard}"
+            yield from ((folder, name) for name in self.published(folder))
+
+    def all_published(self) -> dict[str, list[str]]:
+        """What `published` says of each folder of the artifact that has something: one listing."""
+        found = defaultdict[str, list[str]](list)
+        for name in sorted(self.store.sizes(self.folder)):
+            folder, _, file = name.rpartition("/")
+            if file.endswith(".parquet") and not file.startswith("."):
+                found[folder].append(file.removesuffix(".parquet"))
+        return dict(found)
+
+    def has(self, table: str, shard: str) -> bool:
+        """Whether a shard is published."""
+        return self.store.exists(f"{self.folder}/{table}/{shard}.parquet")
+
+    def read(
+        self,
+        table: str,
+        shard: str,
+        columns: Sequence[str] | None = None,
+        categories: Sequence[str] = (),
+    ) -> pl.DataFrame:
+        """A published shard, all of which is checked; columns as in `shard.rows`.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        content, file = self._content(place)
+        if not self._manifests and not self.is_complete():
+            return shards.decode(content, place, file, columns, categories)
+        if not self._is_listed(content, table, shard):
+            shards.decode(content, place, file)  # may know better what is wrong with it
+            raise file.damaged("is not what the manifest says (SHA-256)")
+        found = shards.rows(content, table, file, columns, categories)
+        if found.height != (said := self._entries(table)[shard].rows):
+            raise file.damaged(f"has {found.height:,} rows, not {said:,} as the manifest says")
+        return found
+
+    def note(self, file: str, *fields: str) -> dict[str, Any]:
+        """What a JSON file of the artifact holds, at least these fields.
+
+        Raises:
+            FileNotFoundError: there is none.
+            DamagedFileError: it is not whole.
+        """
+        return self.store.get_json(f"{self.folder}/{file}", *fields)
+
+    def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
+        """A finished part of an open shard, and what it took.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        content, file = self._content(place)
+        footer = shards.check(content, place, file)
+        return shards.rows(content, table, file, validate=True), footer.counts
+
+    def _file(self, name: str) -> Stored:
+        name = f"{self.folder}/{name}"
+        return Stored(self.store.where(name), name)
+
+    def _content(self, place: Place) -> tuple[bytes, Stored]:
+        """The content of a shard's file."""
+        file = self._file(f"{place.shard}.parquet")
+        try:
+            return self.store.get(str(file.name)), file
+        except FileNotFoundError as error:
+            raise file.damaged("is gone") from error
+
+    def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
+        """Whether a shard's file is the one that the manifest lists."""
+        sha256 = hashlib.sha256(content).hexdigest()
+
+        def is_entry() -> bool:
+            entry = self._entries(table).get(shard)
+            return entry is not None and entry.sha256 == sha256
+
+        if is_entry():
+            return True
+        if self.is_complete() and is_entry():
+            raise InputError(
+                f"{self.store.where(self.folder)} was computed anew while it was read; run again."
+            )
+        return False
+
+    def _entries(self, table: str) -> dict[str, Entry]:
+        return self.manifest().tables.get(table, {})
+
+    def read_all(self, table: str) -> pl.DataFrame:
+        """All shards of a table, in the order of their names."""
+        return pl.concat([empty(table), *self.each(table)])
+
+    def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+        """The shards of a table, in their order; of an object store some are read at once."""
+        read = partial(self.read, table, columns=columns)
+        return self.store.in_turn(read, self.shards(table))
+
+    def some(
+        self, table: str, shards: Collection[str], columns: Sequence[str] | None = None
+    ) -> list[pl.DataFrame]:
+        """Some shards of a table, in their order; an object store is asked many at once."""
+        return self.store.each(partial(self.read, table, columns=columns), shards)
+
+    def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
+        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
+
+        Raises:
+            DamagedFileError: it is gone, truncated, foreign, or no file.
+        """
+        place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
+        file = self._file(f"{place.shard}.parquet")
+        try:
+            return shards.footer_of(self.store, place, file)
+        except FileNotFoundError as error:
+            raise file.damaged("is gone") from error
 
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
@@ -123,7 +338,7 @@ class Artifact(Contents):
 
     def put_note(self, file: str, content: Mapping[str, Any]) -> None:
         """Publish a JSON file of the artifact, which `note` reads, or replace it."""
-        self.put(file, seal(content, f"{self.folder}/{file}"))
+        self.put(file, to_json(content))
 
     def drop(self, name: str) -> None:
         """Remove a file of the artifact that is no longer needed.
@@ -173,9 +388,12 @@ class Artifact(Contents):
         Raises:
             DamagedFileError: it was settled, and cannot be read.
         """
-        path = f"{self.folder}/{name}.json"
-        self.put_new(f"{name}.json", seal({name: value}, path))
-        return type(value)(self.note(f"{name}.json")[name])
+        file = f"{name}.json"
+        self.put_new(file, to_json({name: value}))
+        found = self.note(file, name)[name]
+        if not isinstance(found, type(value)):
+            raise self._file(file).damaged(f"says {name} {found}")
+        return found
 
     def finish(
         self,
@@ -197,8 +415,8 @@ class Artifact(Contents):
         self.check_lease()
         wanted: Mapping[str, Collection[str]] = self._written if of is None else of
         entries = {table: self._listed(table, wanted.get(table)) for table in tables}
-        pins = {each.folder: each.manifest().pin for each in made_of}
-        found = Manifest(self.folder, uuid4().hex, pins, entries, dict(counts or {}))
+        inputs = {each.folder: each.manifest().state for each in made_of}
+        found = Manifest(self.folder, inputs, entries, dict(counts or {}))
         self._manifests[:] = [found] if self.put_new(manifests.NAME, found.to_json()) else []
 
     def _listed(self, table: str, wanted: Collection[str] | None) -> dict[str, Entry]:
@@ -217,13 +435,9 @@ class Artifact(Contents):
     def _read_entry(self, table: str, shard: str) -> Entry:
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
-        footer = shards.check(content, place, file)
-        if not footer.values:
-            rows = shards.rows(content, table, file, validate=True)
-            footer = footer._replace(values=shards.values_of(rows, table))
-        return _entry(content, footer)
+        return _entry(content, shards.check(content, place, file))
 
 
 def _entry(content: bytes, footer: Footer) -> Entry:
     sha256, counts = hashlib.sha256(content).hexdigest(), dict(footer.counts)
-    return Entry(footer.rows, len(content), sha256, footer.content, counts, footer.values)
+    return Entry(footer.rows, len(content), sha256, counts)

@@ -10,8 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.pipeline.storage.json_files import REPAIR
 from factsweep.pipeline.storage.object_store import File
-from factsweep.pipeline.storage.sealed import REPAIR
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 

@@ -1,14 +1,7 @@
-"""Integrity: what is wrong with artifacts, and setting it aside so that a run computes it anew.
+"""Integrity: what is wrong with artifacts, and setting it aside so that a run computes it anew."""
 
-An engine that answers a shard anew may give other answers. So those that were lost since they were
-pinned are noted in the artifact (`anew.json`) until it is complete, and may come out otherwise.
-"""
-
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import polars as pl
 
@@ -16,19 +9,12 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.schemas import KEYS
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lookup import located, recipe
-from factsweep.pipeline.storage.manifest import ANSWERS, Pin
-from factsweep.pipeline.storage.sealed import REPAIR
-from factsweep.pipeline.storage.shard import values_of
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.json_files import REPAIR
+from factsweep.pipeline.storage.lookup import recipe
 
-ANEW = "anew.json"
-VALUES_OF = "values_of.json"
-_NOTES = ("recipe.json", "cost.json", ANEW, VALUES_OF, manifests.NAME)
+SOURCES = "sources"  # what an open artifact notes of its inputs
+_NOTES = ("recipe.json", "cost.json", f"{SOURCES}.json", manifests.NAME)
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves
-
-Artifacts = Mapping[str, Artifact]  # by folder
-Pins = Mapping[str, Pin]
 
 
 @dataclass(frozen=True)
@@ -153,16 +139,13 @@ def read(artifact: Artifact) -> Iterator[Finding]:
     yield from (each for each in _notes(artifact) if each.name not in named)
     for table, shards in artifact.manifest().tables.items():
         ids: list[pl.Series] = []
-        for shard, entry in shards.items():
+        for shard in shards:
             try:
                 frame = artifact.read(table, shard)
             except DamagedFileError as error:
                 if error.name not in named:
                     yield Finding.of(artifact, error)
                 continue
-            if entry.values and values_of(frame, table) != entry.values:
-                what = "holds other values than the manifest says"
-                yield _finding(artifact, f"{table}/{shard}.parquet", what)
             ids += [frame[KEYS[table]]] if table in KEYS else []
         if ids and (twice := pl.concat(ids).is_duplicated().sum()):
             where = artifact.store.where(f"{artifact.folder}/{table}")
@@ -180,122 +163,14 @@ def _notes(artifact: Artifact) -> Iterator[Finding]:
                 yield Finding.of(artifact, error)
 
 
-def misfits(artifacts: Artifacts, recorded: Pins, renewed: Mapping[str, int]) -> Iterator[Finding]:
-    """Those artifacts, and shards of open ones, that are not what others or results were made of.
-
-    One that was edited together with its manifest is to be computed anew. Where an engine decoded
-    it anew since, or it is in `renewed`, it stands, and what was made of the earlier one is stale.
-    """
-    complete = {folder: each for folder, each in artifacts.items() if each.was_complete}
-    for folder, pin in recorded.items():
-        found = complete.get(folder)
-        stands = found is None or _fits(found, pin) or _was_decoded_anew(found, pin)
-        if found is not None and not stands and folder not in renewed:
-            yield _edited(found, "the run's results")
-    for folder, artifact in complete.items():
-        for source, pin in artifact.manifest().inputs.items():
-            if source not in complete or _fits(complete[source], pin):
-                continue
-            if source in renewed or _was_decoded_anew(complete[source], pin):
-                where = artifact.store.where(source)
-                sentence = f"{artifact.store.where(folder)} was made of an earlier {where}"
-                yield Finding(artifact, f"{sentence}{REPAIR}", None)
-            else:
-                yield _edited(complete[source], artifact.store.where(folder))
-    yield from _unlike(artifacts, recorded)
-
-
-def _fits(artifact: Artifact, pin: Pin) -> bool:
-    """Whether it has the bytes that were pinned, or others with the same values."""
-    found = artifact.manifest().pin
-    if found.digest == pin.digest:
-        return True
-    return bool(pin.values) and found.values == pin.values and has_its_values(artifact)
-
-
-def has_its_values(artifact: Artifact) -> bool:
-    """Whether all shards have the values that the manifest says; one that is damaged is passed.
-
-    What another version of pyarrow packs has other bytes, so a pin of the bytes does not fit it.
-    """
-    pin = artifact.manifest().pin
-    return _has_values(artifact.store, artifact.folder, pin.digest, pin.values)
-
-
-@lru_cache
-def _has_values(store: Store, folder: str, _digest: str, _values: str) -> bool:
-    artifact = located(store, folder)
-    tables = artifact.manifest().tables.items()
-    entries = [(table, shard, each.values) for table, of in tables for shard, each in of.items()]
-
-    def is_so(entry: tuple[str, str, str]) -> bool:
-        table, shard, told = entry
-        with suppress(DamagedFileError):  # a finding of its own, wherever it is read
-            return values_of(artifact.read(table, shard), table) == told
-        return True
-
-    return all(store.each(is_so, entries))
-
-
-def _was_decoded_anew(artifact: Artifact, pin: Pin) -> bool:
-    """Whether these are other answers of an engine, which need not give the same ones again."""
-    return artifact.stage in ANSWERS and artifact.manifest().pin.made != pin.made
-
-
-def _edited(artifact: Artifact, product: str) -> Finding:
-    where = artifact.store.where(artifact.folder)
-    return Finding(artifact, f"{where} is not what {product} was made of{REPAIR}", None)
-
-
-def _unlike(artifacts: Artifacts, recorded: Pins) -> Iterator[Finding]:
-    """Shards of open artifacts that are neither what was pinned nor noted as answered anew."""
-    for artifact, pinned in _open(artifacts, recorded):
-        for at in _there(artifact, pinned):
-            try:
-                content = artifact.footer(*at.split("/", 1)).content
-                if content not in pinned[at] and at not in _noted(artifact):
-                    what = "is not what was answered when it was last complete"
-                    yield _finding(artifact, f"{at}.parquet", what)
-            except DamagedFileError as error:
-                yield Finding.of(artifact, error)
-
-
-def note_lost(artifacts: Artifacts, recorded: Pins) -> None:
-    """Note which shards of open artifacts are to be answered anew."""
-    for artifact, pinned in _open(artifacts, recorded):
-        noted = _noted(artifact)
-        lost = pinned.keys() - set(_there(artifact, pinned))
-        if lost - noted:
-            artifact.put_note(ANEW, {"shards": sorted(lost | noted)})
-
-
-def _open(
-    artifacts: Artifacts, recorded: Pins
-) -> Iterator[tuple[Artifact, Mapping[str, set[str]]]]:
-    """The artifacts that are not complete, and what was pinned of each shard, as table/shard."""
-    pins = [*recorded.items()]
-    for artifact in artifacts.values():
-        pins += artifact.manifest().inputs.items() if artifact.was_complete else ()
-    found = defaultdict[str, dict[str, set[str]]](dict)
-    for folder, pin in pins:
-        for shard, content in pin.contents.items():
-            found[folder].setdefault(shard, set()).add(content)
-    for folder, pinned in found.items():
-        if folder in artifacts and not artifacts[folder].was_complete:
-            yield artifacts[folder], pinned
-
-
-def _there(artifact: Artifact, pinned: Mapping[str, set[str]]) -> Iterator[str]:
-    for table in sorted({each.partition("/")[0] for each in pinned}):
-        there = (f"{table}/{shard}" for shard in artifact.published(table))
-        yield from (at for at in there if at in pinned)
-
-
-def _noted(artifact: Artifact) -> set[str]:
-    try:
-        return set(artifact.note(ANEW)["shards"])
-    except FileNotFoundError:
-        return set()
-    except (KeyError, TypeError) as error:
-        name = f"{artifact.folder}/{ANEW}"
-        raise DamagedFileError(f"{artifact.store.where(name)} is no note{REPAIR}", name) from error
+def stale(artifacts: Collection[Artifact]) -> Iterator[Finding]:
+    """Which complete artifacts were made of an earlier state of others, of those that are given."""
+    manifests_of = {each.folder: each.manifest() for each in artifacts if each.was_complete}
+    for artifact in artifacts:
+        inputs = artifact.manifest().inputs if artifact.was_complete else {}
+        for source, state in inputs.items():
+            if source in manifests_of and not manifests_of[source].fits(state):
+                where = artifact.store.where
+                what = f"{where(artifact.folder)} was made of an earlier {where(source)}{REPAIR}"
+                yield Finding(artifact, what, None)
+                break

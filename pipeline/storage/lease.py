@@ -24,20 +24,23 @@ A wrong judgement in 3 costs work, never a result: 1, 4 and 5 do not depend on t
 """
 
 import json
+import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Annotated, Protocol
+from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.storage import manifest
-from factsweep.pipeline.storage.holder import Holder, me
 from factsweep.pipeline.storage.store import Store
 
 EXPIRES_S = 60.0
@@ -54,6 +57,42 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float, /) -> None:
         """Wait."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A writer: `id` is its own; `since` is in seconds since 1970 by its own clock, for messages.
+
+    `machine` names a boot of a machine and a namespace of processes on it, `started` when in that
+    boot the process began; null where the system does not say.
+    """
+
+    id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    host: str
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    since: Annotated[float, Field(ge=0, le=2**35)]
+    machine: str | None
+    started: str | None
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {since}"
+
+    @property
+    def heartbeat(self) -> str:
+        """The name of its heartbeat in a store."""
+        return f"writers/{self.id}.json"
+
+    def is_gone(self) -> bool:
+        """Whether it was a process of this machine that has certainly ended."""
+        return (
+            self.machine is not None
+            and self.machine == _machine()
+            and _has_ended(self.pid, self.started)
+        )
+
+
+_HOLDER = TypeAdapter(Holder)
 
 
 @dataclass(frozen=True)
@@ -316,9 +355,6 @@ def _in_the_way(store: Store, folder: str, number: int) -> InputError:
     return InputError(f"{where} is in the way and is no file; remove it, then run again.")
 
 
-_HOLDER = TypeAdapter(Holder)
-
-
 def _name(folder: str, number: int) -> str:
     return f"{folder}/leases/{number:06d}.json"
 
@@ -331,3 +367,39 @@ def _numbers(store: Store, folder: str) -> list[int]:
 def _last(store: Store, folder: str) -> int:
     """The highest number of a lease; 0 if there was none."""
     return max(_numbers(store, folder), default=0)
+
+
+def me() -> Holder:
+    """This process, as a writer of its own."""
+    pid = os.getpid()
+    return Holder(uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _started(pid))
+
+
+def _machine() -> str | None:
+    """This boot of this machine, and the namespace of processes that this one is in."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _started(pid: int) -> str | None:
+    """When in this boot a process began, in ticks; null if the system does not say."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "ended" if state in "ZX" else rest[18]
+
+
+def _has_ended(pid: int, started: str | None) -> bool:
+    """Whether a process of this machine is gone, or its number is another's now."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # somebody else's, and alive
+    now = _started(pid)
+    return None not in (now, started) and now != started

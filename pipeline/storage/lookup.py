@@ -9,8 +9,8 @@ from factsweep.operators.errors import DamagedFileError, InputError, Unavailable
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.recipe import Recipe, differences
-from factsweep.pipeline.storage.sealed import Stored, unseal
 from factsweep.pipeline.storage.store import Store
 
 
@@ -49,7 +49,7 @@ def recipe(store: Store, folder: str) -> Recipe:
     """
     name = f"{folder}/recipe.json"
     file = Stored(store.where(name), name)
-    content = unseal(store.get(name), name, file.where)
+    content = store.get_json(name)
     try:
         found = build(Recipe, content, "")
     except InputError as error:

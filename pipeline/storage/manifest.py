@@ -1,18 +1,14 @@
-"""Manifests: all shards of a complete artifact with their checksums, and what they were made of.
-
-A manifest is sealed, names its artifact, and pins the manifests of all artifacts that were read:
-so that a shard that was edited together with its manifest does not fit what was made of it.
-"""
+"""Manifests: all shards of a complete artifact with their checksums, and what it was made of."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Annotated, Any
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
 from factsweep.operators.methods.ability import ABILITIES
-from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.storage.sealed import REPAIR, digest, seal, unseal
+from factsweep.pipeline.storage.json_files import Stored, digest, from_json, to_json
 
 NAME = "manifest.json"
 # What an engine answers: computed again, it may be other answers. All else comes out the same.
@@ -21,69 +17,72 @@ ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 
 @dataclass(frozen=True)
 class Entry:
-    """A shard: its rows, its size in bytes, the SHA-256 of the file and of its data alone.
-
-    `values` is that of its values, however they are stored; empty: an older version wrote it.
-    """
+    """A shard: its rows, its size in bytes, the SHA-256 of its file, and its counts."""
 
     rows: int
     bytes: int
     sha256: str
-    content: str
     counts: dict[str, int | float | str]
-    values: str = ""
 
 
-@dataclass(frozen=True)
-class Pin:
-    """A manifest that something was made of.
+def _states(inputs: Any) -> Any:
+    """The inputs as they are listed now: earlier versions listed more of each.
 
-    `contents` are the digests of each shard's data, by table/shard, of answers alone.
+    What of theirs was determined by recipes is left out: there, nothing was ever made anew.
     """
+    if not isinstance(inputs, Mapping):
+        return inputs
+    return {
+        folder: state["made"] if isinstance(state, Mapping) and "made" in state else state
+        for folder, state in inputs.items()
+        if not isinstance(state, Mapping) or _follows_answers(str(folder))
+    }
 
-    digest: str  # of the data that it lists
-    made: str  # another one each time that it is computed, though its content be the same
-    contents: Mapping[str, str] = field(default_factory=dict)
-    values: str = ""  # the digest of its values; empty: an older version wrote it, at least in part
+
+def _follows_answers(folder: str) -> bool:
+    return folder.partition("/")[0] in {*ANSWERS, "matched"}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a complete artifact holds; `inputs` are the artifacts that it was made of, by folder."""
+    """What a complete artifact holds; `inputs` are the states of what it was made of, by folder.
+
+    `made` is what earlier versions listed as a state.
+    """
 
     artifact: str
-    made: str
-    inputs: dict[str, Pin]
+    inputs: Annotated[dict[str, str], BeforeValidator(_states)]
     tables: dict[str, dict[str, Entry]]
     counts: dict[str, int | float | str]
+    made: str | None = None
 
     @cached_property
-    def pin(self) -> Pin:
-        """What stands in the manifests of all that is made of this artifact.
+    def state(self) -> str:
+        """A digest that differs where what was made of the artifact no longer holds.
 
-        It is of the data alone: what they cost may differ when they are computed anew.
+        A recipe determines all but answers, and into which shards the rows are cut: so other bytes
+        of the same rows, as another pyarrow writes them, are the same state.
         """
-        data = self._digests("content")
         is_answers = self.artifact.partition("/")[0] in ANSWERS
-        each = {f"{table}/{shard}": data[table][shard] for table in data for shard in data[table]}
-        values = self._digests("values")
-        is_told = all(all(shards.values()) for shards in values.values())
-        return Pin(
-            digest({"artifact": self.artifact, "tables": data}),
-            self.made,
-            each if is_answers else {},
-            digest({"artifact": self.artifact, "tables": values}) if is_told else "",
-        )
-
-    def _digests(self, of: Literal["content", "values"]) -> dict[str, dict[str, str]]:
-        return {
-            table: {shard: getattr(entry, of) for shard, entry in shards.items()}
+        cut = {
+            table: {s: entry.sha256 if is_answers else entry.rows for s, entry in shards.items()}
             for table, shards in self.tables.items()
         }
+        answers = {
+            folder: state for folder, state in self.inputs.items() if _follows_answers(folder)
+        }
+        return digest([cut, answers])
+
+    def fits(self, state: str) -> bool:
+        """Whether what was made of the artifact in a state still holds."""
+        return state in (self.state, self.made)
 
     def to_json(self) -> bytes:
-        """The manifest as a sealed file."""
-        return seal(asdict(self), f"{self.artifact}/{NAME}")
+        """The manifest as a file."""
+        return to_json(asdict(self))
+
+
+_MANIFEST = TypeAdapter(Manifest)
 
 
 @lru_cache(maxsize=8)  # an engine asks for that of its prompts once for every shard
@@ -93,9 +92,14 @@ def parsed(text: bytes, artifact: str, where: str) -> Manifest:
     Raises:
         DamagedFileError: it is not what was written for this artifact.
     """
-    name = f"{artifact}/{NAME}"
-    content = unseal(text, name, where)
+    file = Stored(where, f"{artifact}/{NAME}")
+    from_json(text, file)
     try:
-        return build(Manifest, content, where)
-    except InputError as error:
-        raise DamagedFileError(f"{str(error).removesuffix('.')}{REPAIR}", name) from error
+        found = _MANIFEST.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise file.damaged(f"is no manifest ({at}: {first['msg']})") from error
+    if found.artifact != artifact:
+        raise file.damaged(f"belongs elsewhere: it is of {found.artifact}")
+    return found

@@ -12,10 +12,9 @@ from typing import NamedTuple, cast
 import polars as pl
 import pyarrow as pa
 
-from factsweep.operators.errors import DamagedFileError, reason
+from factsweep.operators.errors import reason
 from factsweep.operators.schemas import SCHEMAS, conform
-from factsweep.pipeline.storage import values
-from factsweep.pipeline.storage.sealed import Stored, seal, unseal
+from factsweep.pipeline.storage.json_files import Stored, from_json, to_json
 from factsweep.pipeline.storage.store import Store
 
 Counts = Mapping[str, int | float | str]
@@ -37,15 +36,11 @@ class Place(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before.
-
-    `values` is that of its values, however they are stored; empty: an older version wrote it.
-    """
+    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before."""
 
     rows: int
     counts: Counts
     content: str
-    values: str
 
 
 def numbers(counts: Counts) -> dict[str, float]:
@@ -71,15 +66,10 @@ def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tup
     with ParquetWriter(sink, arrow.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(arrow)
         data = hashlib.sha256(sink.getbuffer()).hexdigest()
-        said = Footer(arrow.num_rows, dict(counts or {}), data, values.digest(arrow))
-        footer = seal({**place._asdict(), **said._asdict()}, "footer")
+        said = Footer(arrow.num_rows, dict(counts or {}), data)
+        footer = to_json({**place._asdict(), **said._asdict()})
         writer.add_key_value_metadata({_FOOTER: footer})
     return sink.getvalue(), said
-
-
-def values_of(frame: pl.DataFrame, table: str) -> str:
-    """The digest of the values of some rows, as the footer of their shard has it."""
-    return values.digest(conform(frame, table))
 
 
 def decode(
@@ -105,7 +95,9 @@ def check(content: bytes, place: Place, file: Stored) -> Footer:
         DamagedFileError: they are not, or it belongs elsewhere.
     """
     footer = read_footer(pa.BufferReader(content), place, file)
-    if digests(content)[0] != footer.content:
+    # The length of the footer is in the last 8 bytes.
+    data = memoryview(content)[: -int.from_bytes(content[-8:-4], "little") - 8]
+    if hashlib.sha256(data).hexdigest() != footer.content:
         raise file.damaged("holds other data than were written")
     return footer
 
@@ -168,15 +160,12 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
         text = (found.metadata or {}).get(_FOOTER)
     if text is None:
         raise file.damaged("is Parquet of something else")
-    try:
-        said = unseal(text, "footer", f"the footer of {file.where}")
-    except DamagedFileError as error:
-        raise DamagedFileError(str(error), file.name) from error
+    footer = Stored(f"the footer of {file.where}", file.name)
+    said = from_json(text, footer, "counts", "content")
     for field, value in {**place._asdict(), "rows": found.num_rows}.items():
         if (other := said.get(field)) != value:
             raise file.damaged(f"belongs elsewhere: its footer says {field} {other}, not {value}")
-    counts = cast(Counts, said["counts"])
-    return Footer(found.num_rows, counts, str(said["content"]), str(said.get("values", "")))
+    return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
 
 
 def footer_of(store: Store, place: Place, file: Stored) -> Footer:
@@ -198,15 +187,3 @@ def _whole(file: Stored) -> Iterator[None]:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:
         raise file.damaged(f"is not a whole Parquet file ({reason(error)})") from error
-
-
-def digests(content: bytes) -> tuple[str, str]:
-    """The SHA-256 of all that is before the footer, and of the whole file.
-
-    The footer's length is in the last 8 bytes.
-    """
-    footer = int.from_bytes(content[-8:-4], "little") + 8
-    data = hashlib.sha256(memoryview(content)[:-footer])
-    whole = data.copy()
-    whole.update(memoryview(content)[-footer:])
-    return data.hexdigest(), whole.hexdigest()

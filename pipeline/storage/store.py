@@ -1,6 +1,6 @@
 """Where artifacts are stored: a folder or an object store; a file exists whole or not at all."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from factsweep.operators.errors import InputError, UnavailableError
 from factsweep.operators.wording.redact import redactor
 from factsweep.pipeline.config.folders import is_url
 from factsweep.pipeline.storage.folder import Folder
+from factsweep.pipeline.storage.json_files import REPAIR, Stored, from_json, to_json
 from factsweep.pipeline.storage.object_store import ATTEMPTS, File, Remote
 
 T = TypeVar("T")
@@ -96,6 +97,19 @@ class Store:
                 f"{self.where(name)} cannot be read ({error.strerror or error}); check that it is "
                 "there, the network, and the credentials in the environment."
             ) from error
+
+    def put_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Publish a JSON file, or replace it."""
+        self.put(name, to_json(content))
+
+    def get_json(self, name: str, *fields: str, fix: str = REPAIR) -> dict[str, Any]:
+        """The content of a JSON file, which has at least these fields.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+            DamagedFileError: it is no whole JSON, or lacks a field; `fix` ends the sentence.
+        """
+        return from_json(self.get(name), Stored(self.where(name), name), *fields, fix=fix)
 
     def each(self, ask: Callable[[T], R], items: Collection[T]) -> list[R]:
         """What a function that asks the store says of each item; of an object store many at once.

@@ -12,7 +12,6 @@ from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.shared.canvas import save
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.storage.sealed import seal, unseal
 from factsweep.pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def write_report(store: Store, report: Report) -> None:
         store.drop(name)
     for name, content in files.items():
         store.put(name, content)
-    store.put(_LIST, seal({"files": sorted(files)}, _LIST))
+    store.put_json(_LIST, {"files": sorted(files)})
 
 
 def drop_reports(store: Store, *, besides: Collection[str], files: Collection[str] = ()) -> None:
@@ -48,7 +47,7 @@ def drop_reports(store: Store, *, besides: Collection[str], files: Collection[st
 def _written(store: Store) -> set[str]:
     """The files that an earlier report noted; none where the note is lost."""
     try:
-        return set(unseal(store.get(_LIST), _LIST, store.where(_LIST))["files"])
+        return set(store.get_json(_LIST, "files")["files"])
     except (FileNotFoundError, DamagedFileError):
         return set()
 

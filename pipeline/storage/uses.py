@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.storage.sealed import digest, seal, unseal
+from factsweep.pipeline.storage.json_files import digest
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "uses"
@@ -49,7 +49,7 @@ def ended(use: Use) -> Use:
 
 def note(store: Store, use: Use) -> None:
     """Write a use into the store, in place of that of an earlier run of this name."""
-    store.put(use.name, seal(asdict(use), use.name))
+    store.put_json(use.name, asdict(use))
 
 
 def noted(store: Store) -> Iterator[Use]:
@@ -59,8 +59,7 @@ def noted(store: Store) -> Iterator[Use]:
         DamagedFileError: one is not what was written.
     """
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
-        where = store.where(name)
-        yield build(Use, unseal(store.get(name), name, where, _FIX), where)
+        yield build(Use, store.get_json(name, fix=_FIX), store.where(name))
 
 
 def absolute(results: str) -> str:

@@ -37,7 +37,6 @@ from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.stages.plan import check_budget, planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
-from factsweep.pipeline.storage.sealed import seal
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
@@ -193,9 +192,8 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
         changed=tuple(dict.fromkeys(line for pair in pairs for line in _changed(pair))),
         settings=tuple(judged),
     )
-    name = f"{found.name}/verdict.json"
-    content = seal(asdict(found) | {"exit_code": found.exit_code}, name)
-    Store(results).put(name, content)
+    content = asdict(found) | {"exit_code": found.exit_code}
+    Store(results).put_json(f"{found.name}/verdict.json", content)
     return found
 
 

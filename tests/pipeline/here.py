@@ -1,5 +1,6 @@
 """A run in this process: the stages without Ray, a fake engine in place of a pool."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
-from factsweep.pipeline.storage.sealed import seal, unseal
+from factsweep.pipeline.storage.json_files import to_json
 from factsweep.pipeline.storage.shard import Counts
 
 
@@ -92,9 +93,9 @@ def overwrite(
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a run.json as another run would have written it."""
-    content = unseal(path.read_bytes(), path.name, str(path))
+    content = json.loads(path.read_bytes())
     change(content)
-    path.write_bytes(seal(content, path.name))
+    path.write_bytes(to_json(content))
 
 
 def without(plan: Plan, *roles: str) -> Plan:

@@ -25,8 +25,7 @@ from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.holder import me
-from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.lease import Writer, me
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import answered_here, decode_here, make_here, opened, without

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.pipeline.storage.sealed import seal
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
 from tests.pipeline.fuzz.ends import command, ends_well, fuzz
@@ -37,7 +36,6 @@ IN_A_TABLE = 5  # artifacts/<stage>/<fingerprint>/<table>/<shard>.parquet
 FOREIGN = {
     "parquet": lambda path: pl.DataFrame({"a": [1]}).write_parquet(path),
     "json": lambda path: path.write_text('{"a": [1]}') and None,
-    "sealed": lambda path: path.write_bytes(seal({"a": 1}, "/".join(path.parts[1:]))) and None,
     "folder": Path.mkdir,
     "nowhere": lambda path: path.symlink_to("/nowhere/at/all"),
     "itself": lambda path: path.symlink_to(path.name),

@@ -9,6 +9,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.runs.verify import verify, verify_store
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
@@ -141,13 +142,13 @@ def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Set
 
 
 def test_verify_repair_sets_aside_what_the_next_run_recomputes(
-    finished: Plan, compute_here: Compute
+    finished: Plan,
 ) -> None:
     path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
     verify(finished.run, repair=True)
     assert not path.exists()
-    compute_here(finished.run)
+    measured(finished.run, make_here)
     assert verify(finished.run)[1] == []
 
 

@@ -1,6 +1,7 @@
 """plan: names are known before anything is computed, and what is there is not made again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +21,7 @@ from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.pipeline.damage import made_anew, pack_otherwise
+from tests.pipeline.damage import pack_otherwise
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -125,7 +126,7 @@ def test_set_aside_shard_alone_is_recomputed(
     set_aside(greedy, name)
     assert compute_here(small_settings()).is_complete()
     changed = {path.name for path, time in files(finished).items() if before.get(path) != time}
-    told = {"manifest.json", "recipe.json", "values_of.json"}  # written by each run that goes on
+    told = {"manifest.json", "recipe.json"}  # written by each run that goes on
     assert Path(name).name in changed <= {Path(name).name, *told}
     assert greedy.read_all("generations").height == 72 - 2
     assert len(greedy.store.get(name)) == pytest.approx(len(content), rel=0.1)
@@ -225,81 +226,42 @@ def test_admit_room_for_all_has_no_errors(done: Plan) -> None:
 
 
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
-OTHERS = ROWS[::-1]
 
 
-@pytest.fixture
-def prompts(tmp_path: Path) -> Artifact:
-    artifact = Artifact(Store(str(tmp_path)), Recipe("relations", 1, {}))
-    artifact.begin()
-    made_anew(artifact, ROWS)
-    return artifact
+def anew(source: Artifact, shards: dict[str, pl.DataFrame]) -> None:
+    """Set all aside, and complete the artifact with these shards."""
+    artifact = replace(source)
+    set_all_aside(artifact)
+    for shard, rows in shards.items():
+        artifact.write("relations", shard, rows)
+    artifact.finish(["relations"])
+    source.forget()
 
 
-@pytest.fixture
-def answers(prompts: Artifact) -> Artifact:
-    """One that was made of the prompts, and is open."""
-    artifact = Artifact(prompts.store, Recipe("relations", 2, {}))
-    artifact.begin()
-    check_inputs(artifact, [prompts])
-    artifact.write("relations", "all", ROWS)
-    return artifact
-
-
-@pytest.fixture
-def other_pyarrow(answers: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is made from now on has other bytes."""
-    assert answers
-    pack_otherwise(monkeypatch)
-
-
-def kept(answers: Artifact, prompts: Artifact) -> bool:
-    """Whether the answers stand once a run goes on with them."""
-    check_inputs(answers, [prompts])
-    return answers.published("relations") == ["all"]
-
-
-def test_check_inputs_same_bytes_keep_answers(answers: Artifact, prompts: Artifact) -> None:
-    made_anew(prompts, ROWS)
-    assert kept(answers, prompts)
-
-
-def test_check_inputs_other_values_do_not(answers: Artifact, prompts: Artifact) -> None:
-    made_anew(prompts, OTHERS)
-    assert not kept(answers, prompts)
-
-
-@pytest.mark.usefixtures("other_pyarrow")
-def test_check_inputs_of_another_pyarrow_keep_answers_each_time(
-    answers: Artifact, prompts: Artifact
+@pytest.mark.parametrize("stage", ["admitted", "generations"])
+@pytest.mark.parametrize(
+    ("shards", "is_kept"),
+    [
+        ({"all": ROWS}, {"admitted", "generations"}),
+        ({"all": ROWS[::-1]}, {"admitted"}),  # which no recipe allows, unless an engine answered
+        ({"one": ROWS[:1], "two": ROWS[1:]}, set()),
+    ],
+)
+def test_check_inputs_keeps_what_was_made_of_the_same(
+    tmp_path: Path,
+    stage: str,
+    shards: dict[str, pl.DataFrame],
+    is_kept: set[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = prompts.manifest().pin.digest
-    made_anew(prompts, ROWS)
-    assert prompts.manifest().pin.digest != before
-    assert kept(answers, prompts)
-    assert kept(answers, prompts)
-
-
-@pytest.mark.usefixtures("other_pyarrow")
-def test_check_inputs_without_a_note_of_values_do_not(answers: Artifact, prompts: Artifact) -> None:
-    answers.drop("values_of.json")  # as an older version leaves it
-    made_anew(prompts, ROWS)
-    assert not kept(answers, prompts)
-
-
-def test_check_inputs_note_that_a_killed_process_left_behind_keeps_no_answers(
-    answers: Artifact, prompts: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It noted that the prompts are others, and not yet which values they have."""
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    made_anew(prompts, OTHERS)
-    with monkeypatch.context() as patch:
-        patch.setattr(Artifact, "put_note", killed)
-        with pytest.raises(KeyboardInterrupt):
-            check_inputs(answers, [prompts])
-    answers.write("relations", "all", ROWS)  # answers to the others
-    made_anew(prompts, ROWS)
-    assert not kept(answers, prompts)
+    source, product = (Artifact(Store(str(tmp_path)), Recipe(s, 1, {})) for s in (stage, "matched"))
+    anew(source, {"all": ROWS})
+    product.begin()
+    check_inputs(product, [source])
+    product.write("relations", "all", ROWS)
+    if stage == "admitted":
+        pack_otherwise(monkeypatch)  # another pyarrow: other bytes of the same rows
+    anew(source, shards)
+    for _ in range(2):
+        check_inputs(product, [source])
+        assert (product.published("relations") == ["all"]) == (stage in is_kept)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.holder import Holder
+from factsweep.pipeline.storage.lease import Holder
 from factsweep.pipeline.storage.store import Store
 
 

@@ -1,4 +1,4 @@
-"""Artifacts: shards that are whole or refused, and a manifest that comes last."""
+"""Artifacts: shards that are whole or refused, a manifest that comes last, and how one is found."""
 
 import shutil
 from collections.abc import Callable
@@ -11,14 +11,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.schemas import conform
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import set_all_aside, set_aside, stale
+from factsweep.pipeline.storage.lookup import find, opened
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.storage.values import digest
 from tests.messages import naming
+from tests.pipeline.damage import age
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
@@ -138,54 +138,40 @@ def test_finish_lists_what_was_written_as_what_is_read(artifact: Artifact) -> No
     assert again.manifest().tables == written
 
 
-def test_finish_shard_of_an_older_version_gets_the_digest_of_its_values(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "rows", "outdated"),
+    [
+        ("prompts", [ROWS], ""),
+        ("prompts", [ROWS[::-1]], ""),  # no recipe gives these: other bytes of the same
+        ("prompts", [ROWS[:1], ROWS[1:]], "generations"),
+        ("generations", [ROWS], ""),
+        ("generations", [ROWS[::-1]], "matched"),
+    ],
+)
+def test_stale_is_what_was_made_of_other_answers_or_shards(
+    tmp_path: Path, stage: str, rows: list[pl.DataFrame], outdated: str, *, is_older: bool
 ) -> None:
-    with monkeypatch.context() as older:
-        older.setattr("factsweep.pipeline.storage.values.digest", lambda _: "")
-        Artifact(artifact.store, RECIPE).write("relations", "all", ROWS)
-    artifact.finish(["relations"], of={"relations": ["all"]})
-    entry = artifact.manifest().tables["relations"]["all"]
-    assert entry.values == digest(conform(ROWS, "relations"))
-
-
-def test_finish_pins_what_it_was_made_of(artifact: Artifact) -> None:
-    source = Artifact(artifact.store, replace(RECIPE, version=2))
-    for each in (source, artifact):
-        each.write("relations", "all", ROWS)
-    source.finish(["relations"])
-    artifact.finish(["relations"], made_of=[source])
-    assert artifact.manifest().inputs == {source.folder: source.manifest().pin}
-
-
-def test_manifest_same_rows_computed_anew_has_the_same_digest(artifact: Artifact) -> None:
-    pins = []
-    for seconds in (1.5, 2.5):
-        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
-        artifact.write("relations", "all", ROWS, {"seconds": seconds})
-        artifact.finish(["relations"])
-        pins.append(artifact.manifest().pin)
-    assert pins[0].digest == pins[1].digest
-    assert pins[0].made != pins[1].made
-
-
-def test_manifest_other_rows_has_another_digest(artifact: Artifact) -> None:
-    digests = set()
-    for rows in (ROWS, ROWS[::-1]):
-        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
-        artifact.write("relations", "all", rows)
-        artifact.finish(["relations"])
-        digests.add(artifact.manifest().pin.digest)
-    assert len(digests) == 2
-
-
-def test_read_shard_computed_anew_by_another_process_is_read(artifact: Artifact) -> None:
-    other = Artifact(artifact.store, RECIPE)
-    for seconds in (1.5, 2.5):
-        set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
-        artifact.write("relations", "all", ROWS, {"seconds": seconds})
-        artifact.finish(["relations"])
-        assert other.read("relations", "all").equals(ROWS)
+    store, stages = Store(str(tmp_path)), ("prompts", "generations", "matched", "metrics")
+    made = {stage: Artifact(store, Recipe(stage, 1, {})) for stage in stages}
+    before: list[Artifact] = []
+    for each in made.values():
+        each.write("relations", "0", ROWS)
+        each.finish(["relations"], made_of=before)
+        if is_older:
+            age(Path(store.where(f"{each.folder}/manifest.json")))
+        before = [each]
+    again = replace(made[stage])
+    set_all_aside(again)
+    for n, part in enumerate(rows):
+        again.write("relations", f"{n}", part)
+    again.finish(["relations"], made_of=[made["prompts"]] if stage == "generations" else [])
+    now = [replace(each) for each in made.values()]
+    assert all(each.is_complete() for each in now)
+    found = [each.artifact.stage for each in stale(now)]
+    # Of earlier versions answers stay, and what was made of them is made anew once.
+    is_anew = is_older and stage == "generations"
+    assert found == (["matched"] if is_anew else [outdated] * bool(outdated and not is_older))
 
 
 def test_read_other_rows_computed_meanwhile_is_refused(artifact: Artifact) -> None:
@@ -273,7 +259,7 @@ def test_settled_value_stays_what_it_was_first(artifact: Artifact) -> None:
     assert artifact.settled("rows_per_shard", 100) == 7
 
 
-@pytest.mark.parametrize("content", [b"", b"8", b'{"rows_per_shard": 8}'])
+@pytest.mark.parametrize("content", [b"", b"8", b'{"rows_per_shard": "8"}', b"{}"])
 def test_settled_value_that_is_damaged_is_refused(artifact: Artifact, content: bytes) -> None:
     artifact.settled("rows_per_shard", 7)
     artifact.store.put(f"{artifact.folder}/rows_per_shard.json", content)
@@ -289,3 +275,37 @@ def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:
     set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
     assert artifact.is_open()
     assert artifact.shards("relations") == []
+
+
+def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> None:
+    other = Artifact(artifact.store, replace(RECIPE, version=2))
+    artifact.begin()
+    content = artifact.store.get(f"{artifact.folder}/recipe.json")
+    artifact.store.put(f"{other.folder}/recipe.json", content)
+    with pytest.raises(DamagedFileError, match=naming(f"{other.folder}/recipe.json")):
+        opened(artifact.store, other.folder)
+
+
+def test_find_start_of_a_fingerprint_gives_folder_and_recipe(artifact: Artifact) -> None:
+    artifact.begin()
+    folder, recipe = find(artifact.store, RECIPE.fingerprint[:6])
+    assert folder == f"relations/{RECIPE.fingerprint}"
+    assert recipe == RECIPE
+
+
+def test_find_folder_as_printed_is_found(artifact: Artifact) -> None:
+    artifact.begin()
+    assert find(artifact.store, f"{artifact.folder}/")[0] == artifact.folder
+
+
+@pytest.mark.parametrize(("prefix", "n"), [("", 2), ("zz", 0)])
+def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: int) -> None:
+    artifact.begin()
+    Artifact(artifact.store, replace(RECIPE, version=2)).begin()
+    with pytest.raises(InputError, match=naming(n, f"'{prefix}'")):
+        find(artifact.store, prefix)
+
+
+def test_opened_artifact_that_is_gone_is_one_sentence(artifact: Artifact) -> None:
+    with pytest.raises(InputError, match=naming(artifact.folder, "run again")):
+        opened(artifact.store, artifact.folder)

@@ -17,9 +17,8 @@ import pytest
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.holder import Holder, me
 from factsweep.pipeline.storage.integrity import set_aside
-from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.lease import Holder, Writer, me
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming

@@ -1,21 +1,29 @@
-"""What a client of an object store does when bodies break off, keys change, or nobody answers."""
+"""Object stores beyond the contract of all stores (test_stores): faults, keys, requests, URLs."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
-from typing import ClassVar
-from urllib.parse import unquote, urlsplit
+from typing import ClassVar, NamedTuple
 
+import boto3
 import pytest
 
 from factsweep.operators.errors import InputError, UnavailableError
+from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.results import past, report
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import object_store as remote
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.s3_server import Breaking, bucket, serving
+from tests.s3_server import Breaking, Line, bucket, serving
+
+Settings = Callable[..., Run]
+Compute = Callable[..., Plan]
 
 SECRET = "wJalrXUtnFEMI-planted-secret"
 N_AT_ONCE = 60
@@ -72,10 +80,21 @@ def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
+class S3(NamedTuple):
+    url: str
+    log: Path
+
+
 @pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as server:
-        yield server.url
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    log = tmp_path_factory.mktemp("s3") / "requests.log"
+    with serving(log) as moto:
+        yield S3(moto.url, log)
+
+
+@pytest.fixture
+def swept(server: S3, monkeypatch: pytest.MonkeyPatch) -> str:
+    return bucket(server.url, monkeypatch)
 
 
 READS: dict[str, tuple[Callable[[Store], object], object]] = {
@@ -88,22 +107,22 @@ READS: dict[str, tuple[Callable[[Store], object], object]] = {
 
 @pytest.mark.parametrize("fault", ["ends", "resets", "stalls"])
 def test_store_answer_that_breaks_off_is_asked_for_again_and_counted(
-    fault: str, moto: str, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+    fault: str, server: S3, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setattr(remote, "pauses_s", lambda: [0.0, 0.0])
     monkeypatch.setitem(remote._CLIENT, "read_timeout", "300ms")
     remote._opened.cache_clear()
-    store = Store(f"{bucket(moto, monkeypatch, f'breaking-{fault}')}/below")
+    store = Store(f"{bucket(server.url, monkeypatch, f'breaking-{fault}')}/below")
     store.put("t/rows", ROWS)
     store.each(lambda n: store.put(f"many/{n}", b"1"), range(40))
     for name, (read, expected) in READS.items():
         with subtests.test(name=name):
-            line = Breaking(moto, fault, times=2, after=500)
+            line = Breaking(server.url, fault, times=2, after=500)
             monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
             refused = remote.REFUSED.times
             assert read(store) == expected
             assert remote.REFUSED.times == refused + 2
-            line = Breaking(moto, fault, times=3, after=500)
+            line = Breaking(server.url, fault, times=3, after=500)
             monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
             with pytest.raises(UnavailableError, match=naming("below", "network")) as raised:
                 read(store)
@@ -201,94 +220,134 @@ def test_profile_that_needs_a_login_names_both_ways(
         Store(shelf).get("one")
 
 
-class Azure(BaseHTTPRequestHandler):
-    """As much of Azure's protocol as a store uses of it; blobs are created once."""
-
-    protocol_version = "HTTP/1.1"
-    blobs: ClassVar[dict[str, bytes]] = {}
-
-    def _answer(self, status: int, content: bytes = b"", part: str | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("ETag", '"1"')
-        self.send_header("Last-Modified", "Wed, 11 Nov 2026 11:11:11 GMT")
-        if part is not None:
-            self.send_header("Content-Range", part)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    @property
-    def blob(self) -> str:
-        return unquote(urlsplit(self.path).path).removeprefix("/me/box/")
-
-    def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["If-None-Match"] == "*" and self.blob in self.blobs:
-            return self._answer(409, b"<Error><Code>BlobAlreadyExists</Code></Error>")
-        self.blobs[self.blob] = content
-        return self._answer(201)
-
-    def do_GET(self) -> None:
-        if "comp=list" in self.path:
-            blobs = "".join(
-                f"<Blob><Name>{path}</Name><Properties><Last-Modified>"
-                "Wed, 11 Nov 2026 11:11:11 GMT</Last-Modified>"
-                f"<Content-Type>x</Content-Type><Content-Length>{len(content)}</Content-Length><Etag>1</Etag></Properties></Blob>"
-                for path, content in self.blobs.items()
-            )
-            listing = f"<EnumerationResults><Blobs>{blobs}</Blobs></EnumerationResults>"
-            return self._answer(200, listing.encode())
-        if (content := self.blobs.get(self.blob)) is None:
-            return self._answer(404)
-        if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
-            start, end = int(span[1]), int(span[2]) + 1
-            part = f"bytes {start}-{end - 1}/{len(content)}"
-            return self._answer(206, content[start:end], part)
-        return self._answer(200, content)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-        """A batch of deletions."""
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        parts = []
-        for number, path in enumerate(re.findall(r"^DELETE /(?:me/)?box/(\S+) HTTP", body, re.M)):
-            gone = self.blobs.pop(unquote(path), None) is not None
-            head = f"Content-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
-            status = "202 Accepted" if gone else "404 The specified blob does not exist."
-            parts.append(f"--part\r\n{head}HTTP/1.1 {status}\r\n\r\n\r\n")
-        content = f"{''.join(parts)}--part--\r\n".encode()
-        self.send_response(202)
-        self.send_header("Content-Type", "multipart/mixed; boundary=part")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: it is many lines."""
-
-
-def test_store_on_azure_does_what_a_folder_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "cGxhbnRlZA==")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Azure) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        host = f"127.0.0.1:{server.server_port}/me"
-        store = Store(f"az://box/runs?account=me&scheme=http&endpoint_override={host}")
-        assert store.put_new("t/one.json", b"first")
-        assert not store.put_new("t/one.json", b"second")
-        store.put("t/two [1].json", b"")
-        assert (store.get("t/one.json"), store.get("t/one.json", 2)) == (b"first", b"st")
-        assert store.get("t/two [1].json", 2) == b""
-        assert store.sizes("t") == {"one.json": 5, "two [1].json": 0}
-        store.drop("t/one.json")
-        store.drop("t/one.json")
-        assert not store.exists("t/one.json")
-        server.shutdown()
-
-
 def test_pauses_grow_and_are_drawn() -> None:
     drawn = [list(remote.pauses_s()) for _ in range(50)]
     assert all(len(pauses) == remote.ATTEMPTS - 1 for pauses in drawn)
     assert all(0 <= s < 2**n for pauses in drawn for n, s in enumerate(pauses))
     assert len({pauses[0] for pauses in drawn}) > 10
+
+
+def test_shard_is_published_by_a_single_put(swept: str, server: S3) -> None:
+    Store(swept).put("single/shard.parquet", b"1" * 2_000_000)
+    requests = re.findall(r'"(PUT|POST) /sweeps/single/shard\.parquet(\S*)', server.log.read_text())
+    assert requests == [("PUT", "")]
+
+
+def test_drop_is_one_request(swept: str, server: S3) -> None:
+    store = Store(f"{swept}/dropped")
+    store.put("t/one", b"1")
+    before = len(server.log.read_text())
+    store.drop("t/one")
+    store.drop("t/never-there")
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["DELETE", "DELETE"]
+    before = len(server.log.read_text())
+    store.put("t/two", b"2")
+    store.drop_all(["t/one", "t/two"])
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["PUT", "POST"]
+    assert store.sizes("t") == {}
+
+
+def test_put_new_credentials_and_endpoint_of_the_url_are_used(
+    swept: str, server: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    host = server.url.removeprefix("http://")
+    for endpoint in (f"endpoint_override={host}&scheme=http", f"endpoint_override={server.url}"):
+        options = f"{endpoint}&region=us-east-1"
+        store = Store(f"s3://key:{SECRET}@sweeps/{len(options)}?{options}")
+        assert store.put_new("one", b"first")
+        assert not store.put_new("one", b"second")
+        assert store.get("one") == b"first"
+
+
+def test_secret_with_a_slash_is_refused_and_not_shown() -> None:
+    with pytest.raises(InputError, match=naming("%2F")) as refusal:
+        Store("s3://key:of/wJalrXUt@sweeps/x").names("")
+    assert "wJalrXUt" not in str(refusal.value)
+
+
+def test_path_that_no_object_can_have_is_one_sentence(swept: str) -> None:
+    for ask in (lambda store: store.put("a", b"1"), lambda store: store.names("")):
+        with pytest.raises(InputError, match=naming("sweeps/x//y", "empty path segment")):
+            ask(Store(f"{swept}/x//y"))
+
+
+def test_unknown_option_of_the_url_is_refused(swept: str) -> None:
+    with pytest.raises(InputError, match=naming("s3://sweeps/x")):
+        Store(f"{swept}/x?regoin=eu-west-1").names("")
+
+
+ASKS: dict[str, Callable[[Store], object]] = {
+    "put": lambda store: store.put("a", b"1"),
+    "put_new": lambda store: store.put_new("a", b"1"),
+    "get": lambda store: store.get("a"),
+    "exists": lambda store: store.exists("a"),
+    "names": lambda store: store.names("stage"),
+    "sizes": lambda store: store.sizes("stage"),
+    "drop": lambda store: store.drop("a"),
+    "set_aside": lambda store: store.set_aside("a"),
+}
+
+
+@pytest.mark.parametrize("was_reached", [True, False])
+def test_store_out_of_reach_is_one_sentence(
+    was_reached: bool,
+    swept: str,
+    server: S3,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
+) -> None:
+    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+    line = Line(server.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+    store = Store(f"{swept}/out")
+    if was_reached:
+        store.put_new("a", b"1")
+    line.cut()
+    for name, ask in ASKS.items():
+        with subtests.test(name), pytest.raises(UnavailableError) as refused:
+            ask(store)
+        assert re.match(r"s3://sweeps/out\S* cannot be .* check [^\n]*$", str(refused.value))
+
+
+def test_missing_bucket_holds_nothing_and_is_one_sentence_where_it_is_written(swept: str) -> None:
+    store = Store(f"{swept[:5]}no-such-bucket/x")
+    assert (store.names("a"), store.folders(""), store.files("")) == ([], [], {})
+    for put in (store.put, store.put_new):
+        with pytest.raises(InputError, match=naming("s3://no-such-bucket/x/a", "check", "bucket")):
+            put("a", b"1")
+
+
+def test_objects_in_place_of_folders_are_no_files(swept: str) -> None:
+    store = Store(f"{swept}/consoles")
+    for key in ("consoles/", "consoles/stage/", "consoles/stage/inner/"):
+        boto3.client("s3").put_object(Bucket="sweeps", Key=key)
+    store.put("stage/inner/one", b"1")
+    assert store.sizes("") == {"stage/inner/one": 1}
+    assert (store.names("stage"), store.folders("stage")) == ([], ["inner"])
+
+
+def test_folder_below_a_url_has_its_name_and_the_options(swept: str, server: S3) -> None:
+    root = f"{swept}/results?region=us-east-1&scheme=http"
+    root += f"&endpoint_override={server.url.removeprefix('http://')}"
+    for name in ("n [1] {a}*? #%41, b", "n-1"):
+        Store(below(root, name)).put("run.json", name.encode())
+    assert Store(root).folders("") == ["n [1] {a}*? #%41, b", "n-1"]
+    assert Store(root).get("n [1] {a}*? #%41, b/run.json") == b"n [1] {a}*? #%41, b"
+
+
+@pytest.mark.slow
+def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
+    swept: str, small_settings: Settings, compute_here: Compute, tmp_path: Path
+) -> None:
+    url = f"s3://key:{SECRET}@sweeps/in-url"
+    few = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_shard=99"]
+    run = small_settings(f"artifacts='{url}'", *few)
+    report.write(compute_here(run), {"total": 0})
+    record = json.loads((tmp_path / "results" / run.name / "run.json").read_text())
+    assert record["run"]["artifacts"] == "s3://sweeps/in-url"
+    assert SECRET not in json.dumps(record)
+    # Later readers have credentials of their own, here those of the environment.
+    (branch,) = past.branches(run.results)
+    assert branch.metrics.is_complete()

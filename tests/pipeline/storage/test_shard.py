@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage import shard
-from factsweep.pipeline.storage.sealed import Stored
+from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from tests.messages import naming
 

@@ -6,8 +6,7 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage import lease, manifest
-from factsweep.pipeline.storage.holder import me
-from factsweep.pipeline.storage.lease import Writer
+from factsweep.pipeline.storage.lease import Writer, me
 from factsweep.pipeline.storage.store import Store
 
 SHARED, OWN = "prompts/f0", "generations/f0"

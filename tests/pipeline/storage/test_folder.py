@@ -1,4 +1,4 @@
-"""Stores: a folder and a URL do the same, and a file exists whole or not at all."""
+"""A folder as a store: files exist whole or not at all; the contract of all stores: test_stores."""
 
 import contextlib
 import errno
@@ -9,20 +9,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
 FILL = """
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.config.folders import below
 store = Store("{0}")
 store.put("a/one", b"old")
 try:
@@ -30,15 +27,6 @@ try:
 except InputError as error:
     print(error, store.get("a/one"), store.names("a"), sep="|")
 """
-
-
-@pytest.fixture(
-    params=["{}/store", "file://{}/store", "memory://{}/store"],
-    ids=["folder", "file", "memory"],
-)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A folder, the same as a URL, and an object store: no folders, one put per file."""
-    return Store(request.param.format(tmp_path))
 
 
 @contextlib.contextmanager
@@ -71,18 +59,6 @@ def read_only() -> Iterator[Path]:
     yield folder
     folder.chmod(0o755)
     shutil.rmtree(folder)
-
-
-def test_put_new_name_is_read_back(store: Store) -> None:
-    store.put("stage/table/one.parquet", b"content")
-    assert store.get("stage/table/one.parquet") == b"content"
-    assert store.exists("stage/table/one.parquet")
-
-
-def test_put_old_name_replaces_the_content(store: Store) -> None:
-    store.put("a/one", b"old")
-    store.put("a/one", b"new")
-    assert store.get("a/one") == b"new"
 
 
 def test_put_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
@@ -150,80 +126,16 @@ def test_put_folder_is_a_file_names_it(tmp_path: Path) -> None:
         Store(f"{tmp_path}/file").put("a/one", b"content")
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
-@pytest.mark.parametrize("root", ["{}", "memory://{}"])
-def test_store_of_any_name_holds_its_own_files(root: str, name: str, tmp_path: Path) -> None:
-    root = root.format(tmp_path)
-    others = [Store(below(root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "a/1", "b")]
-    for other in others:
-        other.put("one", b"other")
-    store = Store(below(root, name))
-    assert (store.names(""), store.exists("one")) == ([], False)
-    assert store.put_new("one", b"own")
-    assert (store.get("one"), store.sizes(""), store.names("")) == (b"own", {"one": 3}, ["one"])
-    store.set_aside("one")
-    store.drop("damaged/one")
-    assert [other.get("one") for other in others] == [b"other"] * len(others)
-
-
 @pytest.mark.parametrize("scheme", ["hdfs", "abfs", "http"])
 def test_put_scheme_of_no_store_is_refused_with_those_there_are(scheme: str) -> None:
     with pytest.raises(InputError, match=naming(f"{scheme}://bucket/a", "s3://", "gs://", "az://")):
         Store(f"{scheme}://user:planted@bucket/a?region=x").put("one", b"content")
 
 
-def test_put_new_several_at_once_publishes_exactly_one(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda n: store.put_new("a/one", b"%d" % n), range(8)))
-    assert sum(won) == 1
-    assert store.get("a/one") == b"%d" % won.index(True)
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one"]
-
-
-def test_put_new_old_name_is_left_alone(store: Store) -> None:
-    assert store.put_new("a/one", b"first")
-    assert not store.put_new("a/one", b"second")
-    assert store.get("a/one") == b"first"
-
-
-def test_get_unknown_name_is_not_found(store: Store) -> None:
-    with pytest.raises(FileNotFoundError):
-        store.get("a/one")
-
-
-def test_names_folder_with_files_and_folders_lists_files_sorted(store: Store) -> None:
-    for name in ("a/two", "a/one", "a/inner/three"):
-        store.put(name, b"")
-    assert store.names("a") == ["one", "two"]
-    assert store.names("nowhere") == []
-
-
 def test_names_file_of_an_open_write_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".one.x1y2").write_bytes(b"half")
     assert Store(str(tmp_path)).names("a") == []
-
-
-def test_folders_folder_with_files_and_folders_lists_folders_sorted(store: Store) -> None:
-    for name in ("a/one", "a/second/two", "a/first/three"):
-        store.put(name, b"")
-    assert store.folders("a") == ["first", "second"]
-    assert store.folders("nowhere") == []
-
-
-def test_drop_known_and_unknown_name_leaves_neither(store: Store) -> None:
-    store.put("a/one", b"")
-    store.drop("a/one")
-    store.drop("a/never")
-    assert store.names("a") == []
-
-
-def test_set_aside_moves_the_file_and_keeps_its_content(store: Store) -> None:
-    store.put("a/one", b"damaged")
-    aside = store.set_aside("a/one")
-    assert store.get(aside) == b"damaged"
-    assert store.names("a") == []
 
 
 def test_where_any_slashes_is_one_path() -> None:
@@ -252,12 +164,6 @@ def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) 
             (path / "below").mkdir(parents=True)
         store.set_aside("a/one")
     assert sorted(p.name for p in (tmp_path / "a/damaged").iterdir()) == ["one", "one.1", "one.2"]
-
-
-def test_set_aside_what_is_not_there_is_left(store: Store) -> None:
-    store.put("a/one", b"")
-    store.set_aside("a/two")
-    assert store.names("a") == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -331,11 +237,3 @@ def test_put_where_a_folder_lies_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with pytest.raises(DamagedFileError, match=naming("file should")):
         Store(str(tmp_path)).put("one", b"1")
-
-
-def test_sizes_files_below_a_folder_but_what_was_set_aside(store: Store) -> None:
-    for name in ("a/one", "a/b/two", "a/b/bad"):
-        store.put(name, name.encode())
-    store.set_aside("a/b/bad")
-    assert store.sizes("a") == {"one": 5, "b/two": 7}
-    assert store.sizes("nowhere") == {}
