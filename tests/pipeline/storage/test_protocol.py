@@ -5,10 +5,8 @@ The code is the real one; the store is in memory.
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from uuid import UUID
 
 import polars as pl
 import pytest
@@ -21,16 +19,12 @@ from tests.pipeline.storage.all_orders import Explorer, Memory, Witness, over, s
 from tests.pipeline.storage.explorer import looks_second, named
 
 RECIPE = Recipe("relations", 1, {"seed": 0})
-WRITING = threading.local()  # the number of the writer whose steps a thread takes
 FOLDER = f"relations/{RECIPE.fingerprint}"
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     short_waits(monkeypatch)
-    monkeypatch.setattr(
-        "factsweep.pipeline.storage.artifact.uuid4", lambda: UUID(int=WRITING.number)
-    )
 
 
 @pytest.fixture(autouse=True, params=["look first", "look second"])
@@ -42,7 +36,6 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def write(store: Memory | explorer.Memory, number: int) -> None:
     """What a driver and its engines do, one after the other: each with content of its own."""
-    WRITING.number = number
     writer = Writer(store, named(number))
     writer.beat()
     free = Artifact(store, RECIPE)
@@ -54,7 +47,7 @@ def write(store: Memory | explorer.Memory, number: int) -> None:
         writer.beat,
         lambda: artifact.write("relations", "one", rows),
         lambda: artifact.drop(f"chunks/relations/one/{number}.parquet"),
-        lambda: artifact.finish(["relations"]),
+        lambda: artifact.finish(["relations"], {"writer": number}),
         writer.end,
     )
     for step, publish in enumerate(steps):
