@@ -12,8 +12,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside
 from factsweep.pipeline.storage.shard import Place, encode
 
 Harm = Callable[[Path], None]
@@ -69,13 +67,6 @@ def age(path: Path) -> None:
     }
     found["made"] = f"uuid of {found['artifact']}"
     path.write_text(json.dumps(found | {"file": "/".join(path.parts[-3:]), "sha256": "s"}))
-
-
-def made_anew(artifact: Artifact, rows: pl.DataFrame) -> None:
-    """Set all aside, and complete the artifact with these relations."""
-    set_all_aside(artifact)
-    artifact.write("relations", "all", rows)
-    artifact.finish(["relations"])
 
 
 def pack_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
