@@ -7,7 +7,7 @@ one that can be asked and is doubtful is kept, and listed, too.
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -64,55 +64,90 @@ _CLEANED = "a line break, or what nobody sees, was taken out"
 _UNDATED = "its date is not written as 2024-12-31, and so counts as none"
 
 
-class _Fact(NamedTuple):
-    """A row as it is compared with others; `given` is how it was written."""
+def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The facts that can be asked, and what was found (FINDINGS), rows counted from 0.
 
-    asked: tuple[str, str, str]  # language, relation, subject
-    subject_id: str
-    object: str
-    further: tuple[list[str], list[str]]  # other names of subject and object
-    given: Mapping[str, Any]
-    has_words: bool  # an answer can match some name of its object
+    `facts` has row, language, relation, subject, object, and may have subject_id and other names.
+    Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
+    objects that the subject names, and objects that no answer can match. Kept are several objects
+    of one subject, which are all right, names that several ids have, ids that have several names,
+    other names that tell the object, and names in another script.
+    """
+    found: list[tuple[int, str, bool]] = []
+    earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
+    for fact in facts.iter_rows(named=True):
+        if flaw := earlier.flaw(fact):
+            found.append((fact["place"], flaw, True))
+        else:
+            found += [(fact["place"], doubt, False) for doubt in earlier.doubts(fact)]
+    table = pl.DataFrame(found, schema("place int, finding text, left_out bool"), orient="row")
+    table = table.cast({"place": pl.UInt32})
+    left = table.filter("left_out")["place"].implode()
+    shown = _shown(facts).with_columns(facts["place"])
+    said = shown.join(table, "place", maintain_order="right").drop("place")
+    return facts.filter(~pl.col("place").is_in(left)).drop("place"), said
 
 
 class _Earlier:
-    """What the rows before said."""
+    """What the rows before said, as it is compared with others."""
 
     def __init__(self) -> None:
-        self._whole: set[tuple[object, ...]] = set()
-        self._objects: dict[tuple[object, ...], set[str]] = {}
+        self._whole: set[tuple[str, ...]] = set()
+        self._objects: dict[tuple[str, ...], set[str]] = {}
         self._ids: dict[tuple[str, ...], set[str]] = {}
         self._called: dict[tuple[str, ...], str] = {}
 
-    def flaw(self, fact: _Fact) -> str | None:
+    def flaw(self, fact: Mapping[str, Any]) -> str | None:
         """Why a fact cannot be asked."""
-        whole = (*fact.asked, fact.subject_id, fact.object)
+        whole = language, relation, subject, object_, _ = _compared(fact)
+        texts = (relation, subject, object_)
+        if empty := [name for name, text in zip(NEEDED, texts, strict=True) if not text]:
+            return f"{', '.join(empty)} is empty"
         if whole in self._whole:
             return "a double of an earlier row"
         self._whole.add(whole)
-        if names(fact.asked[2], fact.object):
+        if names(subject, object_):
             return "the subject names the object"
-        return None if fact.has_words else "no answer can match its object, which has no word"
+        if object_[0].isalnum():  # as most: only others are looked at more closely
+            return None
+        normaliser = Normaliser("blank" if language == "en" else f"blank-{language}")
+        labels = pl.Series([object_, *_aliases(fact, "object_aliases")], dtype=pl.String)
+        if normaliser.has_words(labels).any():
+            return None
+        return "no answer can match its object, which has no word"
 
-    def doubts(self, fact: _Fact) -> Iterator[str]:
+    def doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
         """What is doubtful of a fact that can be asked."""
-        language, relation, subject = fact.asked
-        objects = self._objects.setdefault((*fact.asked, fact.subject_id), set())
+        language, relation, subject, object_, subject_id = _compared(fact)
+        asked = (language, relation, subject)
+        objects = self._objects.setdefault((*asked, subject_id), set())
         if objects:
             yield "the subject has another object, too; each is right"
-        objects.add(fact.object)
-        ids = self._ids.setdefault(fact.asked, set())
-        if ids - {fact.subject_id}:
+        objects.add(object_)
+        ids = self._ids.setdefault(asked, set())
+        if ids - {subject_id}:
             yield "the subject's name belongs to another id, too"
-        ids.add(fact.subject_id)
-        of_id = (language, relation, fact.subject_id)
-        if fact.subject_id and self._called.setdefault(of_id, subject) != subject:
+        ids.add(subject_id)
+        of_id = (language, relation, subject_id)
+        if subject_id and self._called.setdefault(of_id, subject) != subject:
             yield "its subject id has another name in an earlier row, and is asked by that one"
-        others, labels = fact.further
-        if any(names(s, o) for s in (subject, *others) for o in (fact.object, *labels)):
+        others, labels = (_aliases(fact, name) for name in ("subject_aliases", "object_aliases"))
+        if any(names(s, o) for s in (subject, *others) for o in (object_, *labels)):
             yield "a name of the subject names the object"
-        if any(foreign(fact.given[name], language) for name in ("subject", "object")):
+        if any(foreign(fact[name], language) for name in ("subject", "object")):
             yield f"a name without a letter of the script of {language}"
+
+
+def _compared(fact: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """The language, relation, subject, object and subject id of a fact."""
+    subject_id = str(fact.get("subject_id") or "")
+    return (fact["language"], *(plain(fact[name]) for name in NEEDED), subject_id)
+
+
+def _aliases(fact: Mapping[str, Any], name: str) -> list[str]:
+    cell = fact.get(name)
+    texts = listed(cell, name, fact["row"]) if isinstance(cell, str) else cell
+    return [*map(plain, texts or ())]
 
 
 def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -154,53 +189,6 @@ def _shown(facts: pl.DataFrame) -> pl.DataFrame:
 def as_day(date: pl.Expr) -> pl.Expr:
     """Texts as dates; null where one is none."""
     return date.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-
-
-def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The facts that can be asked, and what was found (FINDINGS), rows counted from 0.
-
-    `facts` has row, language, relation, subject, object, and may have subject_id and other names.
-    Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
-    objects that the subject names, and objects that no answer can match. Kept are several objects
-    of one subject, which are all right, names that several ids have, ids that have several names,
-    other names that tell the object, and names in another script.
-    """
-    found: list[tuple[int, str, bool]] = []
-    earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
-    for given in facts.iter_rows(named=True):
-        fact = _fact(given)
-        place = int(given["place"])
-        empty = [name for name in NEEDED if not plain(given[name])]
-        flaw = f"{', '.join(empty)} is empty" if empty else earlier.flaw(fact)
-        if flaw:
-            found.append((place, flaw, True))
-        else:
-            found += [(place, doubt, False) for doubt in earlier.doubts(fact)]
-    table = pl.DataFrame(found, schema("place int, finding text, left_out bool"), orient="row")
-    table = table.cast({"place": pl.UInt32})
-    left = table.filter("left_out")["place"].implode()
-    shown = _shown(facts).with_columns(facts["place"])
-    said = shown.join(table, "place", maintain_order="right").drop("place")
-    return facts.filter(~pl.col("place").is_in(left)).drop("place"), said
-
-
-def _fact(given: Mapping[str, Any]) -> _Fact:
-    relation, subject, object_ = (plain(given[name]) for name in NEEDED)
-    cells = {name: given.get(name) or [] for name in ALIASES}
-    others, labels = (
-        [*map(plain, (listed(cell, name, given["row"]) if isinstance(cell, str) else cell) or [])]
-        for name, cell in cells.items()
-    )
-    language = given["language"]
-    normaliser = Normaliser("blank" if language == "en" else f"blank-{language}")
-    # Most objects begin with a letter or digit: only others are looked at more closely.
-    has_words = (
-        object_[:1].isalnum()
-        or normaliser.has_words(pl.Series([object_, *labels], dtype=pl.String)).any()
-    )
-    subject_id = str(given.get("subject_id") or "")
-    asked = (language, relation, subject)
-    return _Fact(asked, subject_id, object_, (others, labels), given, has_words)
 
 
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")

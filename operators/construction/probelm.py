@@ -131,9 +131,6 @@ def is_paraphrase(label: str, others: Collection[str], max_similarity: float) ->
 
     Similarity is 1 − Levenshtein distance / length of the longer one. The paper names the distance
     and no limit.
-
-    >>> is_paraphrase("time loops", ["Time loop", "tilt"], 0.8)
-    True
     """
     alike = (Levenshtein.normalized_similarity(label.lower(), each.lower()) for each in others)
     return any(each > max_similarity for each in alike)

@@ -240,28 +240,16 @@ def knowledge_base_of(facts: Facts) -> KnowledgeBase:
 def slice_single_objects(facts: Facts, part: Slice) -> Facts:
     """The chosen part as facts of one object, with `details` and a knowledge base.
 
-    Where the set brings no knowledge base, it is made of all its facts, whichever part is chosen.
+    A pair of several objects becomes several pairs, each named after its object, too; one without
+    an id is known by its first label. `details` has a row for each fact; what the set does not give
+    there is null, but for the popularity: that of the subject. Where the set brings no knowledge
+    base, it is made of all its facts, whichever part is chosen.
 
     Raises:
         InputError: a relation that the set does not have, or a part without pairs or names.
     """
     base = facts.knowledge_base or knowledge_base_of(facts)
-    return single_objects(sliced(replace(facts, knowledge_base=base), part))
-
-
-def single_objects(facts: Facts) -> Facts:
-    """A pair of several objects as several pairs, each named after its object, too.
-
-    An object without an id is known by its first label. `details` has a row for each fact; what
-    the set does not give there is null, but for the popularity: that of the subject.
-
-    >>> objects = [{"object_id": "Q1", "labels": ["a"]}, {"object_id": None, "labels": ["b"]}]
-    >>> row = {"pair_id": "P1.Q9", "relation_id": "P1", "subject_id": "Q9", "subjects": ["s"]}
-    >>> pairs = pl.DataFrame([{**row, "objects": objects}], schema=empty("pairs").schema)
-    >>> found = single_objects(Facts(empty("relations"), empty("templates"), pairs))
-    >>> found.pairs["pair_id"].to_list(), found.further["details"]["object_id"].to_list()
-    (['P1.Q9.Q1', 'P1.Q9.b'], ['Q1', 'b'])
-    """
+    facts = sliced(replace(facts, knowledge_base=base), part)
     several = pl.col("objects").list.len() > 1
     rows = facts.pairs.with_columns(whole="pair_id", several=several)
     rows = rows.explode("objects").unnest("objects").with_columns(object_id=object_id())
@@ -282,10 +270,9 @@ def single_objects(facts: Facts) -> Facts:
     given = given.rename({"pair_id": "whole"})
     details = rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
     details = details.join(given, on=["whole", "object_id"], how="left", maintain_order="left")
-    if facts.knowledge_base is not None:
-        known = facts.knowledge_base.entities.select(subject_id="entity_id", known="popularity")
-        details = details.join(known, on="subject_id", how="left", maintain_order="left")
-        details = details.with_columns(popularity=pl.coalesce("popularity", "known"))
+    known = base.entities.select(subject_id="entity_id", known="popularity")
+    details = details.join(known, on="subject_id", how="left", maintain_order="left")
+    details = details.with_columns(popularity=pl.coalesce("popularity", "known"))
     further["details"] = details.select(empty("details").columns)
     return replace(facts, pairs=rows.select(facts.pairs.columns), further=further)
 

@@ -53,12 +53,7 @@ class _Row(NamedTuple):
 
 
 def is_literal(object_id: pl.Expr) -> pl.Expr:
-    """Whether an answer is a date or a number, by its object_id; False where that is null.
-
-    >>> ids = pl.DataFrame({"object_id": ["Q90", "XMLSchema#dateTime", None]})
-    >>> ids.select(is_literal(pl.col("object_id"))).to_series().to_list()
-    [False, True, False]
-    """
+    """Whether an answer is a date or a number, by its object_id; False where that is null."""
     return object_id.str.starts_with(LITERAL).fill_null(False)
 
 

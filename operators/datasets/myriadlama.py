@@ -70,11 +70,14 @@ def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
     rows = _rows(rows)
     subject = _subject_column(rows)
     fields = [pl.col(n).hash().n_unique() > 1 for n in ("sub_ent", "obj_uris", "obj_ents")]
-    pairs = rows.group_by("relation_id", subject).agg(differ=pl.any_horizontal(fields))
-    labels = rows.group_by(subject).agg(differ=pl.col("sub_ent").n_unique() > 1)
-    counted = (table.select(pl.col("differ").sum()) for table in (pairs, labels))
-    n_pairs, n_subjects = (each.collect(engine="streaming").item() for each in counted)
-    return {"contradicting_pairs": int(n_pairs), "subjects_of_two_labels": int(n_subjects)}
+    tables = {
+        "contradicting_pairs": rows.group_by("relation_id", subject).agg(pl.any_horizontal(fields)),
+        "subjects_of_two_labels": rows.group_by(subject).agg(pl.col("sub_ent").n_unique() > 1),
+    }
+    return {
+        name: int(table.select(pl.last().sum()).collect(engine="streaming").item())
+        for name, table in tables.items()
+    }
 
 
 def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -138,12 +138,7 @@ def file_of_rows(rows: pl.DataFrame) -> str:
 
 
 def file_of_prompts(prompts: Iterable[Prompt]) -> str:
-    """The authors' prompts.csv.
-
-    >>> prompt = Prompt("uses", "<subject> uses <object>.", "<subject>? <object>", "object")
-    >>> file_of_prompts([prompt]).rstrip()
-    'uses, <subject> uses <object>., <subject>? <object>, <object>'
-    """
+    """The authors' prompts.csv."""
     lines = (", ".join([*each[:3], f"<{each.asked}>"]) for each in prompts)
     return "".join(f"{line}\n" for line in lines)
 

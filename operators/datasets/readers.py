@@ -36,13 +36,6 @@ def contradictions_in(facts: Facts, *, ids: bool = True) -> dict[str, int]:
     """How many objects have several labels, and how many questions several answers.
 
     Without `ids` objects have none of their own.
-
-    >>> pairs = pl.DataFrame({
-    ...     "relation_id": ["P36", "P36"], "split": [None, None], "subjects": [["Peru"], ["Peru"]],
-    ...     "objects": [[{"object_id": "Q2868", "labels": [name]}] for name in ("Lima", "Cusco")],
-    ... })
-    >>> contradictions_in(Facts(pl.DataFrame(), pl.DataFrame(), pairs))
-    {'objects_of_two_labels': 1, 'questions_of_two_answers': 1}
     """
     label = pl.element().struct.field("labels").list.first()
     answers = pl.col("objects").list.eval(label).list.sort().hash()

@@ -39,13 +39,8 @@ def title(path: Path) -> str:
     return name.stem if name.suffix.lower() in TABLES else name.name
 
 
-def is_packed(path: Path) -> bool:
-    """Whether the name ends in the suffix of a compression."""
-    return path.suffix.lower() in PACKED
-
-
 def _unpacked(path: Path) -> Path:
-    return Path(path.stem if is_packed(path) else path.name)
+    return Path(path.stem if path.suffix.lower() in PACKED else path.name)
 
 
 class Number(str):

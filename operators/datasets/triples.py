@@ -69,13 +69,6 @@ def facts_from_triples(triples: pl.DataFrame, templates: pl.DataFrame, labels: R
 
     A subject's triples of one relation are one pair with several objects. Relations without a
     template or without triples are left out; a label that is not given is the relation's id.
-
-    >>> row = {"relation_id": "P36", "subject_id": "Q183", "subjects": ["Deutschland"],
-    ...     "object_id": "Q64", "labels": ["Berlin"]}
-    >>> texts = manual([("P36", "[X] : [Y]")])
-    >>> facts = facts_from_triples(pl.DataFrame([row]), texts, {"P36": "capital"})
-    >>> facts.pairs.select("pair_id", "subjects").row(0), facts.relations.row(0)
-    (('P36.Q183', ['Deutschland']), ('P36', 'capital'))
     """
     asked = triples.join(templates, on="relation_id", how="semi", maintain_order="left")
     pairs = asked.group_by("relation_id", "subject_id", maintain_order=True).agg(
@@ -130,13 +123,7 @@ def pararel(files: Mapping[str, str], relation_labels: Relations = None) -> Fact
 
 
 def left_out(files: Mapping[str, str], facts: Facts) -> dict[str, int]:
-    """How many relations have a file and are none of the facts'; nothing if none is.
-
-    >>> known = pl.DataFrame({"relation_id": ["P19"]})
-    >>> facts = Facts(known, pl.DataFrame(), pl.DataFrame())
-    >>> left_out({"de/templates.jsonl": "", "de/P19.jsonl": "", "de/P1.jsonl": ""}, facts)
-    {'relations_left_out': 1}
-    """
+    """How many relations have a file and are none of the facts'; nothing if none is."""
     there = {PurePosixPath(name).stem for name in files} - {PurePosixPath(_TEMPLATES).stem}
     n = len(there - {*facts.relations["relation_id"]})
     return {"relations_left_out": n} if n else {}
@@ -253,13 +240,7 @@ def templates(names: Mapping[str, str], language: str) -> dict[str, str]:
 
 
 def plain(template: str, language: str) -> str:
-    """A template with what our prompts fill in: [X], [Y], and forms by gender ([X:né|née]).
-
-    >>> plain("[X] est [né;X-Gender=MASC|née;X-Gender=FEM] [PREPLOC;Y] [Y] .", "fr")
-    '[X] est [X:né|née] en [Y] .'
-    >>> plain("[X] [toca;X-Number=SG|tocan;X-Number=PL] [DEF;Y] [Y.Acc] .", "es")
-    '[X] toca [Y:el|la] [Y] .'
-    """
+    """A template with what our prompts fill in: [X], [Y], and forms by gender ([X:né|née])."""
     return _SPACES.sub(" ", _MARK.sub(lambda found: _mark(found[1], language), template)).strip()
 
 

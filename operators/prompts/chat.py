@@ -68,7 +68,8 @@ def shown(text: pl.Expr) -> pl.Expr:
 def variant_of(setting: Any, *names: str, **further: str) -> str | None:
     """What stands in the column `variant`: the fields of these names that are not the defaults.
 
-    Then what it departs in further, and how it is put to a chat model; null: in nothing.
+    Then what it departs in further, and how it is put to a chat model, a system prompt by a digest;
+    null: in nothing.
     """
     defaults = {field.name: field.default for field in fields(setting)}
     departures = {
@@ -76,8 +77,12 @@ def variant_of(setting: Any, *names: str, **further: str) -> str | None:
         for name in names
         if (value := getattr(setting, name)) != defaults[name]
     }
-    as_turns = parts(setting.as_, setting.system) if "as_" in defaults else {}
-    found = departures | further | as_turns
+    found = departures | further
+    if "as_" in defaults:
+        found |= {} if setting.as_ is None else {"as": setting.as_}
+        if setting.system is not None:
+            digest = hashlib.sha256(setting.system.encode()).hexdigest()[:8]
+            found["system"] = digest if setting.system else "none"
     return ",".join(f"{name}={value}" for name, value in found.items()) or None
 
 
@@ -89,21 +94,6 @@ def check(asked: str | None, system: str | None) -> None:
     """
     if system is not None and asked != "turns":
         raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
-
-
-def parts(asked: str | None, system: str | None) -> dict[str, str]:
-    """What the column `variant` has of it; a system prompt is known by a digest.
-
-    >>> parts("turns", "You are a pirate.")
-    {'as': 'turns', 'system': '400458a6'}
-    >>> parts("chat", None), parts("turns", ""), parts(None, None)
-    ({'as': 'chat'}, {'as': 'turns', 'system': 'none'}, {})
-    """
-    found = {} if asked is None else {"as": asked}
-    if system is not None:
-        digest = hashlib.sha256(system.encode()).hexdigest()[:8]
-        found["system"] = digest if system else "none"
-    return found
 
 
 Chat = Sequence[Mapping[str, str]]

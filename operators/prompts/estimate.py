@@ -73,10 +73,10 @@ class Estimate:
         return "".join(self._pieces[each] for each in ids)
 
     def _encode(self, text: str) -> list[int]:
-        return [self._id(found[0]) for found in _PIECE.finditer(text)]
-
-    def _id(self, piece: str) -> int:
-        if piece not in self._ids:
-            self._ids[piece] = seeds.key(piece) >> 16  # fits a signed integer
-            self._pieces[self._ids[piece]] = piece
-        return self._ids[piece]
+        ids = []
+        for piece in _PIECE.findall(text):
+            if piece not in self._ids:
+                self._ids[piece] = seeds.key(piece) >> 16  # fits a signed integer
+                self._pieces[self._ids[piece]] = piece
+            ids.append(self._ids[piece])
+        return ids

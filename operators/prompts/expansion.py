@@ -306,15 +306,7 @@ def _said(contexts: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
 
 
 def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """The ids of the prompts that name a right object of theirs in what they ask, by whole words.
-
-    >>> pairs = pl.DataFrame({"pair_id": ["a"], "subjects": [["Mexico City"]],
-    ...     "objects": [[{"labels": ["Mexico", "US"]}]]})
-    >>> asked = ["Mexico City is in [MASK].", "[MASK], our US south.", "New Mexicos, USA: [MASK]"]
-    >>> prompts = pl.DataFrame({"prompt_id": ["1", "2", "3"], "pair_id": "a", "query": asked})
-    >>> sorted(telling(prompts, pairs))
-    ['1', '2']
-    """
+    """The ids of the prompts that name a right object of theirs in the query, by whole words."""
     names = _names(pairs.join(prompts, on="pair_id", how="semi"))
     names = names.select("pair_id", name="object").explode("name")
     is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)

@@ -202,15 +202,6 @@ def resolved(asked: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
     An id that the knowledge base lacks is looked up among its labels, and so are the labels of an
     object: case folded, in normal form C. Of several entities it is one that the relation has in
     that place, then the most popular, then the one whose id comes first. What is not found stays.
-
-    >>> entities = pl.DataFrame({"entity_id": ["Q2", "Q90"], "labels": [["Paris"], ["Paris"]],
-    ...     "popularity": [5.0, 1.0]})
-    >>> triples = pl.DataFrame(
-    ...     {"subject_id": ["Q142"], "relation_id": ["P36"], "object_id": ["Q90"]})
-    >>> asked = pl.DataFrame({"subject_id": ["France"], "relation_id": ["P36"],
-    ...     "answer_id": ["paris"], "labels": [["paris"]]})
-    >>> resolved(asked, KnowledgeBase(entities, triples)).row(0)
-    ('France', 'P36', 'Q90', ['paris'])
     """
     known = base.entities.select("entity_id")
     places = {"subject_id": "subject_id", "answer_id": "object_id"}

@@ -131,15 +131,6 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
     """The templates that the setting uses, with the column `asked`: [Y] turned into what is asked.
 
     In question style only question templates are used, and the trailing `[Y].` is dropped.
-
-    >>> texts = pl.DataFrame({
-    ...     "text": ["[Y] made [X].", "Who made [X]? [Y]."], "style": ["statement", "question"],
-    ... })
-    >>> mask = Setting("zero-shot", 0, templates="question")
-    >>> eligible(texts, mask)["asked"].to_list()
-    ['Who made [X]? [MASK].']
-    >>> eligible(texts, Setting("zero-shot", 0, style="question"))["asked"].to_list()
-    ['Who made [X]?']
     """
     if setting.templates == "manual":
         templates = templates.filter(pl.col("origin") == "manual")

@@ -78,7 +78,8 @@ def warnings(
     if chat_template:
         turns = chat.messages(text, as_turns=as_turns)
         return chat.warnings(tokenizer, turns, template_kwargs or {})
-    if not loses_line_ends(tokenizer, text, tokenizer(text).input_ids):
+    body, _ = _without_ends(tokenizer, text, tokenizer(text).input_ids)
+    if "\n" not in text.strip() or any("\n" in each for each in _readings(tokenizer, body)):
         return []
     return [
         f"the tokenizer of {tokenizer.name_or_path} ({type(tokenizer).__name__}) reads line ends "
@@ -145,11 +146,7 @@ def shared_start(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def n_shared(ids: Sequence[Sequence[int]]) -> int:
-    """The tokens that each prompt shares, from its start, with the one before it; summed.
-
-    >>> n_shared([[1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 5], [2]])
-    6
-    """
+    """The tokens that each prompt shares, from its start, with the one before it; summed."""
     if len(ids) < 2:
         return 0
     table = np.full((len(ids), max(map(len, ids))), -1, dtype=np.int64)
@@ -214,14 +211,6 @@ def check_reading(
         window = slice(max(0, start - _BEFORE), start + _BEHIND)
         written, read = written[window], read[window]
         raise InputError(f"{name} {fault}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
-
-
-def loses_line_ends(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
-    """Whether the tokens have blanks in place of the line ends of a text."""
-    body, _ = _without_ends(tokenizer, text, ids)
-    return "\n" in text.strip() and not any(
-        "\n" in reading for reading in _readings(tokenizer, body)
-    )
 
 
 def _without_ends(

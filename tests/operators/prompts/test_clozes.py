@@ -46,6 +46,7 @@ def capitals(make_facts: Callable[..., Facts]) -> Facts:
         for row in facts.pairs["objects"]
         for each in row
     ]
+    ids[-1]["object_id"] = None  # known by its label
     objects = pl.Series([[ids[0]], [ids[1]], ids[2:]], dtype=facts.pairs.schema["objects"])
     return replace(facts, pairs=facts.pairs.with_columns(objects=objects))
 
