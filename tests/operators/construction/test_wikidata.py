@@ -68,12 +68,8 @@ def test_read_names_are_the_label_then_the_rest_by_language() -> None:
     aliases = {"en": [named("FR"), named("France"), named(" ")], "mul": [named("FRA")]}
     chunk = whole([entity("Q142", labels=labels, aliases=aliases)])
     assert chunk.labels.rows() == [("Q142", ["France", "France (mul)", "FR", "FRA"])]
-
-
-def test_read_entity_without_a_label_has_no_names() -> None:
     lines = [entity("Q1", labels={"fr": named("un")}), entity("Q2", aliases={"en": [named("two")]})]
-    assert whole(lines).labels.schema == LABELS
-    assert whole(lines).labels.is_empty()
+    assert whole(lines).labels.equals(LABELS.to_frame())
 
 
 def test_read_filters_subjects_and_labelled_entities_apart() -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 
 import polars as pl
-import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import rows_from_facts
@@ -18,32 +17,19 @@ def counted(reader: str, content: object) -> Mapping[str, int]:
     return {name: n for name, n in found.items() if n}
 
 
-def test_rows_without_contradictions_have_none(mini: Facts) -> None:
+def test_rows_that_differ_of_one_pair_or_object_are_counted(mini: Facts) -> None:
     assert counted("myriadlama", rows_from_facts(mini).lazy()) == {}
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "expected"),
-    [
-        ("sub_ent", "Another", {"contradicting_pairs", "subjects_of_two_labels"}),
-        ("obj_ents", ["Another"], {"contradicting_pairs"}),
-    ],
-)
-def test_rows_of_one_pair_that_differ_are_counted(
-    mini: Facts, column: str, value: object, expected: set[str]
-) -> None:
-    rows = rows_from_facts(mini.of("P36")).with_row_index()
-    other = pl.when(pl.col("index") == rows.height - 1).then(pl.lit(value)).otherwise(column)
-    found = counted("myriadlama", rows.with_columns(other.alias(column)).drop("index").lazy())
-    assert found == dict.fromkeys(expected, 1)
-
-
-def test_rows_that_name_one_object_in_two_ways_are_counted(mini: Facts) -> None:
     rows = rows_from_facts(mini.of("P36"))
-    of_peru = pl.col("sub_uri") == rows["sub_uri"][0]
+    is_last = pl.int_range(pl.len()) == rows.height - 1
+    is_first_subject = pl.col("sub_uri") == rows["sub_uri"][0]
     shared = rows["obj_uris"][-1].to_list()
-    rows = rows.with_columns(obj_uris=pl.when(of_peru).then(pl.lit(shared)).otherwise("obj_uris"))
-    assert counted("myriadlama", rows.lazy()) == {"objects_of_two_labels": 1}
+    for where, column, value, names in (
+        (is_last, "sub_ent", "Another", {"contradicting_pairs", "subjects_of_two_labels"}),
+        (is_last, "obj_ents", ["Another"], {"contradicting_pairs"}),
+        (is_first_subject, "obj_uris", shared, {"objects_of_two_labels"}),
+    ):
+        other = pl.when(where).then(pl.lit(value)).otherwise(column).alias(column)
+        assert counted("myriadlama", rows.with_columns(other).lazy()) == dict.fromkeys(names, 1)
 
 
 def test_queries_of_one_subject_with_other_answers_are_counted() -> None:

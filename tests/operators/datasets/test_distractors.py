@@ -88,17 +88,15 @@ def test_facts_relations_that_are_named_are_taken_alone() -> None:
     assert len(base_of(facts)) == 7
 
 
-@pytest.mark.parametrize("table", ["facts", "templates"])
-def test_facts_missing_table_is_named(table: str) -> None:
-    others = {name: rows for name, rows in TABLES.items() if name != table}
-    with pytest.raises(InputError, match=naming(f"file {table}.*")):
-        facts_from_tables(others)
-
-
-def test_facts_missing_column_is_named_with_the_likely_one() -> None:
+def test_facts_missing_table_or_column_is_named(subtests: pytest.Subtests) -> None:
     renamed = FACTS.rename({"subject_label": "subject_name"})
-    with pytest.raises(InputError, match=naming("column subject_label", "subject_name")):
-        facts_from_tables({**TABLES, "facts": renamed})
+    for tables, words in (
+        ({"templates": TEMPLATES}, ["file facts.*"]),
+        ({"facts": FACTS}, ["file templates.*"]),
+        ({**TABLES, "facts": renamed}, ["column subject_label", "subject_name"]),
+    ):
+        with subtests.test(words), pytest.raises(InputError, match=naming(*words)):
+            facts_from_tables(tables)
 
 
 def test_mini_kinds_of_thirty_have_thirty_distractors(distractors_mini: Facts) -> None:
@@ -161,12 +159,9 @@ def test_probed_id_of_an_ambiguous_label_is_taken() -> None:
     assert found == [[{"object_id": "Q90", "labels": ["Paris"]}]]
 
 
-def test_probed_fact_without_a_subject_is_named() -> None:
+def test_probed_fact_without_a_subject_or_missing_column_is_named() -> None:
     with pytest.raises(InputError, match=naming("fact 7")):
         probed(probing(*ROWS[1:]))
-
-
-def test_probed_missing_column_is_named() -> None:
     for column in ROWS[0]:
         with pytest.raises(InputError, match=naming(f"column {column}")):
             probed({"probing": probing()["probing"].drop(column)})

@@ -182,14 +182,6 @@ def some(n: int) -> Base:
     return KnowledgeBase(frame("entities", *rows), frame("triples")), fact
 
 
-@pytest.mark.parametrize(("end", "n"), [(None, 1), ("1999", 2)])
-def test_counted_object_is_a_distractor_once_it_has_ended(end: str | None, n: int) -> None:
-    base, fact = some(3)
-    before = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
-    base = KnowledgeBase(base.entities, frame("triples", before))
-    assert counted(base, fact)["n_distractors"].to_list() == [n]
-
-
 def test_random_draws_differ_by_seed_and_by_fact_and_reach_everyone() -> None:
     base, fact = some(40)
     facts = pl.concat([fact.with_columns(pair_id=pl.lit(f"F{i}")) for i in range(200)])
@@ -212,11 +204,14 @@ def test_retrieved_other_facts_change_no_draw(retrieval: Retrieved) -> None:
     assert beside.filter(pair_id="F").equals(alone)
 
 
-def test_kinds_of_facts_without_a_known_typed_answer_are_none() -> None:
+def test_kinds_have_facts_of_typed_answers_and_objects_that_have_ended() -> None:
     base, fact = some(3)
     unknown = fact.with_columns(answer_id=pl.lit("Q404"))
-    untyped = KnowledgeBase(
-        base.entities.with_columns(types=pl.lit([], pl.List(pl.String))), base.triples
-    )
+    types = pl.lit([], pl.List(pl.String))
+    untyped = KnowledgeBase(base.entities.with_columns(types=types), base.triples)
     assert list(kinds(base, unknown)) == []
     assert list(kinds(untyped, fact)) == []
+    for end, n in ((None, 1), ("1999", 2)):
+        before = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
+        base = KnowledgeBase(base.entities, frame("triples", before))
+        assert counted(base, fact)["n_distractors"].to_list() == [n]
