@@ -19,6 +19,7 @@ from factsweep.operators.datasets.facts import (
 )
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
+from tests.builders import facts as make_facts
 from tests.messages import naming
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
@@ -50,7 +51,7 @@ def test_counts_mini_set_equal_naive_loops(mini: Facts) -> None:
     assert counts(mini) == naive_counts(mini)
 
 
-def test_counts_paper_sized_names_do_not_overflow(make_facts: Callable[..., Facts]) -> None:
+def test_counts_paper_sized_names_do_not_overflow() -> None:
     many = [str(i) for i in range(3000)]
     facts = make_facts({"P1": (["[X] is [Y]."] * 500, {"Q1": (many, [many])})})
     assert counts(facts)["derived_triples"] == 3000 * 3000 * 500
@@ -75,16 +76,12 @@ def test_checked_any_good_facts_are_given_back(
         ((["[X] [Y]"], {}), "relation P2 has no pairs; add one or drop"),
     ],
 )
-def test_checked_unusable_relation_is_refused(
-    make_facts: Callable[..., Facts], relation: object, sentence: str
-) -> None:
+def test_checked_unusable_relation_is_refused(relation: object, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         checked(make_facts({**SOLID, "P2": relation}))
 
 
-def test_checked_templates_of_unknown_relations_or_one_number_are_refused(
-    make_facts: Callable[..., Facts],
-) -> None:
+def test_checked_templates_of_unknown_relations_or_one_number_are_refused() -> None:
     facts = make_facts(SOLID)
     stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
     both = [facts.templates[:1], facts.templates[:1].with_columns(template_id=pl.lit("P1.a.000"))]

@@ -1,7 +1,5 @@
 """Knowledge bases: what is refused, and one made of facts."""
 
-from collections.abc import Callable
-
 import polars as pl
 import pytest
 
@@ -10,6 +8,7 @@ from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_ba
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, counts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
+from tests.builders import facts as make_facts
 from tests.messages import naming
 
 ENTITIES = pl.DataFrame(
@@ -54,7 +53,7 @@ def test_checked_unfit_tables_are_refused(subtests: pytest.Subtests) -> None:
             checked(KnowledgeBase(entities, triples))
 
 
-def test_knowledge_base_of_facts_has_relations_as_types(make_facts: Callable[..., Facts]) -> None:
+def test_knowledge_base_of_facts_has_relations_as_types() -> None:
     facts = make_facts(
         {
             "P36": (["[X]: [Y]."], {"Q1": (["France", "Gaul"], [["Paris"], ["Versailles"]])}),

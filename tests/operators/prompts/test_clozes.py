@@ -1,6 +1,5 @@
 """Clozes, their candidate sets, what ends a name, and the clozes that chance is measured by."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from factsweep.operators.prompts.clozes import (
 from factsweep.operators.prompts.expansion import Expansion, with_text
 from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import SCHEMAS, conform
+from tests.builders import facts as make_facts
 from tests.messages import naming
 
 ALL = Slice()
@@ -38,7 +38,7 @@ CITIES = {
 
 
 @pytest.fixture
-def capitals(make_facts: Callable[..., Facts]) -> Facts:
+def capitals() -> Facts:
     """Three countries; ids of objects are told apart by their country."""
     facts = make_facts({"P36": (["[X]: [Y].", "[Y] of [X].", "Of [X] is  [Y] ."], CITIES)})
     ids = [
@@ -93,9 +93,7 @@ def test_expand_text_is_the_cloze_cut_before_the_object(capitals: Facts) -> None
         ("[Y] and [X] are in [Y].", None),
     ],
 )
-def test_clozes_are_templates_that_end_in_the_object(
-    make_facts: Callable[..., Facts], template: str, cloze: str | None
-) -> None:
+def test_clozes_are_templates_that_end_in_the_object(template: str, cloze: str | None) -> None:
     # A name may look like a slot, or like a part of a pattern.
     pairs = {"Q1": (["S", "[Y]", "$1"], [["O"]])}
     facts = make_facts({"P1": ([template, "[X] = [Y]"], pairs)})
@@ -103,9 +101,7 @@ def test_clozes_are_templates_that_end_in_the_object(
     assert clozes(facts)["query"].to_list() == [*texts, "S =", "[Y] =", "$1 ="]
 
 
-def test_facts_that_give_no_clozes_are_refused(
-    capitals: Facts, make_facts: Callable[..., Facts]
-) -> None:
+def test_facts_that_give_no_clozes_are_refused(capitals: Facts) -> None:
     unfit = make_facts({"P1": (["[Y] has [X]."], {"Q1": (["S"], [["O"]])})})
     with pytest.raises(InputError, match=naming("relation P1", "[Y]")):
         prompts(sliced(unfit, ALL), Distractors("random"))
@@ -164,7 +160,7 @@ def test_expand_answer_that_the_base_lacks_keeps_a_set_of_its_own(
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_expand_fewer_clozes_are_among_more(make_facts: Callable[..., Facts], n: int) -> None:
+def test_expand_fewer_clozes_are_among_more(n: int) -> None:
     names = {f"Q{i}": (["a", "b"], [[f"o{i}"]]) for i in range(3)}
     facts = sliced(make_facts({"P1": (["[X] is [Y]", "[X]: [Y]."], names)}), ALL)
     few, more = (prompts(facts, Distractors("random", n_clozes=k)) for k in (n, n + 1))
@@ -246,7 +242,7 @@ CAPITALS = {**SUBJECTS, "Q3": (["Italy", "Italia"], [["Rome"]])}
 
 
 @pytest.fixture
-def countries(make_facts: Callable[..., Facts]) -> Facts:
+def countries() -> Facts:
     """Capitals, and two other relations; Paris is the object of one of them, too."""
     given = make_facts(
         {

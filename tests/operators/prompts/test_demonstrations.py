@@ -17,6 +17,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.prompts import setting as settings
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
+from tests.builders import facts as make_facts
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
 CONTEXTS = ("random", "relation", "template")
@@ -114,7 +115,7 @@ def test_fresh_demonstrations_differ_between_prompts(mini: Facts, context: str) 
 
 
 @pytest.fixture(scope="module")
-def six_pairs(make_facts: Callable[..., Facts]) -> settings.Pool:
+def six_pairs() -> settings.Pool:
     pairs = {f"Q{i}": (["A"], [["x"]]) for i in range(6)}
     return settings.pool(make_facts({"P1": (["[X] [Y]", "[Y] [X]"], pairs)}), TWO)
 
@@ -142,9 +143,7 @@ def test_shared_draw_of_many_families_is_that_of_each(six_pairs: settings.Pool) 
             np.testing.assert_array_equal(getattr(found, name), expected)
 
 
-def test_fresh_draw_over_many_prompts_is_even_without_the_target(
-    six_pairs: settings.Pool,
-) -> None:
+def test_fresh_draw_over_many_prompts_is_even_without_the_target(six_pairs: settings.Pool) -> None:
     rows = seeds.keys(0, "prompt", map(str, range(20_000)))
     target, own = np.full(20_000, 3), np.zeros(20_000, dtype=np.int64)
     draw = settings.fresh_draw(six_pairs, TWO, "P1", target, own, rows)

@@ -25,6 +25,7 @@ from factsweep.operators.prompts.expansion import (
 )
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import SCHEMAS, conform
+from tests.builders import facts as make_facts
 from tests.messages import naming
 
 Strategies = Callable[..., st.SearchStrategy[Facts]]
@@ -144,9 +145,7 @@ def test_same_as_any_setting_names_an_earlier_prompt_of_equal_text(
     assert joined.select((pl.col("index_right") < pl.col("index")).all()).item()
 
 
-def test_same_as_equal_texts_across_relations_share_one_answer(
-    make_facts: Callable[..., Facts],
-) -> None:
+def test_same_as_equal_texts_across_relations_share_one_answer() -> None:
     relation = (["[X] is in [Y]."], {"Q1": (["A", "B"], [["x"]]), "Q2": (["A"], [["y"]])})
     prompts = expanded(make_facts({"P1": relation, "P2": relation}), ZERO_SHOT)
     assert prompts.filter(pl.col("same_as").is_null())["prompt_id"].to_list() == [
@@ -179,9 +178,7 @@ def test_calibration_samples_pairs_whatever_their_names_and_templates_evenly(min
 
 
 @pytest.mark.parametrize("scope", ["shared", "prompt"])
-def test_expand_too_few_pairs_or_no_question_names_relation_and_number(
-    make_facts: Callable[..., Facts], scope: Any
-) -> None:
+def test_expand_too_few_pairs_or_no_question_names_relation_and_number(scope: Any) -> None:
     pairs = {f"Q{i}": (["A"], [["x"]]) for i in range(3)}
     facts = make_facts({"P1": (["[X] [Y]"], pairs)})
     for context in ("random", "relation", "template"):

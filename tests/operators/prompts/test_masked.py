@@ -24,9 +24,9 @@ from factsweep.operators.prompts.masked import (
 )
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import conform
+from tests.builders import facts as make_facts
 from tests.messages import naming
 
-MakeFacts = Callable[..., Facts]
 ALL = Masked()
 ZERO_SHOT = Setting("zero-shot", 0)
 
@@ -77,15 +77,13 @@ def test_expand_tables_are_canonical_with_one_empty_context_and_a_template_toget
         assert len(each.prompts["template_id"].rle()) == each.prompts["template_id"].n_unique()
 
 
-def test_expand_same_text_is_shared_within_a_relation_alone(make_facts: MakeFacts) -> None:
+def test_expand_same_text_is_shared_within_a_relation_alone() -> None:
     pairs = {"Q1": (["A"], [["x"]]), "Q2": (["A"], [["y"]])}
     found = prompts(make_facts({r: (["[X] is [Y]."], pairs) for r in ("P1", "P2")}))
     assert found["same_as"].to_list() == [None, "P1.Q1.000.0", None, "P2.Q1.000.0"]
 
 
-def test_expand_manual_uses_manual_templates_alone_and_each_has_one_slot(
-    make_facts: MakeFacts,
-) -> None:
+def test_expand_manual_uses_manual_templates_alone_and_each_has_one_slot() -> None:
     pairs = {"Q1": (["A"], [["x"]])}
     facts = make_facts({"P1": (["[X] is [Y].", "[Y]: [X]."], pairs)})
     assert prompts(facts, Masked("manual"))["template_id"].to_list() == ["P1.000"]
@@ -145,7 +143,7 @@ def byte_level() -> Any:
     return reads(backend)
 
 
-def one_relation(make_facts: Any) -> Facts:
+def one_relation() -> Facts:
     pairs = {
         "Q1": (["A"], [["US", "us", "Us"], ["New York", "Rome"]]),
         "Q2": (["B"], [["Atlantis"], ["New York"]]),
@@ -154,17 +152,15 @@ def one_relation(make_facts: Any) -> Facts:
 
 
 @pytest.mark.parametrize("tokenizer", [word_piece(), sentence_piece(), byte_level()])
-def test_candidates_any_kind_of_tokenizer_are_words_of_a_sentence(
-    tokenizer: Any, make_facts: Any
-) -> None:
-    labels = label_tokens(one_relation(make_facts), tokenizer)
+def test_candidates_any_kind_of_tokenizer_are_words_of_a_sentence(tokenizer: Any) -> None:
+    labels = label_tokens(one_relation(), tokenizer)
     found = candidates(labels)
     assert found["label"].to_list() == ["US", "Rome"]
     assert found["token_id"].to_list() == tokenizer(" us rome").input_ids
 
 
-def test_label_tokens_every_label_has_a_row_in_order(make_facts: Any) -> None:
-    found = label_tokens(one_relation(make_facts), word_piece())
+def test_label_tokens_every_label_has_a_row_in_order() -> None:
+    found = label_tokens(one_relation(), word_piece())
     assert found.select("pair_id", "object_id", "label_index", "label", "token_id").rows() == [
         ("P1.Q1", "O0", 0, "US", 1),
         ("P1.Q1", "O0", 1, "us", 1),
@@ -176,8 +172,8 @@ def test_label_tokens_every_label_has_a_row_in_order(make_facts: Any) -> None:
     ]
 
 
-def test_count_left_out_counts_labels_objects_and_pairs(make_facts: Any) -> None:
-    found = count_left_out(label_tokens(one_relation(make_facts), word_piece()))
+def test_count_left_out_counts_labels_objects_and_pairs() -> None:
+    found = count_left_out(label_tokens(one_relation(), word_piece()))
     assert found.row(0, named=True) == {
         "relation_id": "P1",
         "n_labels": 6,

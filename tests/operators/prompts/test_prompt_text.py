@@ -10,6 +10,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.prompts import setting as settings
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Draw, Setting, query
+from tests.builders import facts as make_facts
 
 ZERO_SHOT = """\
 Predict the [MASK] in each sentence in one word.
@@ -105,7 +106,7 @@ OF_QUESTION: Shots = [("P361.pharmacy", "P361.004"), ("P361.Mount Bulusan", "P36
 
 
 @pytest.fixture(scope="module")
-def facts_of(make_facts: Callable[..., Facts]) -> Callable[[Source], Facts]:
+def facts_of() -> Callable[[Source], Facts]:
     def facts(source: Source) -> Facts:
         # Further names and objects, which no demonstration shows.
         return make_facts(

@@ -275,9 +275,7 @@ def test_encode_any_text_by_bytes_is_not_refused(text: str) -> None:
         assert len(encode(reads(backend), [text])) == 1
 
 
-def test_masked_encode_well_behaved_encoders_are_not_refused(
-    subtests: Any,
-) -> None:
+def test_masked_encode_well_behaved_encoders_are_not_refused(subtests: Any) -> None:
     sentence = "The Capital of Côte d'Ivoire (the 's-Hertogenbosch) is [MASK], don't you say."
     uncased = tiny_bert.tokenizer([sentence])
     roberta = reads(begun(byte_level(), "<s> $A </s>"))
