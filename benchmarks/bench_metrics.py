@@ -37,7 +37,7 @@ from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.remaining import finish
-from factsweep.pipeline.runs.dag import Tasks
+from factsweep.pipeline.runs.follow import Tasks
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Branch, planned

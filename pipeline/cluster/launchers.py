@@ -99,15 +99,6 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     )
 
 
-def submit_slurm(_launch: Slurm, text: str) -> str:
-    """Put the script into the queue; returns what sbatch says.
-
-    Raises:
-        InputError: there is no sbatch here, or it refuses.
-    """
-    return order.handed(["sbatch"], text)
-
-
 def _job_name(run: Run) -> str:
     """Of the job, its log, and the folder of the logs of Ray and of the engines beside that."""
     return f"factsweep-{run.name.replace('/', '-')}"  # of a study: Slurm makes no folder
@@ -151,7 +142,12 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     assert isinstance(launch, KubeRay)
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=False)
-    _check_no_secret(launch)
+    for name in launch.env or ():
+        if _SECRET.search(name):
+            raise InputError(
+                f"cluster.launch.env names {name}, which looks like a secret; put it into a Secret "
+                "of Kubernetes and name that in cluster.launch.secret."
+            )
     # KubeRay cannot tell exit codes apart: the driver starts itself again where a store is silent.
     attempts = [f"--attempts={launch.attempts}"] if verb == "run" else []
     spec = {
@@ -175,24 +171,6 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
         "spec": spec,
     }
     return yaml.safe_dump(manifest, sort_keys=False, width=120)
-
-
-def submit_kuberay(_launch: KubeRay, text: str) -> str:
-    """Create the RayJob (`apply` would find a finished one); returns what kubectl says.
-
-    Raises:
-        InputError: there is no kubectl here, or the cluster refuses.
-    """
-    return order.handed(["kubectl", "create", "-f", "-"], text)
-
-
-def _check_no_secret(launch: KubeRay) -> None:
-    for name in launch.env or ():
-        if _SECRET.search(name):
-            raise InputError(
-                f"cluster.launch.env names {name}, which looks like a secret; put it into a Secret "
-                "of Kubernetes and name that in cluster.launch.secret."
-            )
 
 
 def _kuberay_metadata(run: Run, launch: KubeRay) -> dict[str, Any]:
@@ -332,6 +310,9 @@ class Launcher(NamedTuple):
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "ray": Launcher(ray_job, submit_ray),
-    "slurm": Launcher(slurm_job, submit_slurm),
-    "kuberay": Launcher(kuberay_job, submit_kuberay),
+    "slurm": Launcher(slurm_job, lambda _, text: order.handed(["sbatch"], text)),
+    # `apply` would find a job that has finished.
+    "kuberay": Launcher(
+        kuberay_job, lambda _, text: order.handed(["kubectl", "create", "-f", "-"], text)
+    ),
 }

@@ -42,8 +42,17 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
     Raises:
         InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
     """
-    _check_engine(run)
-    _check_determinism(run)
+    if run.engine.version() == NOT_INSTALLED:
+        raise InputError(
+            f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
+        )
+    check_build(run)
+    check_weights(run, run.model)
+    if run.decoding.determinism == "batch_invariant" and device(run.cluster) == "cpu":
+        raise InputError(
+            "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
+            "such kernels. Set it to default; the flip rate in the table is the noise that is left."
+        )
     with _running(run, variables(run, offline=offline)):
         _check_room(run, gpus_by_node())
         yield
@@ -63,7 +72,7 @@ def _running(run: Run, environment: dict[str, str]) -> Iterator[None]:
     # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page per engine that dies; ours is one sentence (decoding/tally.py).
-    worker.print_to_stdstream = _unsaid
+    worker.print_to_stdstream = lambda *_, **__: None
     _connect(run, environment)
     # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -156,27 +165,6 @@ def _own_folder() -> str:
             "or set RAY_TMPDIR to a folder of your own."
         )
     return str(folder / "r")
-
-
-def _unsaid(*_: object, **__: object) -> None:
-    """What Ray's own notices come to; `ray logs` has them."""
-
-
-def _check_engine(run: Run) -> None:
-    if run.engine.version() == NOT_INSTALLED:
-        raise InputError(
-            f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
-        )
-    check_build(run)
-    check_weights(run, run.model)
-
-
-def _check_determinism(run: Run) -> None:
-    if run.decoding.determinism == "batch_invariant" and device(run.cluster) == "cpu":
-        raise InputError(
-            "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
-            "such kernels. Set it to default; the flip rate in the table is the noise that is left."
-        )
 
 
 def _check_room(run: Run, nodes: Sequence[int]) -> None:

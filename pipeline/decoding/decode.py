@@ -6,7 +6,7 @@ else, beside the answering of others: who dies meanwhile loses none.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import takewhile
@@ -65,9 +65,12 @@ class Feed:
         """Whether answers are still to be taken."""
         return self._is_paid or not self.closed
 
-    def is_broke(self) -> bool:
-        """Whether there was no money for a single request more."""
-        return self._refused and not self._admitted
+    def check(self) -> None:
+        """Refuse to go on where it is closed, or there was no money for a single request more."""
+        if self.closed:
+            raise StoppedError("stopped; the next run resumes from what is published.")
+        if self._refused and not self._admitted:
+            raise StoppedError(BROKE)
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's answers."""
@@ -85,7 +88,10 @@ class Feed:
         self._refused, self._admitted = False, 0
         for answer in ask(takewhile(self._may_go, requests)):
             if self._purse is not None:
-                self._purse.settle(self._reserved.pop(answer.request_id), self._cost(answer))
+                assert self._prices is not None
+                tokens = answer.n_prompt_tokens, answer.n_output_tokens or 0
+                cost = self._prices.of(*tokens)
+                self._purse.settle(self._reserved.pop(answer.request_id), cost)
             yield answer
 
     def _may_go(self, request: Any) -> bool:
@@ -100,10 +106,6 @@ class Feed:
             self._reserved[request.request_id] = most
         self._admitted += 1
         return True
-
-    def _cost(self, answer: Any) -> float:
-        assert self._prices is not None
-        return self._prices.of(answer.n_prompt_tokens, answer.n_output_tokens or 0)
 
 
 def _most(prices: Prices, request: Any) -> float:
@@ -148,7 +150,7 @@ def answer(
                     yield done.close()
                 if not feed.drains:
                     break
-            _check_goes_on(feed)
+            feed.check()
         except ArtifactHeldError:
             raise  # nothing of it is ours to write any more
         except FactsweepError:
@@ -181,7 +183,12 @@ def _kept(each: Answered, at: list[OpenShard], feed: Feed) -> OpenShard | None:
     shard = next((shard for shard in at if prompt_id in shard.owed), None)
     if shard is None:
         raise DecodingError(f"the engine answers {prompt_id}, which it was not asked.")
-    _check_numbers(shard.work, each.row)
+    if not _has_numbers(each.row):
+        raise InputError(
+            f"{shard.work.model} says of prompt {prompt_id} what is no number (NaN), so its type "
+            "overflows or its weights are damaged; check them, or give another model.dtype, such "
+            "as float32."
+        )
     if shard.keep(prompt_id, each):
         feed.closed = True
     if sum(shard.of_a_chunk for shard in at) >= 1:
@@ -192,22 +199,6 @@ def _kept(each: Answered, at: list[OpenShard], feed: Feed) -> OpenShard | None:
     at.remove(shard)
     shard.survived()
     return shard
-
-
-def _check_goes_on(feed: Feed) -> None:
-    if feed.closed:
-        raise StoppedError("stopped; the next run resumes from what is published.")
-    if feed.is_broke():
-        raise StoppedError(BROKE)
-
-
-def _check_numbers(work: Work, row: Mapping[str, Any]) -> None:
-    if not _has_numbers(row):
-        raise InputError(
-            f"{work.model} says of prompt {row['prompt_id']} what is no number (NaN), so "
-            "its type overflows or its weights are damaged; check them, or give another "
-            "model.dtype, such as float32."
-        )
 
 
 def _has_numbers(value: Any) -> bool:
@@ -241,7 +232,11 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     work, asked = shard.work, shard.rows.select("prompt_id")
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
-        work.artifact.publish("errors", work.shard, _errors(work, unanswered))
+        stage, reason = pl.lit("decode"), pl.lit("engine_died")
+        detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
+        died = unanswered.select("prompt_id", stage=stage, reason=reason, detail=detail)
+        errors = died.update(refused(work), on="prompt_id", how="left")
+        work.artifact.publish("errors", work.shard, errors)
     thoughts = [work.thoughts] if work.question.further else []
     folders = (work.chunks, work.refusals, *thoughts)
     chunks = work.artifact.store.each(work.artifact.published, folders)
@@ -250,11 +245,3 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     work.artifact.drop_all(names)
     drop_trial(work.artifact, work.open_name)
     return unanswered.height
-
-
-def _errors(work: Work, unanswered: pl.DataFrame) -> pl.DataFrame:
-    """Why each has no answer: it was refused one, or engines died of it."""
-    stage, reason = pl.lit("decode"), pl.lit("engine_died")
-    detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
-    died = unanswered.select("prompt_id", stage=stage, reason=reason, detail=detail)
-    return died.update(refused(work), on="prompt_id", how="left")

@@ -197,7 +197,12 @@ class OpenShard:
             thoughts = ids.join(found, on="prompt_id", how="left", maintain_order="left")
             if not found.is_empty():
                 work.artifact.publish("thoughts", work.shard, thoughts)
-        return work.artifact.publish(work.table, work.shard, answered, self._counts())
+        sums = Counter[str]()
+        for each in self._spent:
+            sums.update(numbers(each))
+        names = sorted({str(each.get("hardware")) for each in self._spent})
+        counts: Counts = {**sums, "model": work.model, "hardware": " + ".join(names)}
+        return work.artifact.publish(work.table, work.shard, answered, counts)
 
     def _all_thoughts(self) -> pl.DataFrame:
         """What was thought before all answers so far, by whichever engine."""
@@ -213,13 +218,6 @@ class OpenShard:
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self.work.hardware.name}
-
-    def _counts(self) -> Counts:
-        sums = Counter[str]()
-        for each in self._spent:
-            sums.update(numbers(each))
-        names = sorted({str(each.get("hardware")) for each in self._spent})
-        return {**sums, "model": self.work.model, "hardware": " + ".join(names)}
 
 
 def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from factsweep.pipeline.decoding.open_shard import forget_trials
 from factsweep.pipeline.decoding.remaining import begin, branch_work, finish_all, leased, paid
 from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Lease
 
 # Shards that an engine has: one that it answers, and one that follows, waits or is published. One
@@ -76,20 +76,23 @@ class Queue:
     def first(self) -> list[Work]:
         """The shards of the settings that are ready, of one at least that lacks answers."""
         found: list[Work] = []
-        while not self.is_over() and (not found or self._is_ready()):
-            found += self._next()
-        return found
+        while not found and not self.is_over():
+            found = self._next()
+        return found + self.more()
 
     def more(self) -> list[Work]:
         """The shards of the settings that have become ready since."""
         found: list[Work] = []
-        while not self.is_over() and self._is_ready():
+        while not self.is_over() and (not self.coming() or ray.wait(self.coming(), timeout=0)[0]):
             found += self._next()
         return found
 
     def expected(self, shards: Sequence[Work]) -> int:
         """How many shards there may be in all: others have as many as those begun had."""
-        n = max(map(_n_shards, self._plan.branches[: self._n_begun]))
+        n = max(
+            sum(len(question.shards(branch.prompts)) for _, question in branch.asked())
+            for branch in self._plan.branches[: self._n_begun]
+        )
         return len(shards) + n * sum(self._is_open[self._n_begun :])
 
     def coming(self) -> list[Any]:
@@ -104,10 +107,6 @@ class Queue:
         """Leave out the settings that are to come."""
         self._n_begun = len(self._plan.branches)
 
-    def _is_ready(self) -> bool:
-        coming = self.coming()
-        return not coming or bool(ray.wait(coming, timeout=0)[0])
-
     def _next(self) -> list[Work]:
         """Begin the next setting when it is ready, and tell what it lacks."""
         ray.get(self.coming())
@@ -116,23 +115,18 @@ class Queue:
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, self._leases))
-        lacking = self._lacking(branch)
-        left = {item.name: item.n_answers(n) for item, n in lacking}
-        self._tally.announce.remote(left, sum(self._is_open[self._n_begun :]))
-        for artifact in {item.artifact.folder: item.artifact for item, _ in lacking}.values():
-            forget_trials(artifact)
-        return [item for item, _ in lacking]
-
-    def _lacking(self, branch: Branch) -> list[tuple[Work, int]]:
-        """The shards of a setting, and how many prompts of each lack an answer."""
-        found = [
+        shards = [
             replace(each, artifact=leased(each.artifact, self._leases))
             for each in branch_work(self._plan.run, branch)
         ]
-        left = remaining.left(found)
-        relations = [relation_of(each.shard) for each in found]
+        left = remaining.left(shards)
+        answers = {each.name: each.n_answers(n) for each, n in zip(shards, left, strict=True)}
+        self._tally.announce.remote(answers, sum(self._is_open[self._n_begun :]))
+        for artifact in {each.artifact.folder: each.artifact for each in shards}.values():
+            forget_trials(artifact)
+        relations = [relation_of(each.shard) for each in shards]
         order = order_of_shards(relations, left, most_engines(self._plan.run))
-        return [(found[i], left[i]) for i in order]
+        return [shards[i] for i in order]
 
 
 @dataclass(eq=False)
@@ -299,8 +293,3 @@ def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int)
         behind -= n
         place[relation] = len(place) if behind >= kept else len(sizes)
     return sorted(range(len(left)), key=lambda i: (place[relations[i]], -left[i]))
-
-
-def _n_shards(branch: Branch) -> int:
-    """How many shards of answers a setting has, whoever has answered them."""
-    return sum(len(question.shards(branch.prompts)) for _, question in branch.asked())

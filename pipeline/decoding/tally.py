@@ -125,15 +125,12 @@ class Lives:
         at.deaths[doing] = cause
         self._last_death = f"{cause.rstrip('.')}; its log is {life.log}"
         causes = list(at.deaths.values())
-        if len(causes) < self._max_deaths and not self._repeats(causes):
+        same = len({re.sub(r"\d+", "0", each) for each in causes[-2:]}) == 1 < len(causes)
+        if len(causes) < self._max_deaths and not (same and self._one_machine):
             return None
         loaded = any(not each.startswith(_LOADING) for each in at.deaths)
         what = "answers nothing" if loaded else "does not load"
         return f"{what}: {len(causes)} engines in a row died, the last of {self._last_death}."
-
-    def _repeats(self, causes: list[str]) -> bool:
-        same = {re.sub(r"\d+", "0", cause) for cause in causes[-2:]}
-        return self._one_machine and len(causes) > 1 and len(same) == 1
 
 
 @dataclass
@@ -269,17 +266,14 @@ class Tally(Lives):
         `decoded` are all answers that engines gave, `answers` those that need not be given again.
         """
         notes, self._notes = self._notes, []
-        counts: dict[str, float] = {**self._counts, "engines": self._alive()}
+        now, at_work = time.monotonic(), set(self._at.values())
+        limits = {name: self._stall_s if name in at_work else _IDLE_S for name in self._seen}
+        n_alive = sum(now - seen <= limits[name] for name, seen in self._seen.items())
+        counts: dict[str, float] = {**self._counts, "engines": n_alive}
         counts["loading"] = len(self.loading())
         counts["decoded"] = counts.get("answers", 0)
         counts["answers"] = counts.get("all_answers", 0) - sum(self._left.values())
         return counts, notes
-
-    def _alive(self) -> int:
-        now = time.monotonic()
-        at_work = set(self._at.values())
-        limits = {name: self._stall_s if name in at_work else _IDLE_S for name in self._seen}
-        return sum(now - seen <= limits[name] for name, seen in self._seen.items())
 
 
 class TallyPurse(Purse):

@@ -80,29 +80,24 @@ class Admit(Shared):
         def admit(shard: str) -> None:
             with few:
                 rows = with_text(self.prompts, "prompts", shard)
-                texts = self._texts(rows, shard).to_list()
+                # A cloze is read with the longest label of its candidates.
+                compared = self.ability == PREFER
+                sets = self.prompts.read("candidate_sets", shard) if compared else None
+                asked = longest_text(rows, sets).to_list()
                 with one:
                     check_reading(self.task, tokenizer, rows)
                     found = too_long(
                         tokenizer,
-                        texts,
+                        asked,
                         limit=self.limit,
                         token_ids=self.task.token_ids,
                         adds_text=self.weights.model.chat_template,
                     )
-                errors = self._errors(rows, found)
-            artifact.publish("errors", shard, errors)
+                details = [f"{length} tokens, room for {self.limit}" for length in found.values()]
+                ids = rows["prompt_id"].gather(list(found))
+                texts = pl.Series(details, dtype=pl.String)
+                errors = pl.DataFrame({"prompt_id": ids, "detail": texts})
+            named = errors.with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))
+            artifact.publish("errors", shard, named)
 
         artifact.store.each(admit, shards)
-
-    def _texts(self, rows: pl.DataFrame, shard: str) -> pl.Series:
-        """The longest that the model reads: a cloze with the longest label of its candidates."""
-        compared = self.ability == PREFER
-        sets = self.prompts.read("candidate_sets", shard) if compared else None
-        return longest_text(rows, sets)
-
-    def _errors(self, rows: pl.DataFrame, found: dict[int, int]) -> pl.DataFrame:
-        ids = rows["prompt_id"].gather(list(found))
-        details = [f"{length} tokens, room for {self.limit}" for length in found.values()]
-        errors = pl.DataFrame({"prompt_id": ids, "detail": pl.Series(details, dtype=pl.String)})
-        return errors.with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -144,8 +144,10 @@ class Aggregate:
         calibration = METHODS[self.method].measure.calibration
         if calibration is None or not self.n_sampled:
             return None
-        sampled = (_sampled(rows, self.n_sampled) for rows in self.prompts.each("ranked", _RANK))
-        expected = reduce(Counter.__add__, sampled, Counter[str]())
+        expected = Counter[str]()
+        for rows in self.prompts.each("ranked", _RANK):
+            sampled = rows.filter(pl.col("calibration_rank") < self.n_sampled)
+            expected.update(map(relation_of, sampled["pair_id"]))
         return _missing(expected, self._n_matched(calibration))
 
 
@@ -159,11 +161,6 @@ def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     asked = pl.lit(recipe.fields["variant"], pl.String)
     variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
-
-
-def _sampled(ranked: pl.DataFrame, n_sampled: int) -> Counter[str]:
-    chosen = ranked.filter(pl.col("calibration_rank") < n_sampled)
-    return Counter(relation_of(pair_id) for pair_id in chosen["pair_id"])
 
 
 def _missing(expected: Counter[str], there: Counter[str]) -> pl.DataFrame:

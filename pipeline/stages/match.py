@@ -79,7 +79,9 @@ class Match(Shared):
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
         def matcher() -> Matcher:
-            return self._of_facts(facts_stage.load(self.facts), relations)
+            facts = facts_stage.load(self.facts)
+            mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
+            return self.matcher(replace(facts, pairs=mine))
 
         with ThreadPoolExecutor(1) as beside_reading:
             match = beside_reading.submit(matcher)
@@ -90,10 +92,6 @@ class Match(Shared):
                     artifact.write(table, relation_id, rows)
 
             by_relation(publish, relations)
-
-    def _of_facts(self, facts: Facts, relations: Sequence[str]) -> Matcher:
-        mine = facts.pairs.filter(pl.col("relation_id").is_in(relations))
-        return self.matcher(replace(facts, pairs=mine))
 
     def _read(self, relation_id: str) -> tuple[pl.DataFrame, Tables]:
         """The answers to a relation's prompts, and its rows of what else the method asks for."""
