@@ -153,9 +153,12 @@ def variables(run: Run, *, offline: bool = False) -> dict[str, str]:
     if computes_on_cores(run):
         found |= _MEMORY
     found["VLLM_BATCH_INVARIANT"] = str(int(run.decoding.determinism == "batch_invariant"))
-    asked = (name for name in run.engine.variables if name in os.environ)
-    found |= {name: os.environ[name] for name in asked}
-    if offline or _is_offline(run.model):
+    found |= {name: os.environ[name] for name in run.engine.variables if name in os.environ}
+    # A model on this machine needs no hub, and must not wait for one.
+    model, is_here = run.model, run.model.source != "hub"
+    if model.source == "endpoint" and model.tokenizer is not None:
+        is_here = Path(model.tokenizer).is_dir()
+    if offline or is_here or os.environ.get("HF_HUB_OFFLINE") == "1":
         found["HF_HUB_OFFLINE"] = "1"
     return found
 
@@ -176,10 +179,3 @@ def _cpu_engine(run: Run) -> dict[str, str]:
         spans = [f"{low}-{high - 1}" for low, high in itertools.pairwise(bounds)]
         found["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(spans)
     return found
-
-
-def _is_offline(model: Model) -> bool:
-    """A model on this machine needs no hub, and must not wait for one."""
-    if model.source == "endpoint" and model.tokenizer is not None:
-        return Path(model.tokenizer).is_dir() or os.environ.get("HF_HUB_OFFLINE") == "1"
-    return model.source != "hub" or os.environ.get("HF_HUB_OFFLINE") == "1"

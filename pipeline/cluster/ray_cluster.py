@@ -273,8 +273,13 @@ def _watch(address: str, gone: Callable[[DecodingError], None], over: threading.
         if silence is None:
             heard = time.monotonic()
         elif time.monotonic() - heard > _SILENT_S and not over.is_set():
+            error = DecodingError(
+                f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds ({silence}): "
+                "it was killed, or its machine is gone; what is published is kept, and the next "
+                "run resumes."
+            )
             try:
-                gone(_error(address, silence))
+                gone(error)
             finally:
                 end(DecodingError.exit_code)
 
@@ -287,13 +292,6 @@ def _silence(address: str) -> str | None:
     except OSError as error:
         return reason(error)
     return None
-
-
-def _error(address: str, silence: str) -> DecodingError:
-    return DecodingError(
-        f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds ({silence}): it was "
-        "killed, or its machine is gone; what is published is kept, and the next run resumes."
-    )
 
 
 def is_leaving() -> bool:

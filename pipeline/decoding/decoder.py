@@ -128,7 +128,10 @@ class Decoder:
 
         Returns an error of ours: Ray would make it a text in an error of its own.
         """
-        turn = _Turn(self._sharing(item))
+        # What is read of the artifacts of a shard is read once for all shards.
+        shared = (item.artifact, item.prompts, item.admitted)
+        known = [self._artifacts.setdefault(each.folder, each) for each in shared]
+        turn = _Turn(replace(item, artifact=known[0], prompts=known[1], admitted=known[2]))
         try:
             turn.read()  # while the engine is at the shard before this one
             self._turns.append(turn)
@@ -136,12 +139,6 @@ class Decoder:
             return turn.closed.result().result()
         except Exception as error:
             return self._told(error)
-
-    def _sharing(self, item: Work) -> Work:
-        """The shard, of artifacts that all shards share: what is read of them is read once."""
-        shared = (item.artifact, item.prompts, item.admitted)
-        known = [self._artifacts.setdefault(each.folder, each) for each in shared]
-        return replace(item, artifact=known[0], prompts=known[1], admitted=known[2])
 
     def _take_turn(self) -> None:
         """Answer the shard whose turn it is, unless it has followed the one before it."""

@@ -87,9 +87,11 @@ class Expand:
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
             for each in self.expansions():
-                _wait_for(published)  # at most two relations are held in memory
+                for future in published:  # at most two relations are held in memory
+                    future.result()
                 published = list(map(publishers.submit, _shards(artifact, each, size, fewest)))
-            _wait_for(published)
+            for future in published:
+                future.result()
         made_of = [each for each in (self.facts, self.base) if each is not None]
         artifact.finish(TABLES, made_of=made_of)
 
@@ -105,12 +107,6 @@ def _fields(setting: Asked) -> dict[str, Any]:
     if asked != "turns":
         return found
     return {**found, "as": asked, **({} if system is None else {"system": system})}
-
-
-def _wait_for(published: Sequence[Future[None]]) -> None:
-    """Wait until all is published; what stopped some of it is raised."""
-    for each in published:
-        each.result()
 
 
 def _shards(

@@ -1,6 +1,5 @@
 """status: what is there, what the pulse of a run says, and how it ends."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -197,7 +196,7 @@ def test_pulse_damaged_is_none(small_settings: Settings) -> None:
     settings = small_settings()
     running(settings, 1)()
     path = Path(settings.results) / settings.name / journal.PULSE
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pid": 1}))
+    path.write_text(path.read_text()[:40])
     assert journal.read_pulse(settings) is None
 
 
