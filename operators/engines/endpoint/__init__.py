@@ -28,12 +28,7 @@ from factsweep.operators.engines.endpoint.dialect import (
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
 from factsweep.operators.engines.endpoint.reply import Reply, parse
-from factsweep.operators.engines.endpoint.watched_http import (
-    TROUBLES,
-    Limit,
-    Troubles,
-    watched,
-)
+from factsweep.operators.engines.endpoint.watched_http import TROUBLES, Limit, Troubles, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import (
     Asked,

@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.replies import (
-    NoAnswerError,
-    Usage,
-    counted,
-    read,
-)
+from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, counted, read
 from factsweep.operators.engines.endpoint.reply import as_object, parse, quote
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty

@@ -27,11 +27,7 @@ from factsweep.operators.engines.preference import (
     preferred,
 )
 from factsweep.operators.engines.transformers import tries
-from factsweep.operators.engines.transformers.tries import (
-    CandidatesLM,
-    TreeReader,
-    reads_trees,
-)
+from factsweep.operators.engines.transformers.tries import CandidatesLM, TreeReader, reads_trees
 from factsweep.operators.prompts.label_trie import Name, Path, Trie
 
 N_VOCABULARY = 12
