@@ -48,8 +48,15 @@ class FakeEngine:
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in their order."""
         for request in self._witnessed(requests):
-            completions = tuple(self._complete(request, i) for i in range(request.sampling.n))
-            yield Answer(request.request_id, completions, len(request.token_ids), 0)
+            completions = []
+            for index in range(request.sampling.n):
+                draw = seeds.key(request.token_ids, request.seed, index)
+                text = _WORDS[draw % len(_WORDS)]
+                logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
+                is_thinking = request.thinking is not None
+                thought = Thought(f"{draw} is a number", 4, "itself") if is_thinking else None
+                completions.append(Completion(text, len(text.split()), logprob, "stop", thought))
+            yield Answer(request.request_id, tuple(completions), len(request.token_ids), 0)
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in their order."""
@@ -90,13 +97,6 @@ class FakeEngine:
                 time.sleep(self._seconds_per_answer)
             yield request
 
-    def _complete(self, request: Request, index: int) -> Completion:
-        draw = seeds.key(request.token_ids, request.seed, index)
-        text = _WORDS[draw % len(_WORDS)]
-        logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
-        thought = Thought(f"{draw} is a number", 4, "itself") if request.thinking else None
-        return Completion(text, len(text.split()), logprob, "stop", thought)
-
 
 class _FakeReader:
     """Says of every token behind a cloze a share that the tokens before it determine."""
@@ -108,15 +108,14 @@ class _FakeReader:
     def read(self, nodes: Sequence[int]) -> list[Read]:
         """What is said behind some nodes."""
         self.n_tokens += sum(node > 0 for node in nodes)  # the root is the end of the cloze
-        return list(map(self._read, nodes))
-
-    def _read(self, node: int) -> Read:
-        trie = self._request.trie
-        path = [trie.tokens[each] for each in trie.above(node)]
-        before = [*self._request.token_ids, *path]
-        below = [trie.tokens[child] for child in trie.children[node]]
-        said = [math.log(_share(before, token)) for token in below]
-        return Read(said, math.log(_share(before, self._request.ending)))
+        trie, reads = self._request.trie, []
+        for node in nodes:
+            path = [trie.tokens[each] for each in trie.above(node)]
+            before = [*self._request.token_ids, *path]
+            below = [trie.tokens[child] for child in trie.children[node]]
+            said = [math.log(_share(before, token)) for token in below]
+            reads.append(Read(said, math.log(_share(before, self._request.ending))))
+        return reads
 
 
 def _share(*parts: object) -> float:

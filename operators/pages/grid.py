@@ -1,7 +1,7 @@
 """Tables on a page: texts, and a metric by relation in colours."""
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,19 +53,16 @@ def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) ->
     """
     said = [column for column in table.columns if table[column].null_count() < table.height]
     shown = table.select(said).head(most_rows)
-    columns = [list(map(_text, series)) for series in shown.iter_columns()]
-    numeric, rows = tuple(map(_is_numeric, columns)), tuple(zip(*columns, strict=True))
+    columns = [
+        [SHARE.text(x) if isinstance(x, float) else DASH if x is None else str(x) for x in series]
+        for series in shown.iter_columns()
+    ]
+    rows = tuple(zip(*columns, strict=True))
+    numeric = tuple(
+        all(map(_NUMBER.fullmatch, texts)) and any(text != DASH for text in texts)
+        for texts in columns
+    )
     return Grid(name, title, tuple(said), numeric, rows, table.height - shown.height)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "–"
-    return SHARE.text(value) if isinstance(value, float) else str(value)
-
-
-def _is_numeric(texts: Sequence[str]) -> bool:
-    return all(_NUMBER.fullmatch(text) for text in texts) and any(text != "–" for text in texts)
 
 
 @dataclass(frozen=True)

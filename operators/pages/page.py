@@ -54,26 +54,22 @@ def drawing(figure: "Figure", name: str, title: str) -> Drawing:
     out = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         save(figure, out, format="svg", transparent=True, metadata={"Date": None})
-    svg = _element(out.getvalue(), title)
-    is_plain = "<image" in svg
-    if not is_plain:
-        for colour, variable in _INK.items():
-            svg = svg.replace(colour, variable)
-    return Drawing(name, title, Markup(svg), figure.get_figwidth(), is_plain)
-
-
-def _element(text: str, title: str) -> str:
-    """The <svg> element alone, as an image with a name; groups' ids, which repeat, are dropped."""
-    svg = text[text.index("<svg") :]
+    # The <svg> element alone, as an image with a name; groups' ids, which repeat, are dropped.
+    svg = out.getvalue()[out.getvalue().index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)
     svg = re.sub(r"\n\s*", "\n", svg)
-    size = re.compile(r'(<svg[^>]*?) width="[^"]*"')
-    svg = size.sub(r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1)
+    for side in ("height", "width"):
+        svg = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", svg, count=1)
     label = Markup(' role="img" aria-label="{}"').format(title)
-    return svg.replace("<svg", f"<svg{label}", 1)
+    svg = svg.replace("<svg", f"<svg{label}", 1)
+    is_plain = "<image" in svg
+    if not is_plain:
+        for colour, variable in _INK.items():
+            svg = svg.replace(colour, variable)
+    return Drawing(name, title, Markup(svg), figure.get_figwidth(), is_plain)
 
 
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "best at 0", None: ""}

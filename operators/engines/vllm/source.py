@@ -60,8 +60,9 @@ def schemes() -> frozenset[str] | None:
     return every and (every | {_AS_INC}) - tables["DEPRECATED_QUANTIZATION_METHODS"]
 
 
-def _config(name: str) -> tuple[str, str]:
-    """The module and the class that configure a scheme; empty where there are none."""
+@cache
+def scheme(name: str) -> Scheme | None:
+    """What vLLM has a scheme for; null: it does not say so where it is looked for."""
     nodes = _nodes(f"{_FOLDER}.__init__")
     tables = [(each.keys, each.values) for each in nodes if isinstance(each, ast.Dict)]
     configs = {ast.unparse(k): ast.unparse(v) for t in tables for k, v in zip(*t, strict=True) if k}
@@ -72,16 +73,9 @@ def _config(name: str) -> tuple[str, str]:
         if isinstance(node, ast.ImportFrom)
         for each in node.names
     }
-    return modules.get(config, ""), config
-
-
-@cache
-def scheme(name: str) -> Scheme | None:
-    """What vLLM has a scheme for; null: it does not say so where it is looked for."""
-    module, config = _config(name)
     said = {
         node.name: ast.unparse(node.body[-1])
-        for each in _nodes(module)
+        for each in _nodes(modules.get(config, ""))
         if isinstance(each, ast.ClassDef) and each.name == config
         for node in each.body
         if isinstance(node, ast.FunctionDef)
