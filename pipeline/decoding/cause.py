@@ -16,7 +16,7 @@ _LAST = 8  # lines of a log that a message ends with
 _RAISED = re.compile(
     r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:? ?.*)$"
 )
-# What the interpreter, the C++ library and the watchdog (watchdog.py) write of a sudden end.
+# What the interpreter, the C++ library and the watchdog write of a sudden end.
 _FATAL = re.compile(r"^(Fatal Python error: .*|terminate called .*|Timeout \(.*\)!)$")
 _ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateError", re.I)
 
