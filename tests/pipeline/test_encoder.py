@@ -1,7 +1,6 @@
 """Encoder models: through the same shards, artifacts and resume as the decoders, by a real BERT."""
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from scipy.stats import entropy
 from transformers import FillMaskPipeline
 
-from factsweep.operators.engines.protocol import MaskedRequest, Prediction
 from factsweep.operators.engines.transformers.batched_lm import MaskedLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
@@ -158,37 +156,6 @@ def test_encoder_bias_level_is_that_of_a_plain_pass(branch: Branch, tiny_bert: A
         found = value(metrics, "bias_level", variant)
         assert found == pytest.approx(np.mean(levels), rel=1e-3)
         assert 0 < found < 1
-
-
-class Dying(MaskedLM):
-    """Dies after so many predictions; remembers what it predicted."""
-
-    lives: int
-    seen: list[str]
-
-    def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
-        for each in islice(super().predictions(requests), self.lives):
-            self.seen.append(each.request_id)
-            self.lives -= 1
-            yield each
-        if not self.lives:
-            raise RuntimeError("the engine died")
-
-
-@pytest.mark.slow
-def test_encoder_that_died_goes_on_from_its_chunks(
-    encoder_settings: Settings, tiny_bert: Any, compute_here: Compute, branch: Branch
-) -> None:
-    settings = encoder_settings("dies")
-    first, second = Dying(*tiny_bert), Dying(*tiny_bert)
-    first.lives, first.seen, second.lives, second.seen = 250, [], 10**6, []
-    with pytest.raises(RuntimeError, match=naming("died")):
-        compute_here(settings, first)
-    (again,) = compute_here(settings, second).branches
-    n = branch.answers.read_all("masked").height + branch.further[0].read_all("priors").height
-    assert len(second.seen) <= n - 250 + 32  # of the last chunk, what was in flight
-    one, other = again.metrics.read_all("metrics"), branch.metrics.read_all("metrics")
-    assert one["value"].to_list() == pytest.approx(other["value"].to_list(), abs=1e-6, nan_ok=True)
 
 
 def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
