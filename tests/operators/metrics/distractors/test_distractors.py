@@ -1,12 +1,133 @@
-"""The metrics table of a setting: its rows, slices, and facts that are left out."""
+"""Min@n and Avg@n, against the formulas read naively; the table of a setting and its slices."""
+
+from math import exp, inf
+from statistics import mean
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.distractors.distractors import METRICS, distractors
+from factsweep.operators.matching.preferred import N_HARDEST, preferred
+from factsweep.operators.metrics.distractors.distractors import (
+    AGGREGATIONS,
+    METRICS,
+    Aggregation,
+    curve,
+    distractors,
+    knowledge_terms,
+    numbers,
+    probability_terms,
+)
 from factsweep.operators.metrics.shared.rows import deciles
+
+# Few values, so that there are ties; -inf is what a model rules out.
+LOGPROBS = st.sampled_from([-inf, -40.0, -3.0, -3.0 + 1e-12, -2.0, 0.0])
+
+
+class Cloze(NamedTuple):
+    """What a model says after one cloze: of the right answer, then of its distractors in order."""
+
+    fact: str
+    right: float
+    wrong: list[float]
+
+
+@st.composite
+def clozes(draw: st.DrawFn) -> list[Cloze]:
+    facts = draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8))
+    return [Cloze(f, draw(LOGPROBS), draw(st.lists(LOGPROBS, max_size=6))) for f in facts]
+
+
+def answered(given: list[Cloze]) -> pl.DataFrame:
+    """The canonical table `preferences`, joined with its prompts."""
+    rows: list[dict[str, Any]] = [
+        {
+            "prompt_id": f"{number}",
+            "relation_id": f"P{cloze.fact in 'ab'}",
+            "pair_id": cloze.fact,
+            "logprob": cloze.right,
+            "open_logprob": cloze.right,
+            "n_tokens": 1,
+            "distractors": [
+                {"entity_id": f"Q{i}", "label": f"l{i}", "logprob": each, "n_tokens": 1}
+                for i, each in enumerate(cloze.wrong)
+            ],
+        }
+        for number, cloze in enumerate(given)
+    ]
+    struct = pl.Struct(
+        {"entity_id": pl.String, "label": pl.String, "logprob": pl.Float64, "n_tokens": pl.UInt32}
+    )
+    return pl.DataFrame(rows, schema_overrides={"distractors": pl.List(struct)})
+
+
+def naive(given: list[Cloze], aggregation: str, n: int) -> dict[str, float]:
+    """K of each fact that has n distractors after each of its clozes (Equations 2 and 3)."""
+    found = {}
+    for fact in {cloze.fact for cloze in given}:
+        mine = [cloze for cloze in given if cloze.fact == fact]
+        if all(len(cloze.wrong) >= n for cloze in mine):
+            wins = [[cloze.right > each for each in cloze.wrong[:n]] for cloze in mine]
+            found[fact] = mean(float(all(w)) if aggregation == "min" else mean(w) for w in wins)
+    return found
+
+
+@given(clozes(), st.integers(1, 7), st.sampled_from(AGGREGATIONS))
+def test_terms_are_the_means_over_clozes(
+    given: list[Cloze], n: int, aggregation: Aggregation
+) -> None:
+    terms = knowledge_terms(preferred(answered(given)), aggregation, n)
+    assert terms["denominator"].to_list() == [1.0] * terms.height
+    expected = naive(given, aggregation, n)
+    assert dict(terms.select("pair_id", "numerator").iter_rows()) == pytest.approx(expected)
+    probability = probability_terms(answered(given)).select("pair_id", "numerator")
+    expected = {
+        fact: mean(exp(cloze.right) for cloze in given if cloze.fact == fact)
+        for fact in {cloze.fact for cloze in given}
+    }
+    assert dict(probability.iter_rows()) == pytest.approx(expected)
+
+
+@given(clozes())
+def test_curve_is_the_mean_over_facts_for_every_n(given: list[Cloze]) -> None:
+    rows = {row["n"]: row for row in curve(preferred(answered(given))).iter_rows(named=True)}
+    expected = {n for n in range(1, 7) if naive(given, "min", n)}
+    assert set(rows) == expected
+    for n, row in rows.items():
+        assert row["n_facts"] == len(naive(given, "min", n))
+        assert row["min"] == pytest.approx(mean(naive(given, "min", n).values()))
+        assert row["avg"] == pytest.approx(mean(naive(given, "avg", n).values()))
+
+
+@given(clozes())
+def test_min_of_a_fact_never_rises_with_n_and_is_at_most_the_average(given: list[Cloze]) -> None:
+    rows = preferred(answered(given))
+    earlier: dict[str, float] = {}
+    for n in numbers(rows, range(1, 7)):
+        smallest, average = (
+            dict(knowledge_terms(rows, each, n).select("pair_id", "numerator").iter_rows())
+            for each in AGGREGATIONS
+        )
+        for fact, value in smallest.items():
+            assert value <= average[fact]
+            assert value <= earlier.get(fact, 1.0)
+        earlier = smallest
+
+
+@given(clozes())
+def test_hardest_are_the_most_plausible_in_order(given: list[Cloze]) -> None:
+    found = preferred(answered(given))
+    for cloze, hardest in zip(given, found["hardest"], strict=True):
+        expected = sorted(cloze.wrong, reverse=True)[:N_HARDEST]
+        assert [each["logprob"] for each in hardest] == expected
+
+
+def test_tie_is_no_win_and_an_impossible_distractor_is_beaten() -> None:
+    both = [Cloze("a", -3.0, [-3.0]), Cloze("b", -inf, [-inf])]
+    assert preferred(answered(both))["n_beaten"].to_list() == [[0], [0]]
+    assert preferred(answered([Cloze("a", -40.0, [-inf])]))["n_beaten"].to_list() == [[1]]
 
 
 def rows(**changed: list[object]) -> pl.DataFrame:
@@ -51,35 +172,31 @@ def test_fact_with_too_few_distractors_is_left_out_and_counted(table: pl.DataFra
     assert value(table, "min_at_2") == (pytest.approx((0.5 + 0) / 2), 3, 7)
     assert value(table, "left_out_at_2") == (1.0, 4, 7)
     assert value(table, "left_out_at_1") == (0.0, 4, 7)
-
-
-def test_numbers_go_as_far_as_some_fact_has_distractors(table: pl.DataFrame) -> None:
     names = set(table["metric"])
-    assert {"avg_at_2", "probability"} < names
+    assert {"avg_at_2", "probability"} < names <= {metric.name for metric in METRICS}
     assert "avg_at_5" not in names
 
 
-def test_first_number_is_there_though_no_fact_has_distractors() -> None:
+def test_slices_have_their_own_numbers(table: pl.DataFrame) -> None:
+    for metric, part, expected in (
+        ("avg_at_2", "relation=P1", (0.75, 2, 2)),
+        ("avg_at_2", "relation=P3", (None, 0, 5)),
+        ("min_at_1", "popularity=0", (0.5, 2, 0)),  # among the facts that were asked
+        ("min_at_1", "popularity=5", (1.0, 1, 0)),
+        ("min_at_1", "tokens=1", (1.0, 2, 0)),
+        ("min_at_1", "tokens=2", (0.5, 2, 0)),
+    ):
+        assert value(table, metric, part) == expected
+    assert not table["slice"].is_in(["popularity=9"]).any()
+
+
+def test_first_number_is_always_there_and_probability_where_it_is_known() -> None:
     none = rows(n_distractors=[0] * 4, n_beaten=[[]] * 4)
     table = distractors(none, details({"a": 1.0}), seed=1, n_rounds=20)
     assert value(table, "min_at_1") == (None, 0, 0)
     assert value(table, "left_out_at_1") == (3.0, 4, 0)
-
-
-def test_probability_is_left_out_where_it_is_not_known() -> None:
-    table = distractors(rows(open_logprob=[None] * 4), details({}), seed=1, n_rounds=20)
-    assert "probability" not in table["metric"]
-
-
-def test_relation_has_its_own_numbers_and_failures(table: pl.DataFrame) -> None:
-    assert value(table, "avg_at_2", "relation=P1") == (0.75, 2, 2)
-    assert value(table, "avg_at_2", "relation=P3") == (None, 0, 5)
-
-
-def test_popularity_is_ranked_among_the_facts_that_were_asked(table: pl.DataFrame) -> None:
-    assert value(table, "min_at_1", "popularity=0") == (0.5, 2, 0)
-    assert value(table, "min_at_1", "popularity=5") == (1.0, 1, 0)
-    assert not table["slice"].is_in(["popularity=9"]).any()
+    unknown = distractors(rows(open_logprob=[None] * 4), details({}), seed=1, n_rounds=20)
+    assert "probability" not in unknown["metric"]
 
 
 def test_sample_is_a_slice_where_there_are_several(table: pl.DataFrame) -> None:
@@ -90,11 +207,6 @@ def test_sample_is_a_slice_where_there_are_several(table: pl.DataFrame) -> None:
     assert value(found, "min_at_1", "sample=T") == (1.0, 2, 0)
 
 
-def test_length_is_that_of_each_answer_in_tokens(table: pl.DataFrame) -> None:
-    assert value(table, "min_at_1", "tokens=1") == (1.0, 2, 0)
-    assert value(table, "min_at_1", "tokens=2") == (0.5, 2, 0)
-
-
 def test_intervals_hold_the_value_and_no_count_has_one(table: pl.DataFrame) -> None:
     overall = table.filter(pl.col("slice").is_null())
     counts = pl.col("metric").str.starts_with("left_out")
@@ -102,10 +214,6 @@ def test_intervals_hold_the_value_and_no_count_has_one(table: pl.DataFrame) -> N
     measured = overall.filter(~counts)
     assert (measured["ci_low"] <= measured["value"]).all()
     assert (measured["value"] <= measured["ci_high"]).all()
-
-
-def test_every_row_is_of_a_metric_that_is_declared(table: pl.DataFrame) -> None:
-    assert set(table["metric"]) <= {metric.name for metric in METRICS}
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 12)), min_size=1, max_size=40))

@@ -1,6 +1,8 @@
-"""Precision@n, ROUGE-L and a judge: against the definitions of Table 2, read naively."""
+"""Precision@n, ROUGE-L, a judge and KaRR: against their definitions, read naively."""
 
 from collections.abc import Sequence
+from math import exp, log, sqrt
+from statistics import mean
 
 import polars as pl
 import pytest
@@ -8,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.metrics.distractors.baselines import (
+    KNOWN_ABOVE,
     METRICS,
     WIDTHS,
     baselines,
+    karr,
     of_judged,
+    of_karr,
     of_texts,
     of_top_tokens,
     rouge_l,
 )
+from tests.operators.metrics.scalars import NONE_FAILED
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=5).map(" ".join)
-NOBODY = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
 
 
 def continued(
@@ -100,41 +105,29 @@ def test_judge_sees_cloze_labels_and_the_first_beams_alone() -> None:
     assert by_configuration(found, "f1") == {"width=1": 0.0, "width=2": 0.0, "width=5": 0.0}
 
 
-def test_continuation_without_verdict_counts_for_nothing() -> None:
-    said = continued([["a", "b"], ["a"]])
-    verdicts = iter([None, 0.0, None])
-    found = of_judged(
-        said,
-        {"f0": [], "f1": []},
-        {"p0": "", "p1": ""},
-        lambda asked: [next(verdicts) for _ in asked],
-    )
-    assert by_configuration(found) == {"width=1": None, "width=2": 0.0}
-    assert by_configuration(found, "f1") == {"width=1": None, "width=2": None}
-
-
 def test_numbers_of_continuations_are_means_over_clozes_then_facts() -> None:
     said = continued([[], [], []], [["a"], ["b"], ["b"]], facts="ttu")
-    rows = baselines(of_top_tokens(said, {"t": ["a"], "u": ["b"]}), NOBODY, seed=1, n_rounds=10)
+    rows = baselines(
+        of_top_tokens(said, {"t": ["a"], "u": ["b"]}), NONE_FAILED, seed=1, n_rounds=10
+    )
     (row,) = rows.filter(pl.col("slice").is_null()).select("metric", "value", "n").rows()
     assert row == ("precision_at_1", 0.75, 3)
 
 
 def test_number_is_that_of_the_widest_beam_which_its_variant_names() -> None:
     found = of_texts(continued([["x", "a"]]), {"f0": ["a"]}, "rouge_l", rouge_l, WIDTHS)
-    rows = baselines(found, NOBODY, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+    rows = baselines(found, NONE_FAILED, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
     assert rows.select("variant", "metric", "value").rows() == [("width=2", "rouge_l", 1.0)]
 
 
-def test_cloze_without_verdict_is_counted_as_failed() -> None:
-    verdicts = iter([None, 1.0])
-    found = of_judged(
-        continued([["a"], ["a"]]),
-        {"f0": [], "f1": []},
-        {"p0": "", "p1": ""},
-        lambda asked: [next(verdicts) for _ in asked],
-    )
-    rows = baselines(found, NOBODY, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+def test_continuation_without_verdict_counts_for_nothing_and_such_a_cloze_has_failed() -> None:
+    verdicts = iter([None, 1.0, None])
+    labels, clozes = {"f0": ["a"], "f1": ["a"]}, {"p0": "", "p1": ""}
+    said = continued([["a", "b"], ["a"]])
+    found = of_judged(said, labels, clozes, lambda asked: [next(verdicts) for _ in asked])
+    assert by_configuration(found) == {"width=1": None, "width=2": 1.0}
+    assert by_configuration(found, "f1") == {"width=1": None, "width=2": None}
+    rows = baselines(found, NONE_FAILED, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
     assert rows.select("value", "n", "n_failed").row(0) == (1.0, 1, 1)
     assert set(rows["metric"]) <= {metric.name for metric in METRICS}
 
@@ -143,4 +136,75 @@ def test_without_continuations_there_are_no_rows() -> None:
     none = continued([])
     said = pl.concat([of_top_tokens(none, {}), of_texts(none, {}, "rouge_l", rouge_l, WIDTHS)])
     assert said.is_empty()
-    assert baselines(said, NOBODY, seed=1, n_rounds=10).is_empty()
+    assert baselines(said, NONE_FAILED, seed=1, n_rounds=10).is_empty()
+
+
+LOGPROBS = st.floats(-60, 0)
+FACTS = st.dictionaries(
+    st.sampled_from("tuvwx"),
+    st.tuples(
+        st.lists(LOGPROBS, min_size=1, max_size=3),
+        st.lists(LOGPROBS, max_size=4),
+        st.lists(LOGPROBS, max_size=4),
+    ),
+    min_size=1,
+)
+Fact = tuple[list[float], list[float], list[float]]
+
+
+def tables(facts: dict[str, Fact]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What engines say of each cloze, and of each fact's clozes by chance."""
+    preferred = [
+        {
+            "prompt_id": f"{fact}.0.{number}",
+            "pair_id": fact,
+            "relation_id": f"P{fact in 'tu'}",
+            "template_id": "P.0",
+            "subject_index": number,
+            "open_logprob": logprob,
+        }
+        for fact, (own, _, _) in facts.items()
+        for number, logprob in enumerate(own)
+    ]
+    lists = dict.fromkeys(("subjects", "relations"), pl.List(pl.Float64))
+    chance = [(fact, subjects, relations) for fact, (_, subjects, relations) in facts.items()]
+    by_chance = pl.DataFrame(chance, schema={"pair_id": pl.String, **lists}, orient="row")
+    return pl.DataFrame(preferred), by_chance
+
+
+def naive(fact: Fact) -> float | None:
+    """The geometric mean of the two risk ratios."""
+    own, subjects, relations = (mean(map(exp, each)) if each else None for each in fact)
+    if own is None or subjects is None or relations is None:
+        return None
+    return sqrt(own / subjects) * sqrt(own / relations)
+
+
+@given(FACTS)
+def test_karr_of_a_fact_is_the_geometric_mean_of_two_risk_ratios(facts: dict[str, Fact]) -> None:
+    clozes = of_karr(*tables(facts))
+    found = dict(clozes.group_by("pair_id").agg(pl.mean("value")).iter_rows())
+    for name, fact in facts.items():
+        expected = naive(fact)
+        assert found[name] == (None if expected is None else pytest.approx(expected, rel=1e-9))
+
+
+@given(FACTS)
+def test_karr_rows_are_shares_and_means_of_the_facts_that_have_one(facts: dict[str, Fact]) -> None:
+    clozes = of_karr(*tables(facts))
+    rows = karr(clozes, NONE_FAILED, seed=0, n_rounds=3).filter(pl.col("slice").is_null())
+    known = [value for value in map(naive, facts.values()) if value is not None]
+    n = sum(len(fact[0]) for fact in facts.values() if naive(fact) is not None)
+    share = mean(value > KNOWN_ABOVE for value in known) if known else None
+    of_logs = mean(map(log, known)) if known else None
+    assert rows["metric"].to_list() == ["karr", "log_karr"]
+    assert rows["n"].to_list() == [n, n]
+    assert rows["n_failed"].to_list() == [clozes.height - n] * 2
+    if known and all(abs(value - KNOWN_ABOVE) > 1e-6 for value in known):
+        assert rows["value"].to_list() == pytest.approx([share, of_logs], abs=1e-9)
+
+
+def test_karr_without_a_chance_row_is_null_and_without_any_not_there() -> None:
+    preferred, by_chance = tables({"t": ([-1.0], [-2.0], [-2.0]), "u": ([-1.0], [-2.0], [-2.0])})
+    assert of_karr(preferred, by_chance.head(1))["value"].null_count() == 1
+    assert of_karr(preferred, by_chance.head(0)).is_empty()
