@@ -55,34 +55,19 @@ def test_what_the_file_says_of_names_is_kept() -> None:
     assert found["distractors"][0][0]["label"] == "z"
 
 
-def test_prompt_without_its_answer_is_left_out() -> None:
+def test_prompt_without_its_answer_is_left_out_and_an_answer_alone_has_no_distractors() -> None:
     assert given_preferences(given({"d": -1.0}), prompts(), sets(ranked=True), 100).is_empty()
-
-
-def test_answer_alone_has_no_distractors() -> None:
     found = given_preferences(given({"a": -1.0}), prompts(), sets(ranked=False), 100)
     assert distractors(found) == []
 
 
-@pytest.mark.parametrize(
-    ("logprobs", "problem"),
-    [
-        ({"a": -1.0, "b": -2.0, "c": -1.0}, "entity d: it has no row"),
-        ({**ALL, "e": -1.0}, "entity e: it is no candidate"),
-    ],
-)
-def test_missing_or_unknown_candidate_is_refused(logprobs: dict[str, float], problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        given_preferences(given(logprobs), prompts(), sets(ranked=True), 100)
-
-
-def test_candidate_that_stands_twice_is_refused() -> None:
+def test_rows_that_do_not_fit_are_refused() -> None:
     twice = pl.concat([given(ALL), given({"b": -1.0})])
-    with pytest.raises(InputError, match=naming("entity b")):
-        given_preferences(twice, prompts(), sets(ranked=True), 100)
-
-
-def test_row_of_an_unknown_prompt_is_refused() -> None:
-    other = given(ALL).with_columns(prompt_id=pl.lit("q"))
-    with pytest.raises(InputError, match=naming("prompt q", "entity d")):
-        given_preferences(other, prompts(), sets(ranked=True), 100)
+    for rows, names in (
+        (given({"a": -1.0, "b": -2.0, "c": -1.0}), ("entity d", "has no row")),
+        (given({**ALL, "e": -1.0}), ("entity e", "no candidate")),
+        (twice, ("entity b", "twice")),
+        (given(ALL).with_columns(prompt_id=pl.lit("q")), ("prompt q", "entity d")),
+    ):
+        with pytest.raises(InputError, match=naming(*names)):
+            given_preferences(rows, prompts(), sets(ranked=True), 100)

@@ -1,8 +1,7 @@
 """Keys of lemma lists, against a direct reading of "is a contiguous sublist of"."""
 
 import polars as pl
-import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from factsweep.operators.matching.lemmas import contains, correct, key, key_length, matches
@@ -27,24 +26,14 @@ def evaluated(pairs: list[tuple[Lemmas | None, Lemmas | None]], expression: pl.E
 
 
 @given(PAIRS)
-def test_contains_any_lists_equals_naive_sublist(
+@example([([], []), (None, None), ([], ["a"])])
+def test_contains_and_matches_any_lists_equal_naive_sublists(
     pairs: list[tuple[Lemmas | None, Lemmas | None]],
 ) -> None:
     found = evaluated(pairs, contains(pl.col("a"), pl.col("b")))
     assert found == [naive_contains(a, b) for a, b in pairs]
-
-
-@given(PAIRS)
-def test_matches_any_lists_equals_either_direction(
-    pairs: list[tuple[Lemmas | None, Lemmas | None]],
-) -> None:
     found = evaluated(pairs, matches(pl.col("a"), pl.col("b")))
     assert found == [naive_contains(a, b) or naive_contains(b, a) for a, b in pairs]
-
-
-def test_matches_two_empty_answers_is_false() -> None:
-    found = evaluated([([], []), (None, None), ([], ["a"])], matches(pl.col("a"), pl.col("b")))
-    assert found == [False, False, False]
 
 
 @given(LEMMAS)
@@ -65,40 +54,23 @@ LABELS = pl.DataFrame(
 )
 
 
-@pytest.mark.parametrize(
-    ("lemmas", "expected"),
-    [
-        (["the", "uk"], True),
-        (["great", "britain"], True),
-        (["britain"], False),  # one direction only
-        (["great", "old", "britain"], False),
-        (["ukraine"], False),
-        ([], False),
-    ],
-)
-def test_correct_answer_must_contain_a_label(lemmas: list[str], expected: bool) -> None:
-    answers = pl.DataFrame({"pair_id": ["t"], "key": [key_of(*lemmas)]}, schema=ANSWERS)
-    assert correct(answers, LABELS)["correct"].to_list() == [expected]
-
-
-def test_correct_empty_label_is_contained_in_nothing() -> None:
-    answers = pl.DataFrame({"pair_id": ["u", "u"], "key": [key_of("uk"), None]})
-    assert correct(answers, LABELS)["correct"].to_list() == [False, False]
-
-
-def test_correct_pair_without_labels_is_false() -> None:
-    answers = pl.DataFrame({"pair_id": ["v"], "key": [key_of("uk")]})
-    assert correct(answers, LABELS)["correct"].to_list() == [False]
-
-
-def test_correct_repeated_answers_keep_rows_and_columns() -> None:
-    answers = pl.DataFrame(
-        {"n": [2, 0, 1], "pair_id": ["t"] * 3, "key": [key_of("uk"), None, key_of("uk")]}
-    )
+def test_correct_answer_must_contain_a_label_of_its_pair() -> None:
+    cases = [
+        ("t", ["the", "uk"], True),
+        ("t", ["great", "britain"], True),
+        ("t", ["britain"], False),  # one direction only
+        ("t", ["great", "old", "britain"], False),
+        ("t", ["ukraine"], False),
+        ("t", [], False),
+        ("u", ["uk"], False),  # an empty label is contained in nothing
+        ("u", [], False),
+        ("v", ["uk"], False),  # without labels
+        ("t", ["uk"], True),
+        ("t", ["uk"], True),  # repeated
+    ]
+    rows = [(n, pair, key_of(*lemmas)) for n, (pair, lemmas, _) in enumerate(cases)]
+    answers = pl.DataFrame(rows, {"n": pl.Int64, **ANSWERS}, orient="row")
     found = correct(answers, LABELS)
     assert found.drop("correct").equals(answers)
-    assert found["correct"].to_list() == [True, False, True]
-
-
-def test_correct_no_answers_gives_an_empty_boolean() -> None:
+    assert found["correct"].to_list() == [is_right for _, _, is_right in cases]
     assert correct(pl.DataFrame(schema=ANSWERS), LABELS).schema["correct"] == pl.Boolean
