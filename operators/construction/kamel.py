@@ -13,8 +13,7 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import DATE, NUMBER, SPLITS, facts_of, is_literal
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty, schema
-from factsweep.operators.schemas.checks import fitted
+from factsweep.operators.schemas import empty, fitted, schema
 
 # An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
 # is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.

@@ -15,8 +15,7 @@ from factsweep.operators.datasets.facts import Facts, checked, numbered
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty, schema
-from factsweep.operators.schemas.checks import fitted, refuse
+from factsweep.operators.schemas import empty, fitted, refuse, schema
 
 # Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = schema("relation_id text, subject_id text, object_id text")

@@ -12,8 +12,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import style
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import words
-from factsweep.operators.schemas import schema
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import refuse, schema
 
 SLOTS = ("[X]", "[Y]")
 N_PARAPHRASES = 19

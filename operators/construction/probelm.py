@@ -13,8 +13,7 @@ from factsweep.operators import seeds
 from factsweep.operators.construction.kamel import LABELS, left_out, united, with_reasons
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import schema
-from factsweep.operators.schemas.checks import fitted
+from factsweep.operators.schemas import fitted, schema
 
 TRIPLES = schema("subject_id text, relation_id text, object_id text")
 SUBCLASS_OF = "P279"

@@ -32,8 +32,7 @@ from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_names, of_triples
 from factsweep.operators.datasets.triples import facts_from_triples
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, schema
-from factsweep.operators.schemas.checks import fitted, refuse
+from factsweep.operators.schemas import columns, fitted, refuse, schema
 from factsweep.operators.wording import listed
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")

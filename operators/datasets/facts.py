@@ -9,8 +9,7 @@ import polars as pl
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, object_id, of_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TypedObjects
-from factsweep.operators.schemas import empty
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import empty, refuse
 from factsweep.operators.wording import names
 
 # The labels of the relations that are taken, by id; null: all are, and their labels are their ids.

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, empty
-from factsweep.operators.schemas.checks import fitted, refuse
+from factsweep.operators.schemas import columns, empty, fitted, refuse
 
 # What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
 TYPE_RELATIONS = ("P31", "P279")

@@ -16,8 +16,7 @@ from factsweep.operators.datasets.facts import Facts, Relations, checked, named,
 from factsweep.operators.datasets.layouts import as_rows, decoded
 from factsweep.operators.datasets.plain_tables import is_plain, titles_of
 from factsweep.operators.matching.typed import TYPES
-from factsweep.operators.schemas import empty
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import empty, refuse
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
 _MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))

@@ -31,8 +31,7 @@ from factsweep.operators.datasets.facts import Facts, Relations, checked, named,
 from factsweep.operators.datasets.kamel import lines
 from factsweep.operators.datasets.table_files import check, parsed
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, schema
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import columns, refuse, schema
 
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]

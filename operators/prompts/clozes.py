@@ -42,8 +42,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.chat import variant_of
 from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
 from factsweep.operators.prompts.retrieval import kinds, resolved, retrieved
-from factsweep.operators.schemas import empty, schema
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import empty, refuse, schema
 
 Ending = Literal["eos", "sentence"]
 Retrieval = Literal["random", "semantic", "temporal", "optimal", "exact"]

@@ -21,7 +21,7 @@ from factsweep.operators.prompts.expansion import (
 )
 from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, filled
 from factsweep.operators.prompts.tokens import check_reading
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import refuse
 
 CONTENT_FREE = ("N/A", "", "?")
 

@@ -16,7 +16,7 @@ from factsweep.operators.datasets.plain_tables import MEANT, alike, listed
 from factsweep.operators.datasets.table_files import kind
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import sources
 

@@ -13,7 +13,7 @@ from factsweep.operators.construction.myriadlama import FACTS, Built
 from factsweep.operators.construction.paraphrase import MANUAL, SLOTS, review_sheet, reviewed
 from factsweep.operators.construction.wikidata import Filter
 from factsweep.operators.errors import InputError, reason
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import refuse
 from factsweep.pipeline.building.asking import Model, asked
 from factsweep.pipeline.building.folder import check_new, entry_of_rows, left_out, publish
 from factsweep.pipeline.inputs.sources import dump, labels, rows, table, texts_by_relation

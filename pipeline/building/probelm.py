@@ -19,8 +19,7 @@ from factsweep.operators.datasets.probelm import (
     groups_from_files,
 )
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import schema
-from factsweep.operators.schemas.checks import refuse
+from factsweep.operators.schemas import refuse, schema
 from factsweep.pipeline.building.folder import check_new, entry, left_out, publish
 from factsweep.pipeline.inputs import sources
 from factsweep.pipeline.inputs.sources import rows, table

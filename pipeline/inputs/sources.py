@@ -16,8 +16,7 @@ from factsweep.operators.construction.wikidata import Chunk, Filter
 from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import schema
-from factsweep.operators.schemas.checks import fitted, refuse
+from factsweep.operators.schemas import fitted, refuse, schema
 from factsweep.pipeline.inputs.files import scan
 from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.machine.text_files import text, unreadable

@@ -5,8 +5,7 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty
-from factsweep.operators.schemas.checks import fitted, refuse
+from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty, fitted, refuse
 from tests.messages import naming
 
 ERRORS = pl.DataFrame(
