@@ -26,7 +26,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.belief.belief import belief
 from factsweep.operators.metrics.shared.metric import higher_is_better
 from factsweep.operators.pages.page import terms_of
-from factsweep.operators.tables.belief.belief import headline
+from factsweep.operators.tables.belief import headline
 answers = pl.DataFrame({
     "relation_id": ["P1"] * 2, "pair_id": ["t1", "t2"], "template_id": ["a"] * 2,
     "key": ["\\x1fguitar\\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],

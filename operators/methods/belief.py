@@ -32,7 +32,7 @@ from factsweep.operators.metrics.shared.rows import counted
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.belief.belief import SHOWN, card
+from factsweep.operators.tables.belief import SHOWN, card
 
 _IDS = ("relation_id", "pair_id")
 _AT_ONCE = 2  # parts of the metrics that are in memory

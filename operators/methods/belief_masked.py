@@ -16,7 +16,7 @@ from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
 from factsweep.operators.prompts import masked as prompts
 from factsweep.operators.schemas import columns
-from factsweep.operators.tables.belief.belief import SHOWN, card
+from factsweep.operators.tables.belief import SHOWN, card
 
 REASON = "no_single_token_label"
 

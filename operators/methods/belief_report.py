@@ -9,8 +9,8 @@ from factsweep.operators.datasets.facts import Facts, with_right_labels
 from factsweep.operators.matching.lemmas import words
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
-from factsweep.operators.tables.belief import figures
-from factsweep.operators.tables.belief.belief import (
+from factsweep.operators.tables import belief as figures
+from factsweep.operators.tables.belief import (
     MOST_PAIRS,
     effects,
     effects_table,
@@ -18,7 +18,7 @@ from factsweep.operators.tables.belief.belief import (
     pairs,
     parts,
 )
-from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import asked_with, fill

@@ -11,7 +11,7 @@ from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.prompts.retrieval import counted
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.belief.belief_paper import NAMES, TABLES
+from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, Column, Table, fill
 from factsweep.operators.tables.shared.wide import named

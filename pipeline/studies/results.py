@@ -26,7 +26,7 @@ from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.rows import deciles
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables import comparison as tables
-from factsweep.operators.tables.belief.figures import knowledge_sharing_figure
+from factsweep.operators.tables.belief import knowledge_sharing_figure
 from factsweep.operators.tables.comparison import POINTS, across_table, alone_table
 from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.config.folders import below

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.methods.belief_report import calibration
-from factsweep.operators.tables.belief.figures import (
+from factsweep.operators.tables.belief import (
     calibration_figure,
     coverage,
     knowledge_sharing_figure,

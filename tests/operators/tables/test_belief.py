@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.tables.belief.belief import card, headline
+from factsweep.operators.tables.belief import card, headline
 from factsweep.operators.tables.formats import markdown
 from tests.builders import frame
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from factsweep.operators.metrics.comparing.comparison import compare
 from factsweep.operators.metrics.comparing.paired import paired_terms
-from factsweep.operators.tables.belief.belief import EFFECTS, effects, effects_table, pairs
+from factsweep.operators.tables.belief import EFFECTS, effects, effects_table, pairs
 from factsweep.operators.tables.shared.wide import Answers, Asking
 from tests.messages import naming
 
