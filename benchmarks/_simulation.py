@@ -234,6 +234,15 @@ def drawn_answers(
     return np.where(is_right, 0, wrong).astype(np.int8), n_names
 
 
+def everything(answers: pl.DataFrame) -> pl.DataFrame:
+    """What a full run asks of each pair, from its answers."""
+    pairs = answers.group_by("relation_id", "pair_id").agg(
+        n_names=pl.col("subject_index").n_unique()
+    )
+    templates = answers.group_by("relation_id").agg(n_templates=pl.col("template_id").n_unique())
+    return pairs.join(templates, on="relation_id")
+
+
 def truth(made: Made) -> dict[str, float]:
     """The numbers of the full run, from the whole tables."""
     each = [_whole(*tables) for tables in zip(made.answers_of, made.n_names_of, strict=True)]

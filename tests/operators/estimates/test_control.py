@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from _simulated_control import Known, gains, later, two_models
-from _simulation import Made, Sizes, made_up, truth
+from _simulation import Made, Sizes, everything, made_up, truth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,15 +28,6 @@ SIZES = Sizes(n_relations=8, n_facts=30, n_templates=12, most_names=2)
 @cache
 def small() -> Made:
     return made_up(n_relations=8, n_facts=30, n_templates=12, most_names=2, seed=2)
-
-
-def everything(answers: pl.DataFrame) -> pl.DataFrame:
-    """What a full run asks of each pair, from its answers."""
-    pairs = answers.group_by("relation_id", "pair_id").agg(
-        n_names=pl.col("subject_index").n_unique()
-    )
-    templates = answers.group_by("relation_id").agg(n_templates=pl.col("template_id").n_unique())
-    return pairs.join(templates, on="relation_id")
 
 
 def named(made: Made) -> pl.DataFrame:
@@ -166,10 +157,6 @@ def test_control_that_was_never_wrong_leaves_the_rule_of_three() -> None:
     assert (high - low) / 2 > 2.8 / len(right)
 
 
-def of_relation(answers: pl.DataFrame, relation_id: str) -> pl.DataFrame:
-    return answers.filter(relation_id=relation_id)
-
-
 def asked_ids(sample: Crossed) -> list[str]:
     """The ids of a sample's prompts, as `named` has them."""
     places = (sample.fact, sample.cell_relation, sample.template, sample.name)
@@ -210,11 +197,6 @@ def models() -> tuple[Made, Made]:
     return two_models(SIZES, seed=2, alike=0.8)
 
 
-def accuracy(made: Made) -> float:
-    means = [float(each.mean()) for each in made.accuracies]
-    return float(np.average(means, weights=[len(names) for names in made.n_names_of]))
-
-
 def seen(share: float, seed: int) -> tuple[verdict.Known, verdict.Known]:
     """The difference by pairs, and by the two estimates alone."""
     (sample, one), (_, other) = (made.sampled(share, seed) for made in models())
@@ -231,9 +213,9 @@ def seen(share: float, seed: int) -> tuple[verdict.Known, verdict.Known]:
 def test_paired_differences_cover_the_full_runs_and_are_narrower(
     share: float, narrower: float
 ) -> None:
-    truth = accuracy(models()[1]) - accuracy(models()[0])
+    known = truth(models()[1])["acc_at_1"] - truth(models()[0])["acc_at_1"]
     found, alone = zip(*(seen(share, seed) for seed in range(100)), strict=True)
-    assert np.mean([each.low <= truth <= each.high for each in found]) >= 0.9
+    assert np.mean([each.low <= known <= each.high for each in found]) >= 0.9
     width, wide = (float(np.mean([e.high - e.low for e in each])) for each in (found, alone))
     assert width < narrower * wide
     assert [each.value for each in found] == pytest.approx([each.value for each in alone])
@@ -241,13 +223,10 @@ def test_paired_differences_cover_the_full_runs_and_are_narrower(
 
 def test_paired_of_answers_leaves_out_what_one_has_not_answered() -> None:
     first = models()[0]
-    ids = pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index")
-    one, other = (m.answers().with_columns(prompt_id=ids) for m in (first, later(first, 0.1, 1)))
-    pairs = one.group_by("relation_id", "pair_id").agg(
-        n_names=pl.col("subject_index").n_unique(), n_templates=pl.col("template_id").n_unique()
-    )
+    one, other = map(named, (first, later(first, 0.1, 1)))
+    pairs = everything(one)
     row = paired(pairs, one, other.sample(fraction=1.0, shuffle=True, seed=1)).row(0)
-    value = accuracy(later(first, 0.1, 1)) - accuracy(first)
+    value = truth(later(first, 0.1, 1))["acc_at_1"] - truth(first)["acc_at_1"]
     assert row == ("acc_at_1", *(pytest.approx(value),) * 3)
     _, value, low, high = paired(pairs, one.sample(fraction=0.5, seed=1), other).row(0)
     assert low < value < high

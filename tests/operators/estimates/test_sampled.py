@@ -6,8 +6,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
-from _full_run import FullRun
-from _simulation import Made, coverage, estimated, made_up
+from _simulation import Made, coverage, estimated, everything, made_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -30,18 +29,6 @@ from tests.operators.metrics.scalars import (
 Tables = st.SearchStrategy[pl.DataFrame]
 
 
-def everything(answers: pl.DataFrame) -> pl.DataFrame:
-    """What a full run asks of each pair, from its answers."""
-    names = pl.col("subject_index").n_unique().alias("n_names")
-    templates = pl.col("template_id").n_unique().alias("n_templates")
-    pairs = answers.group_by("relation_id", "pair_id").agg(names)
-    return pairs.join(answers.group_by("relation_id").agg(templates), on="relation_id")
-
-
-def values(found: pl.DataFrame) -> dict[str, float]:
-    return dict(found.select("metric", "value").iter_rows())
-
-
 @given(data=st.data())
 def test_estimates_of_the_full_run_are_its_numbers(
     data: st.DataObject, complete_answer_tables: Tables
@@ -50,7 +37,7 @@ def test_estimates_of_the_full_run_are_its_numbers(
     found = estimates(scored(everything(answers), answers), seed=1, n_draws=100)
     assert found.schema == ESTIMATES
     assert found["share"].to_list() == [1.0] * found.height
-    value = values(found)
+    value = dict(found.select("metric", "value").iter_rows())
     assert value["acc_at_1"] == pytest.approx(acc_at_1(answers))
     assert value["one_word_ratio"] == pytest.approx(one_word_ratio(answers))
     expected = consist(answers)
@@ -152,19 +139,6 @@ def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
     found = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
     part = share[:8] / share[:8].sum()
     assert np.mean(found) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
-
-
-@pytest.mark.slow
-def test_samples_of_a_full_run_cover_its_numbers() -> None:
-    full = FullRun(small().answers())
-    some = full.coverage(0.3, n_samples=4).filter(metric="acc_at_1")
-    assert 0 < some["half_width"].item() < 0.1
-    everything = full.coverage(1.0, n_samples=1)
-    assert everything["covered"].to_list() == [1.0] * everything.height
-    assert everything["half_width"].to_list() == [0.0] * everything.height
-    table = full.estimated(0.3, 3, n_rounds=2)
-    assert table.schema == ESTIMATES
-    assert table["n"][0] == full.sampled(0.3, 3).height
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
