@@ -264,15 +264,22 @@ def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
     return _step(run, expand, *sources)
 
 
+_Said = tuple[Step, Step, Step | None, tuple[Step, ...]]  # what a model says to prompts
+
+
 def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
-    method, n_sampled = run.benchmark.method, _n_sampled(run)
+    method, samples, facts = run.benchmark.method, run.decoding.samples, sources[0].artifact
+    has_samples = run.answers is None and "samples" in run.method.ask.ability.further
+    n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
     prompts = _prompts(run, setting, sources)
     said = _given(run, setting, prompts) if run.answers else _asked(run, setting, prompts, weights)
-    again = None if said.again is None else said.again.artifact
-    further = tuple(step.artifact for step in said.further)
-    asked = (sources[0].artifact, prompts.artifact, said.answers.artifact)
-    match = Match(method, *asked, further, run.matching, weights, n_sampled)
-    matched = _step(run, match, prompts, said.answers, *said.further)
+    admitted, answers, again, further = said
+    others = tuple(step.artifact for step in further)
+    asked = (facts, prompts.artifact, answers.artifact)
+    match = Match(method, *asked, others, run.matching, weights, n_sampled)
+    matched = _step(run, match, prompts, answers, *further)
+    twice = () if again is None else (again,)
+    repeated = None if again is None else again.artifact
     aggregate = Aggregate(
         method=method,
         model=run.model.name,
@@ -281,39 +288,26 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
         options=run.metrics,
         seed=run.seed,
         n_sampled=n_sampled,
-        facts=sources[0].artifact,
+        facts=facts,
         prompts=prompts.artifact,
-        answers=said.answers.artifact,
-        again=again,
+        answers=answers.artifact,
+        again=repeated,
         matched=matched.artifact,
     )
-    metrics = _step(run, aggregate, matched, *filter(None, [said.again]))
+    metrics = _step(run, aggregate, matched, *twice)
     return Branch(
         weights=weights,
         setting=setting,
-        facts=sources[0].artifact,
+        facts=facts,
         prompts=prompts.artifact,
-        admitted=said.admitted.artifact,
-        answers=said.answers.artifact,
-        again=again,
-        further=further,
+        admitted=admitted.artifact,
+        answers=answers.artifact,
+        again=repeated,
+        further=others,
         matched=matched.artifact,
         metrics=metrics.artifact,
-        steps=(*sources, prompts, *said.steps(), matched, metrics),
+        steps=(*sources, prompts, admitted, answers, *twice, *further, matched, metrics),
     )
-
-
-@dataclass(frozen=True)
-class _Said:
-    """The steps of what a model says to the prompts of a setting."""
-
-    admitted: Step
-    answers: Step
-    again: Step | None = None
-    further: tuple[Step, ...] = ()
-
-    def steps(self) -> list[Step]:
-        return [self.admitted, self.answers, *filter(None, [self.again]), *self.further]
 
 
 def _asked(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Said:
@@ -329,20 +323,13 @@ def _asked(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Said:
         return Step(artifact, (admitted,), stage=None, question=question)
 
     again = None if found.again is None else answered(found.again)
-    return _Said(admitted, answered(found.answers), again, tuple(map(answered, found.further)))
+    return admitted, answered(found.answers), again, tuple(map(answered, found.further))
 
 
 def _given(run: Run, setting: Asked, prompts: Step) -> _Said:
     what = Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact
     given = GivenAnswers(*what, run.decoding.stop, bool(run.model.thinking))
-    return _Said(_step(run, Unanswered(given), prompts), _step(run, given, prompts))
-
-
-def _n_sampled(run: Run) -> int:
-    """How many prompts have sampled answers in addition to the greedy one."""
-    samples = run.decoding.samples
-    asked = run.answers is None and "samples" in run.method.ask.ability.further
-    return samples.n_prompts if asked and samples.n_answers else 0
+    return _step(run, Unanswered(given), prompts), _step(run, given, prompts), None, ()
 
 
 def _step(run: Run, stage: Stage, *after: Step) -> Step:
