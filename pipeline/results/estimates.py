@@ -223,11 +223,6 @@ class PastEstimate:
             for title, folders in self.record["artifacts"].items()
         }
 
-    @property
-    def budget(self) -> str:
-        """Its budget, as it was given."""
-        return str(self.record["run"]["budget"])
-
     def of(self, title: str) -> pl.DataFrame:
         """The estimates of a setting."""
         rows = self.estimates
@@ -262,32 +257,24 @@ def is_estimate(results: str, name: str) -> bool:
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated: `read_from` its folder in the results."""
-    return read_from(Store(below(results, name)), name)
-
-
-def read_from(store: Store, name: str) -> PastEstimate:
-    """What a run of that name estimated, from its folder.
+    """What a run with a budget estimated.
 
     Raises:
         DamagedFileError: it is not what was written.
     """
+    store = Store(below(results, name))
     content = record.read(store, record.ESTIMATE)
-    where = store.where(record.ESTIMATED)
-    estimates = decode(record.file(store, record.ESTIMATED), _PLACE, Stored(where))
-    return PastEstimate(name, estimates, content)
+    where = Stored(store.where(record.ESTIMATED))
+    return PastEstimate(name, decode(record.file(store, record.ESTIMATED), _PLACE, where), content)
 
 
-def wrong(store: Store) -> Iterator[str]:
+def wrong(run: Run) -> Iterator[str]:
     """What is wrong with the estimates of a run, if it has any, with texts and pages, too."""
-    if not store.exists(record.ESTIMATE):
-        return
     try:
-        content = read_from(store, "").record
+        if is_estimate(run.results, run.name):
+            yield from record.gone(Store(run.folder), read(run.results, run.name).record)
     except DamagedFileError as error:
         yield str(error)
-        return
-    yield from record.gone(store, content)
 
 
 def matched_answers(branch: PastBranch) -> pl.DataFrame:
@@ -295,12 +282,9 @@ def matched_answers(branch: PastBranch) -> pl.DataFrame:
     if "matched" in branch.artifacts:
         return branch.matched_answers()
     pipeline = branch.record["run"]["matching"]["pipeline"]
-    matcher = branch.how.measure.matcher(branch.facts, pipeline, _no_tokenizer)
+    # No tokenizer: masked models, whose tokens are matched, have no estimates.
+    matcher = branch.how.measure.matcher(branch.facts, pipeline, lambda: None)
     return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
-
-
-def _no_tokenizer() -> None:
-    raise NotImplementedError("masked models, whose tokens are matched, have no estimates")
 
 
 def page_of(estimates: Sequence[PastEstimate]) -> str:
@@ -334,5 +318,5 @@ def _settings(of: PastEstimate, *, several: bool) -> Iterator[dict[str, Any]]:
 
 def _runs(estimates: Iterable[PastEstimate]) -> Iterator[dict[str, Any]]:
     for each in estimates:
-        rows = {"budget": each.budget, **ran_rows(each.record, {})}
+        rows = {"budget": str(each.record["run"]["budget"]), **ran_rows(each.record, {})}
         yield ran(each.run, each.record, {k: v for k, v in rows.items() if v}, _SHOWN)

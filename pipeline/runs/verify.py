@@ -100,7 +100,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
             what = f"{store.where(name)} is not what the run's artifacts say"
             raise DamagedFileError(f"{what}{RERUN}")
     except FileNotFoundError:
-        return list(estimates.wrong(store))
+        return list(estimates.wrong(plan.run))
     except DamagedFileError as error:
         problems = [str(error)]
         if repair:

@@ -60,7 +60,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     assert there >= set(ESTIMATES)
     assert "run.json" not in there
     found = estimates.read(str(results), "part")
-    assert found.budget == "60%"
+    assert found.record["run"]["budget"] == "60%"
     assert found.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
     assert past.known(str(results), ESTIMATE) == ["all", "part"]
 
