@@ -52,7 +52,7 @@ class FullRun:
 
     def sampled(self, share: float, seed: int) -> pl.DataFrame:
         """The answers to a sample of the prompts, in the order in which a run has them."""
-        asked = chosen(self.relations, share=share, n_prompts=None, seed=seed)
+        asked = chosen(self.relations, lambda n: round(share * n), seed=seed)
         places = pl.concat(
             rows.select(_PLACE).with_columns(relation_id=pl.lit(name))
             for name, rows in asked.items()

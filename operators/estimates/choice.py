@@ -18,7 +18,7 @@ Source: Latin squares as in Cochran and Cox 1957, chapter 4.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -166,16 +166,12 @@ def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
     )
 
 
-def _budget(total: int, share: float | None, n_prompts: int | None) -> int:
-    return min((n_prompts if share is None else round(share * total)) or 0, total)
-
-
 def chosen(
-    relations: Mapping[str, Relation], *, share: float | None, n_prompts: int | None, seed: int
+    relations: Mapping[str, Relation], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The (pair_id, template_id, subject_index) of each relation that are within a budget.
 
-    The budget is a share of all prompts, or a number. A larger one contains a smaller one.
+    The budget says how many of all prompts it is. A larger one contains a smaller one.
     """
     squares = {}
     for name, relation in relations.items():
@@ -184,13 +180,13 @@ def chosen(
     sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
-    laps = allotted(_budget(int(size.sum()), share, n_prompts), size, number, place, seed=seed)
+    laps = allotted(budget(int(size.sum())), size, number, place, seed=seed)
     own = {name: laps[number == n] for n, name in enumerate(relations)}
     return {name: _asked(of, squares[name], own[name]) for name, of in relations.items()}
 
 
 def whole_pairs(
-    prompts: Mapping[str, pl.DataFrame], *, share: float | None, n_prompts: int | None, seed: int
+    prompts: Mapping[str, pl.DataFrame], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The pair_id of each relation within a budget, where pairs are asked as a whole.
 
@@ -205,7 +201,7 @@ def whole_pairs(
     ]
     order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
     within = np.zeros(len(size), np.bool_)
-    within[order] = np.cumsum(size[order]) <= _budget(int(size.sum()), share, n_prompts)
+    within[order] = np.cumsum(size[order]) <= budget(int(size.sum()))
     own = np.split(within, np.cumsum([each.height for each in tables])[:-1])
     return {
         name: each.select("pair_id").filter(pl.Series(mine))

@@ -7,7 +7,7 @@ crossed/all              what the full run asks of each pair
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -45,14 +45,9 @@ class Choose:
     @property
     def recipe(self) -> Recipe:
         """The prompts, the budget and the seed."""
-        fields = {**self._drawn, "whole_pairs": self.whole_pairs}
+        drawn = {"share": self.budget.share, "n_prompts": self.budget.n_prompts, "seed": self.seed}
+        fields = {**drawn, "whole_pairs": self.whole_pairs}
         return Recipe("chosen", VERSION, fields, {"prompts": self.prompts.fingerprint})
-
-    @property
-    def _drawn(self) -> dict[str, Any]:
-        """How many of all prompts are drawn, and by which seed."""
-        of = self.budget
-        return {"share": of.share, "n_prompts": of.n_prompts, "seed": self.seed}
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts of the sample, shard by shard of the prompts."""
@@ -94,14 +89,16 @@ class Choose:
         """What is asked of each relation; `known` says of each what there is to ask."""
         if not self.whole_pairs:
             relations = {name: each for name, each in known.items() if isinstance(each, Relation)}
-            return Chosen(choice.chosen(relations, **self._drawn), choice.crossed(relations))
+            return Chosen(
+                choice.chosen(relations, self.budget.of, seed=self.seed), choice.crossed(relations)
+            )
         pairs = {name: each for name, each in known.items() if isinstance(each, pl.DataFrame)}
         one = pl.lit(1, pl.Int64).alias("n_templates")
         crossed = [
             each.select("pair_id", one, relation_id=pl.lit(name), n_names="n")
             for name, each in pairs.items()
         ]
-        return Chosen(choice.whole_pairs(pairs, **self._drawn), pl.concat(crossed))
+        return Chosen(choice.whole_pairs(pairs, self.budget.of, seed=self.seed), pl.concat(crossed))
 
     def of(self, asked: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
         """Those of some prompts of a relation that are asked, and whose answer is theirs."""

@@ -14,6 +14,7 @@ from factsweep.operators.estimates.choice import (
     square,
     whole_pairs,
 )
+from factsweep.pipeline.config.budget import Budget
 
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 
@@ -108,9 +109,9 @@ def test_prompts_of_a_budget_are_among_those_of_a_larger_one(
         for number, (names, n_templates) in enumerate(crossed)
     }
     size = sum(sum(names) * n_templates for names, n_templates in crossed)
-    found = chosen(relations, share=None, n_prompts=budget, seed=seed)
+    found = chosen(relations, Budget(None, budget).of, seed=seed)
     assert min(budget, size) - 1 <= sum(rows.height for rows in found.values()) <= budget
-    larger = chosen(relations, share=None, n_prompts=2 * budget, seed=seed)
+    larger = chosen(relations, Budget(None, 2 * budget).of, seed=seed)
     for name, rows in found.items():
         assert rows.is_duplicated().sum() == 0
         assert rows.join(larger[name], on=rows.columns, how="anti").is_empty()
@@ -130,7 +131,7 @@ def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
     }
     before: set[tuple[str, str]] = set()
     for budget in range(sum(map(sum, groups)) + 1):
-        found = whole_pairs(prompts, share=None, n_prompts=budget, seed=seed)
+        found = whole_pairs(prompts, Budget(None, budget).of, seed=seed)
         asked = {(name, pair) for name, rows in found.items() for pair in rows["pair_id"]}
         n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in found.items())
         assert n <= budget
