@@ -24,7 +24,7 @@ sample of n without any has a half-width of 3/n, which is the rule of three (Han
 Lippman-Hand 1983).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +89,8 @@ def controls(
     pairs: pl.DataFrame,
     answers: pl.DataFrame,
     earlier: Callable[[str], pl.DataFrame],
-    scores: tuple[pl.Expr, ...],
-) -> tuple[Control, ...]:
+    scores: Mapping[str, pl.Expr],
+) -> dict[str, Control]:
     """Read a control: for each score, what it says of a sample.
 
     `pairs` is what the full run asks, and `answers` are those of the sample; `earlier` gives the
@@ -101,7 +101,9 @@ def controls(
     means, whole = [], []
     for n_facts, rows, asked in by_relation(pairs, answers, earlier):
         fact, template, name = (rows[each].to_numpy() for each in ("fact", "template", "name"))
-        values = [rows.select(each.cast(pl.Float64)).to_series().to_numpy() for each in scores]
+        values = [
+            rows.select(each.cast(pl.Float64)).to_series().to_numpy() for each in scores.values()
+        ]
         place, row = asked["index"].to_numpy(), asked["row"].to_numpy()
         for number, value in enumerate(values):
             within[number, place] = parts(fact, template, name, value)[row]
@@ -109,7 +111,8 @@ def controls(
         whole.append(np.bincount(fact, minlength=n_facts) > 0)
     relation, known = np.repeat(np.arange(len(whole)), list(map(len, whole))), np.concatenate(whole)
     found = (_filled(each, known, relation) for each in np.concatenate(means, axis=1))
-    return tuple(Control(mean, split, known) for mean, split in zip(found, within, strict=True))
+    each_of = zip(scores, found, within, strict=True)
+    return {name: Control(mean, split, known) for name, mean, split in each_of}
 
 
 def by_relation(
@@ -158,7 +161,10 @@ def controlled_mean(
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     easier = _within(sample, values, control, fold)
     by_fact = sample.mean_by_fact(values - easier)
-    of_facts = _of_facts(sample, by_fact, control, fold)
+    of_facts = np.zeros(sample.n_facts)  # where all are asked, they would cancel
+    if not sample.is_asked.all():
+        asked = np.flatnonzero(sample.is_asked)
+        of_facts = foreseen(by_fact[asked], control.means, asked, sample.strata, fold)
     left = measured(sample, values - easier - of_facts[sample.fact], weights)
     left = left._replace(value=left.value + float(of_facts @ weights / weights.sum()))
     if without.variance is None or left.variance is None:
@@ -172,14 +178,6 @@ def of_unseen(sample: Crossed) -> float:
     """What two further changed answers add to the variance of a mean over the sample."""
     n = len(sample.fact)
     return _UNSEEN * (1 - n / int(sample.n_prompts.sum())) / n**2
-
-
-def _of_facts(sample: Crossed, by_fact: FloatArray, control: Control, fold: IntArray) -> FloatArray:
-    """How much more each fact is expected to score; where all are asked, that would cancel."""
-    if sample.is_asked.all():
-        return np.zeros(sample.n_facts)
-    asked = np.flatnonzero(sample.is_asked)
-    return foreseen(by_fact[asked], control.means, asked, sample.strata, fold)
 
 
 def _within(sample: Crossed, values: FloatArray, control: Control, fold: IntArray) -> FloatArray:

@@ -18,7 +18,6 @@ import polars as pl
 
 from factsweep.operators.estimates.control import (
     Control,
-    Controlled,
     controlled_mean,
     controls,
     of_unseen,
@@ -88,7 +87,10 @@ def estimates(
     much as `n_effective` prompts would without one.
     """
     sample = scored.sample
-    controlled = {} if control is None else _controlled(scored, control, seed)
+    controlled = {
+        name: controlled_mean(sample, *scored.means[name], of_metric, seed=seed)
+        for name, of_metric in (control or {}).items()
+    }
     found = of_full_run(scored, seed=seed, n_draws=n_draws)
     found |= {name: each.found for name, each in controlled.items()}
     facts = _means(scored, {name: each.by_fact for name, each in controlled.items()})
@@ -121,9 +123,14 @@ def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str
     """What the full run would give, by metric, without a control."""
     sample = scored.sample
     means = {name: weighted_mean(sample, *terms) for name, terms in scored.means.items()}
+    if sample.is_all:  # that of the full run's own draws
+        drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
+        sd = Estimated(None, None, None) if drawn.sd is None else exactly(drawn.sd)
+    else:
+        sd = fluctuation_sd(sample, scored.correct)
     return {
         "acc_at_1": means["acc_at_1"],
-        "fluctuation_sd": _fluctuation_sd(scored, seed, n_draws),
+        "fluctuation_sd": sd,
         "consist": consist(sample, scored.matches),
         "one_word_ratio": means["one_word_ratio"],
     }
@@ -137,23 +144,7 @@ def controls_of(
     `pairs` and `answers` are those of `scored`; `earlier` gives the run's matched answers to all
     prompts of a relation.
     """
-    found = controls(pairs, answers, earlier, tuple(_CONTROLLED.values()))
-    return dict(zip(_CONTROLLED, found, strict=True))
-
-
-def _controlled(scored: Scored, control: Controls, seed: int) -> dict[str, Controlled]:
-    return {
-        name: controlled_mean(scored.sample, *scored.means[name], of_metric, seed=seed)
-        for name, of_metric in control.items()
-    }
-
-
-def _fluctuation_sd(scored: Scored, seed: int, n_draws: int) -> Estimated:
-    """The SD; that of the full run's own draws, where all prompts are answered."""
-    if not scored.sample.is_all:
-        return fluctuation_sd(scored.sample, scored.correct)
-    drawn = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed)
-    return Estimated(None, None, None) if drawn.sd is None else exactly(drawn.sd)
+    return controls(pairs, answers, earlier, _CONTROLLED)
 
 
 def _means(scored: Scored, known: Mapping[str, FloatArray]) -> dict[str, pl.DataFrame]:

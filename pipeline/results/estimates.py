@@ -9,7 +9,7 @@ Nothing here has a run.json, so that no verb takes an estimate for a full run.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -164,7 +164,11 @@ def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
     if theirs.folder == prompts.folder:
         return
     for shard in prompts.shards("ranked"):
-        if not (theirs.has("ranked", shard) and _ids(theirs, shard) == _ids(prompts, shard)):
+        asked = set(prompts.read("ranked", shard)["prompt_id"])
+        if (
+            not theirs.has("ranked", shard)
+            or set(theirs.read("ranked", shard)["prompt_id"]) != asked
+        ):
             raise _other(run, earlier.setting)
 
 
@@ -185,10 +189,6 @@ def _other(run: Run, setting: str) -> InputError:
         f"control={run.control} was asked other prompts than {setting} asks now (other facts, "
         "templates or names), so it says nothing of these; name a run of the same, or leave it out."
     )
-
-
-def _ids(prompts: Artifact, shard: str) -> set[str]:
-    return set(prompts.read("ranked", shard)["prompt_id"])
 
 
 def say_missing(run: Run, earlier: PastBranch) -> None:
@@ -293,6 +293,10 @@ def page_of(estimates: Sequence[PastEstimate]) -> str:
     names = {each.record["run"]["benchmark"]["method"] for each in estimates}
     main = {METHODS[name].measure.main_metric for name in names}
     asked = (", ".join(rows[each].unique(maintain_order=True)) for each in ("model", "benchmark"))
+    runs = []
+    for each in estimates:
+        told = {"budget": str(each.record["run"]["budget"]), **ran_rows(each.record, {})}
+        runs.append(ran(each.run, each.record, {k: v for k, v in told.items() if v}, _SHOWN))
     return page.render(
         "estimates.html",
         title=" on ".join(asked),
@@ -300,7 +304,7 @@ def page_of(estimates: Sequence[PastEstimate]) -> str:
         main_metric=", ".join(tables.heading(name) for name in sorted(main)),
         tiles=list(estimated_tiles(rows, main)),
         settings=[one for each in estimates for one in _settings(each, several=len(estimates) > 1)],
-        runs=list(_runs(estimates)),
+        runs=runs,
     )
 
 
@@ -314,9 +318,3 @@ def _settings(of: PastEstimate, *, several: bool) -> Iterator[dict[str, Any]]:
             "estimates": grid(tables.numbers_table(rows), "estimates", name),
             "notes": list(tables.notes(rows)),
         }
-
-
-def _runs(estimates: Iterable[PastEstimate]) -> Iterator[dict[str, Any]]:
-    for each in estimates:
-        rows = {"budget": str(each.record["run"]["budget"]), **ran_rows(each.record, {})}
-        yield ran(each.run, each.record, {k: v for k, v in rows.items() if v}, _SHOWN)

@@ -69,9 +69,9 @@ def test_control_read_from_answers_is_that_of_the_numbers() -> None:
         }
     ).with_columns(prompt_id=pl.format("{}.{}.{}", "pair_id", "template_id", "subject_index"))
     known = named(earlier)
-    (found,) = controls(
-        everything(known), answers, lambda r: known.filter(relation_id=r), (pl.col("correct"),)
-    )
+    found = controls(
+        everything(known), answers, lambda r: known.filter(relation_id=r), {"": pl.col("correct")}
+    )[""]
     expected = Known(earlier).of(sample)
     np.testing.assert_allclose(found.means, expected.means)
     np.testing.assert_allclose(found.within, expected.within, atol=1e-6)
@@ -81,9 +81,9 @@ def test_control_read_from_answers_is_that_of_the_numbers() -> None:
 def test_control_of_facts_that_it_did_not_answer_as_a_whole_says_nothing_of_them() -> None:
     known = named(small())
     part = known.filter(pl.col("prompt_id") != "t000000.P0.000.0")
-    (found,) = controls(
-        everything(known), known, lambda r: part.filter(relation_id=r), (pl.col("correct"),)
-    )
+    found = controls(
+        everything(known), known, lambda r: part.filter(relation_id=r), {"": pl.col("correct")}
+    )[""]
     assert found.whole.tolist() == [False] + [True] * (len(found.whole) - 1)
     mine = known["pair_id"].to_numpy() == "t000000"
     assert not found.within[mine].any()
