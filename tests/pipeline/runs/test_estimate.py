@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands import api
+from factsweep.pipeline.config.budget import Budget, Target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
@@ -130,6 +131,7 @@ def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
     assert n <= len(engine.asked) + 1
     answers = planned(settings).branches[0].answers
     assert not answers.is_complete()
+    assert answers.published("generations") == []
     assert list(listed(answers)) == []
     assert_frame_equal(estimate(settings), found)  # nothing more is asked
     assert sum(engine.asked.values()) == n
@@ -259,6 +261,42 @@ def test_control_that_says_nothing_of_the_prompts_is_refused(
         estimate(earlier("run_name=part"))
     with pytest.raises(InputError, match=REFUSED[given]):
         estimate(earlier("control=one", given))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "of", "half_width", "said", "more"),
+    [
+        (
+            0.4,
+            0.6,
+            Budget(0.2, None),
+            0.2,
+            ".5000 ± .1000 from 20.00% .* no wider than ±.2000",
+            None,
+        ),
+        (
+            0.4,
+            0.6,
+            Budget(0.2, None),
+            0.05,
+            r"from 20.00% .*, wider than ±.0500 \(look 1",
+            "56.5685%",
+        ),
+        (0.4, 0.6, Budget(1.0, None), 0.05, "from 100.00% .*, wider than ±.0500", None),
+        (None, None, Budget(None, 100), 0.1, "from 20.00% .* nothing says yet", "40%"),
+        (0.5, 0.5, Budget(1.0, None), 0.1, "of all prompts: exactly, since ±.1000 took", None),
+    ],
+)
+def test_look_says_how_far_it_got_and_what_to_ask_next(
+    low: float | None, high: float | None, of: Budget, half_width: float, said: str, more: str
+) -> None:
+    names = ["metric", "value", "full_low", "full_high", "n", "share"]
+    rows = [("consist", 0.5, low, high, 100, 0.2), ("acc_at_1", 0.5, 0.1, 0.9, 100, 0.2)]
+    found = pl.DataFrame(rows, names, orient="row")
+    seen, sentence, then = estimating._look(found, Target("consist", half_width), of, [])
+    assert re.search(said, sentence)
+    assert then == more
+    assert seen.row(1) == found.row(1)
 
 
 @pytest.mark.slow
