@@ -158,12 +158,6 @@ def test_estimate_in_the_place_of_a_full_run_is_refused(
         estimate(settings)
 
 
-@pytest.mark.parametrize("text", ["0%", "101%", "many", "5kk"])
-def test_budget_that_is_none_is_refused(small_settings: Settings, text: str) -> None:
-    with pytest.raises(InputError, match=naming("1%")):
-        small_settings(f"budget={text}")
-
-
 def test_run_of_the_api_with_a_budget_names_estimate() -> None:
     with pytest.raises(InputError, match=naming("`estimate`")):
         api.run("budget=1%")
