@@ -2,7 +2,6 @@
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,7 +119,6 @@ def test_prompts_of_a_budget_are_among_those_of_a_larger_one(
 GROUPS = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
-@pytest.mark.slow
 @given(groups=GROUPS, seed=st.integers(0, 5))
 def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
     groups: list[list[int]], seed: int

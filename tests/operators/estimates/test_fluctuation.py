@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
-from factsweep.operators.estimates.components import FEW, components
+from factsweep.operators.estimates.components import FEW, components, noise
 from factsweep.operators.estimates.fluctuation import APART, answers_per_template, fluctuation_sd
 
 
@@ -86,3 +86,15 @@ def test_noise_of_a_single_relation_is_its_own_however_few_its_degrees() -> None
     assert found is not None
     assert 0 < found.degrees < FEW
     assert found.residual == pytest.approx([found.fits[0].squares / found.degrees])
+
+
+def test_noise_of_templates_is_each_ones_own_where_degrees_are_enough() -> None:
+    sizes = Sizes(n_relations=1, n_facts=60, n_templates=5, most_names=1)
+    sample, said = popular(sizes, 1, Logits(), with_names=0.0).sampled(0.6, 1)
+    found = components(sample, (said == 0).astype(np.float64))
+    assert found is not None
+    (fit,) = found.fits
+    assert fit.degrees > FEW
+    left = noise(sample, found, 0)
+    assert 0 < np.trace(left) < np.trace(fit.sandwich)
+    np.testing.assert_allclose(left / np.trace(left), fit.sandwich / np.trace(fit.sandwich))

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from factsweep.pipeline.decoding.costs import paid_for
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.budget import Target, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.decoding.costs import paid_for
 from tests.messages import naming
 
 GIVEN = ("budget=1%", "decoding.engine=fake")

@@ -117,7 +117,7 @@ def test_estimate_of_all_prompts_is_the_full_run(
 
 
 def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
-    small_settings: Settings, engine: Counting
+    small_settings: Settings, engine: Counting, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = small_settings(*GREEDY, "budget=50%", "cluster.rows_per_chunk=1")
     engine.dies_at = 9
@@ -132,6 +132,7 @@ def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
     answers = planned(settings).branches[0].answers
     assert not answers.is_complete()
     assert answers.published("generations") == []
+    assert "Set aside" not in caplog.text
     assert list(listed(answers)) == []
     assert_frame_equal(estimate(settings), found)  # nothing more is asked
     assert sum(engine.asked.values()) == n
