@@ -1,15 +1,26 @@
 """What the overrides of a command compose."""
 
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hydra import compose, initialize_config_dir
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster.launchers import LAUNCHERS
+from factsweep.pipeline.commands import api
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import choices, composed, expanded
+from factsweep.pipeline.config.literal import literal, quoted, unquoted
+from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.studies import night
+from tests.messages import naming
 from tests.pipeline.inputs.test_files import FORMATS
 
 
@@ -18,7 +29,7 @@ def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
     file.write_text("relation,template,subject,object\n")
     rows = tmp_path / "rows.parquet"
     rows.write_bytes(b"")
-    for given, name, path in (
+    for overrides, name, path in (
         ([f"benchmark={file}"], "my facts", file),
         ([f"benchmark.path={file}"], "my facts", file),
         ([f"benchmark.path='{file}'", "benchmark.name=mine"], "mine", file),
@@ -26,8 +37,8 @@ def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
         ([f"benchmark.path={rows}"], "myriadlama-mini", rows),
         ([f"benchmark.path={file}", "benchmark=myriadlama"], "myriadlama", file),
     ):
-        found = composed(given)["benchmark"]
-        assert (found["name"], found["path"]) == (name, str(path)), given
+        found = composed(overrides)["benchmark"]
+        assert (found["name"], found["path"]) == (name, str(path)), overrides
 
 
 def test_a_plain_table_is_a_benchmark_of_its_name_whatever_its_format(tmp_path: Path) -> None:
@@ -53,18 +64,18 @@ def test_a_file_in_the_layout_of_a_set_is_read_for_the_usual_benchmark(tmp_path:
 def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("relation,template,subject,object\n")
-    for given, n_prompts, n_answers in (
+    for overrides, n_prompts, n_answers in (
         ([], 10_000, 4),
         (["decoding=greedy"], 0, 100),
         (["decoding=default"], 10_000, 100),
     ):
-        found = composed([f"benchmark.path={file}", *given])["decoding"]["samples"]
-        assert (found["n_prompts"], found["n_answers"]) == (n_prompts, n_answers), given
+        found = composed([f"benchmark.path={file}", *overrides])["decoding"]["samples"]
+        assert (found["n_prompts"], found["n_answers"]) == (n_prompts, n_answers), overrides
 
 
 def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Subtests) -> None:
     """Files are composed once for all runs that choose the same, and values set afterwards."""
-    for given in (
+    for overrides in (
         ["seed=1", "seed=2"],
         ["prompt=zero-shot", "run_name='a b'", "prompt.style=question", "log=null"],
         ["seed=3", "model=gpt2", "benchmark.relations=[P17,P36]", "max_cost=1.5"],
@@ -74,10 +85,10 @@ def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Sub
         ["prompt=1-shot", "benchmark=kamel-mini", "prompt.shots=2"],
         ["benchmark=distractors-mini", "prompt=optimal", "prompt.n=7", "sweep=demo"],
     ):
-        with subtests.test(given=given):
+        with subtests.test(overrides=overrides):
             with initialize_config_dir(str(folders.CONF), version_base="1.3"):
-                plain = OmegaConf.to_container(compose("config", overrides=given), resolve=True)
-            assert composed(given) == plain
+                plain = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+            assert composed(overrides) == plain
     assert composed([])["seed"] == 0
 
 
@@ -102,3 +113,187 @@ def test_file_of_ones_own_that_changes_is_composed_anew(
 def test_field_that_is_there_is_not_added_once_more() -> None:
     with pytest.raises(InputError, match=r"\+seed=3"):
         composed(["seed=2", "+seed=3"])
+
+
+SIGNS = st.text("\"'\\$`{}[]()*?!#%=,:;|&<>~@ \t\n\rnaü東0", max_size=20)
+TEXTS = SIGNS | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+def is_for_hydra(text: str) -> bool:
+    """Whether a text has a meaning of its own: it is null, quoted as a whole, or in a home."""
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return is_quoted or text.strip().lower() == "null" or text.startswith("~/")
+
+
+@given(text=TEXTS.filter(lambda text: not is_for_hydra(text)))
+def test_composed_any_text_is_the_value_of_a_key_of_texts(text: str) -> None:
+    config = composed([f"answers={text}", f"prompt.system={text}"])
+    assert (config["answers"], config["prompt"]["system"]) == (text, text)
+
+
+@given(text=TEXTS)
+def test_written_any_text_by_keyword_is_that_text(text: str) -> None:
+    fields = {"run_name": text, "decoding.stop": [text], "model.engine": {"x": text}}
+    config = composed(api.written(**fields))
+    assert config["run_name"] == config["decoding"]["stop"][0] == config["model"]["engine"]["x"]
+    assert config["run_name"] == text
+
+
+@given(texts=st.lists(TEXTS, min_size=2, max_size=3))
+def test_expanded_quoted_texts_are_split_between_them(texts: list[str]) -> None:
+    runs = expanded([f"run_name={','.join(map(quoted, texts))}"])
+    assert [composed(run.overrides)["run_name"] for run in runs] == texts
+
+
+def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> None:
+    for override, value in (
+        ("answers='answers (1).jsonl'", "answers (1).jsonl"),
+        ('answers="it\'s, \\"so\\""', 'it\'s, "so"'),
+        ("answers=null", None),
+        ("run_name=2024", "2024"),
+        ("run_name=true", "true"),
+        ("results=1e10", "1e10"),
+        ("results=~/x", str(Path.home() / "x")),
+        ("budget=500", 500),
+        ("budget=1%", "1%"),
+        ("target=acc_at_1±0.003", "acc_at_1±0.003"),
+        ("seed=3", 3),
+        ("++control=a=b", "a=b"),
+    ):
+        with subtests.test(override=override):
+            assert composed([override])[override.lstrip("+").partition("=")[0]] == value
+            assert literal(literal(override)) == literal(override)
+
+
+def test_composed_numbers_in_a_list_are_refused_with_both_ways_out() -> None:
+    with pytest.raises(InputError, match=r"seed=0,1 gives several values.*study.*quotes"):
+        composed(["seed=0,1"])
+    with pytest.raises(InputError, match=r"seed='a\(b'; it must be a valid integer"):
+        load(["seed=a(b"])
+
+
+def test_expanded_texts_in_a_list_keep_their_digits() -> None:
+    runs = expanded(["model.revision=1.10,1e5,'a, b', main"])
+    assert [run.varied["model.revision"] for run in runs] == ["1.10", "1e5", "a, b", "main"]
+    revisions = [composed(run.overrides)["model"]["revision"] for run in runs]
+    assert revisions == ["1.10", "1e5", "a, b", "main"]
+    (whole,) = expanded(["answers=answers (1), b.jsonl"])  # no list that Hydra reads
+    assert composed(whole.overrides)["answers"] == "answers (1), b.jsonl"
+
+
+@pytest.mark.parametrize("name", ["own (2), x=[1].csv", "it's {a} 100% #1.csv", "größe 東?*.csv"])
+def test_composed_a_table_of_any_name_is_a_benchmark(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("relation,template,subject,object\n")
+    for override in (f"benchmark={name}", f"benchmark.path={name}", f"benchmark={quoted(name)}"):
+        assert composed([override])["benchmark"]["path"] == name
+    (tmp_path / "a, (b)").mkdir()
+    assert composed(["model=a, (b)"])["model"]["id"] == str(tmp_path / "a, (b)")
+    assert composed(["model=./my.jinja", f"model.chat_template={name}.jinja"])
+
+
+def test_unquoted_text_without_quotes_stays() -> None:
+    for value in ("a", "'a' and 'b'", "'", "a'b'"):
+        assert unquoted(value) == value
+
+
+MODEL = folders.CONF / "model/smollm2-135m.yaml"
+
+
+@pytest.fixture
+def hers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder factsweep.d/ where she stands, with a model and a data set of her own."""
+    monkeypatch.delenv(folders.VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / folders.OWN
+    for group in ("model", "benchmark", "data_catalog"):
+        (own / group).mkdir(parents=True)
+    (own / "model/mine.yaml").write_text(
+        MODEL.read_text().replace("name: smollm2-135m", "name: mine")
+    )
+    benchmark = (folders.CONF / "benchmark/myriadlama-mini.yaml").read_text()
+    (own / "benchmark/mine.yaml").write_text(benchmark.replace("myriadlama-mini", "mine"))
+    entry = (folders.CATALOG / "myriadlama-mini.yaml").read_text()
+    entry = entry.replace("name: myriadlama-mini", "name: mine").replace(
+        "mini/myriadlama-mini", "rows"
+    )
+    (own / "data_catalog/mine.yaml").write_text(entry)
+    shutil.copytree(folders.CATALOG / "mini/myriadlama-mini", own / "data_catalog/rows")
+    return own
+
+
+def test_own_folder_is_none_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folders.own() is None
+
+
+def test_own_files_stand_beside_those_that_ship(hers: Path) -> None:
+    run = load(["model=mine", "benchmark=mine"])
+    assert (run.model.name, run.benchmark.data) == ("mine", "mine")
+    assert {"mine", "smollm2-135m"} <= set(choices("model"))
+    assert {"mine", "kamel"} <= set(catalog.names())
+
+
+def test_own_file_of_the_same_name_comes_first(hers: Path) -> None:
+    (hers / "model/smollm2-135m.yaml").write_text((hers / "model/mine.yaml").read_text())
+    assert load([]).model.name == "mine"
+
+
+def test_own_file_may_extend_one_that_ships(hers: Path) -> None:
+    (hers / "model/longer.yaml").write_text(
+        "defaults: [smollm2-135m, _self_]\nname: longer\nmax_model_len: 300\n"
+    )
+    model = load(["model=longer"]).model
+    assert (model.name, model.max_model_len, model.source) == ("longer", 300, "package")
+
+
+def test_own_nightly_is_found_by_its_name(hers: Path) -> None:
+    (hers / "nightly").mkdir()
+    shipped = folders.CONF / "nightly/demo.yaml"
+    (hers / "nightly/hers.yaml").write_text(shipped.read_text())
+    assert night.load("hers") == night.load("demo")
+
+
+def test_own_entry_is_read_where_the_folder_cannot_be_seen(
+    hers: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = catalog.entry("mine")
+    monkeypatch.chdir(tmp_path_factory.mktemp("worker"))
+    assert catalog.read(entry).pairs.equals(catalog.read(catalog.entry("myriadlama-mini")).pairs)
+
+
+def test_own_folder_that_is_named_comes_before_the_one_here(
+    hers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other folder/model").mkdir(parents=True)
+    (tmp_path / "other folder/model/there.yaml").write_text((hers / "model/mine.yaml").read_text())
+    monkeypatch.setenv(folders.VARIABLE, "other folder")
+    assert load(["model=there"]).model.name == "mine"
+    assert "mine" not in choices("model")
+
+
+def test_own_folder_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(folders.VARIABLE, "/nowhere")
+    with pytest.raises(InputError, match=naming("--config-dir", "/nowhere")):
+        load([])
+
+
+def test_own_folder_with_an_unknown_group_is_refused(hers: Path) -> None:
+    (hers / "models").mkdir()
+    with pytest.raises(InputError, match=naming("models", "group")):
+        load([])
+
+
+def test_own_folder_goes_along_with_a_command_for_shared_nodes(hers: Path) -> None:
+    assert order.command(["model=mine"]) == f"factsweep run --config-dir {hers} model=mine"
+
+
+@pytest.mark.parametrize("launcher", ["ray", "kuberay"])
+def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launcher: str) -> None:
+    given = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
+    with pytest.raises(InputError, match=naming("factsweep.d", "give")):
+        LAUNCHERS[launcher].rendered(load(given), given)

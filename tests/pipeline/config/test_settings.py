@@ -5,22 +5,30 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
+from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.wording import first_of
 from factsweep.pipeline.config import settings
+from factsweep.pipeline.config.budget import Target
 from factsweep.pipeline.config.compose import choices, composed
 from factsweep.pipeline.config.folders import CONF
+from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.settings import load, of_record
+from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results.compare import Comparison
+from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.studies.night import Nightly
 from tests.messages import naming
 
@@ -141,29 +149,6 @@ def test_load_prompt_given_stands_over_that_of_the_benchmark() -> None:
     assert setting.name == "7-shot"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            ["benchmark=kamel", "prompt=4-template"],
-            "prompt.context is nothing that benchmark=kamel can be asked with; "
-            "choose prompt=1-shot or 5-shot or 10-shot.",
-        ),
-        (
-            ["benchmark.method=lama"],
-            "benchmark.method='lama'; it must be one of belief, belief-masked, kamel, probelm, "
-            "distractors.",
-        ),
-    ],
-)
-def test_load_prompt_and_method_must_go_with_the_benchmark(
-    overrides: list[str], sentence: str
-) -> None:
-    with pytest.raises(InputError) as error:
-        load(overrides)
-    assert str(error.value) == sentence
-
-
 def test_load_model_of_just_8b_has_the_whole_plan() -> None:
     assert len(load(["model=llama3-8b", "sweep=paper"]).settings) == 4
 
@@ -181,11 +166,6 @@ def test_load_sweep_with_overrides_changes_every_setting() -> None:
     assert (run.seed, run.name) == (7, "demo")
 
 
-def test_load_sweep_with_prompt_is_refused() -> None:
-    with pytest.raises(InputError, match=naming("sweep", "prompt")):
-        load(["sweep=paper", "prompt=zero-shot"])
-
-
 @pytest.mark.parametrize("group", GROUPS)
 def test_load_unknown_choice_names_group_and_choices(group: str) -> None:
     with pytest.raises(InputError) as error:
@@ -195,23 +175,77 @@ def test_load_unknown_choice_names_group_and_choices(group: str) -> None:
     assert str(error.value).startswith(there)
 
 
+ESTIMATE = ["budget=1%", "decoding.engine=fake"]
+# What a run refuses as a whole, and the words that the refusal has.
+REFUSED: dict[tuple[str, ...], list[list[str]]] = {
+    ("Did you mean seed?",): [["sede=1"]],
+    ("Did you mean model?",): [["mdoel=gpt2"]],
+    ("Did you mean decoding.max_tokens?",): [["decoding.max_token=3"]],
+    ("Did you mean smollm2-135m?",): [["model=smolm2-135m"]],
+    ("Did you mean belief?",): [["benchmark.method=beleif"]],
+    ("Did you mean template_spread?",): [["metrics.analyses=[template_sprad]"]],
+    ("Did you mean model.adapter?",): [["model.lora=x"]],
+    ("Did you mean n_bins?",): [["+metrics.n_bin=3"]],
+    ("nope",): [["nope=1"], ["model.nope=1"], ["+model.nope=1"], ["+nope=1"]],
+    ("a b c",): [["a b c"]],
+    ("decoding.nope is no known field; decoding has engine, scorer",): [["+decoding.nope=1"]],
+    ("model",): [["~model"]],
+    ("seed",): [["~seed"]],
+    ("decoding.stop",): [["~decoding.stop"]],
+    ("model.tensor_parallel", "give"): [["~model.tensor_parallel"]],
+    ("model.max_model_len", "give"): [["~model.max_model_len"]],
+    ("model.id", "give"): [["~model.id"]],
+    (
+        "prompt.context is nothing that benchmark=kamel can be asked with; choose prompt=1-shot or "
+        "5-shot or 10-shot.",
+    ): [["benchmark=kamel", "prompt=4-template"]],
+    ("benchmark.method='lama'; it must be one of belief, belief-masked, kamel, probelm,",): [
+        ["benchmark.method=lama"]
+    ],
+    ("sweep", "prompt"): [["sweep=paper", "prompt=zero-shot"]],
+    ("prompt.prompt_types=", "name"): [
+        ["benchmark=probelm-mini", "prompt.prompt_types=[]"],
+        ["benchmark=probelm-mini", "prompt.prompt_types=[statement,statement]"],
+    ],
+    ("metrics.n_bins=0.5",): [["metrics.n_bins=0.5"]],
+    ("prompt.shots=-1", "greater than or equal to"): [["benchmark=kamel-mini", "prompt.shots=-1"]],
+    ("n_answers=90", "block_size=25"): [["decoding.samples.n_answers=90"]],
+    ("prompt.context=", "prompt.shots="): [["prompt.shots=0"], ["prompt.context=zero-shot"]],
+    ("run_name='.hidden", "'.'", "give"): [["answers=/tmp/.hidden"]],
+    ("model.engine.max_num_seq", "max_num_seqs?"): [["model.engine.max_num_seq=512"]],
+    ("max_model_len", "is what model.max_model_len says"): [["model.engine.max_model_len=512"]],
+    ("argument", "engine"): [
+        ["benchmark=probelm-mini", "decoding.scorer=transformers", "model.engine.max_num_seqs=512"]
+    ],
+    ("per_gpu=2", "4 GPUs"): [["model.replicas.per_gpu=2", "model.tensor_parallel=4"]],
+    ("secret", "name"): [
+        ["+model.engine.hf_token=abc"],
+        ["+model.engine.speculative_config={api_key: abc}"],
+    ],
+    ("the metrics that can be a target are acc_at_1, one_word_ratio, consist",): [
+        [*ESTIMATE, "target=acc±0.003"]
+    ],
+    ("precision, recall, f1",): [[*ESTIMATE, "benchmark=kamel-mini", "target=acc_at_1±0.003"]],
+    ("more than 0 and less than 1, such as acc_at_1±0.003",): [
+        [*ESTIMATE, "target=acc_at_1±0"],
+        [*ESTIMATE, "target=acc_at_1±5"],
+    ],
+    ("it must be a metric and half the width of its interval",): [
+        [*ESTIMATE, f"target=acc_at_1{each}"] for each in ("", "±many", "±nan")
+    ],
+}
+
+
 @pytest.mark.parametrize(
-    "override", ["nope=1", "model.nope=1", "+model.nope=1", "a b c", "+nope=1"]
+    ("words", "overrides"), [(words, each) for words, given in REFUSED.items() for each in given]
 )
-def test_load_unknown_override_is_named(override: str) -> None:
-    with pytest.raises(InputError, match=r"nope|a b c"):
-        load([override])
-
-
-def test_load_added_field_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match=naming("decoding.nope", "decoding")):
-        load(["+decoding.nope=1"])
-
-
-@pytest.mark.parametrize("override", ["~model", "~seed", "~decoding.stop"])
-def test_load_removed_field_is_named(override: str) -> None:
-    with pytest.raises(InputError, match=override[1:]):
-        load([override])
+def test_load_what_cannot_be_is_refused_in_a_sentence(
+    words: tuple[str, ...], overrides: list[str]
+) -> None:
+    with pytest.raises(InputError, match=naming(*words)) as error:
+        load(overrides)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
 
 
 # Each limit of conf/ that a slip would cross, and what must be said of it.
@@ -265,47 +299,6 @@ def test_load_value_that_does_not_fit_is_refused_with_what_does(
 def with_value(values: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
     name, *inner = path
     return {**values, name: with_value(values[name], inner, value) if inner else value}
-
-
-@pytest.mark.parametrize("types", ["[]", "[statement,statement]"])
-def test_load_prompt_types_none_or_twice_are_refused(types: str) -> None:
-    with pytest.raises(InputError, match=naming("prompt.prompt_types=", "name")):
-        load(["benchmark=probelm-mini", f"prompt.prompt_types={types}"])
-
-
-def test_load_wrong_value_on_the_command_line_is_refused() -> None:
-    with pytest.raises(InputError, match=naming("metrics.n_bins=0.5")):
-        load(["metrics.n_bins=0.5"])
-
-
-MISSPELT = {
-    "sede=1": "Did you mean seed?",
-    "mdoel=gpt2": "Did you mean model?",
-    "decoding.max_token=3": "Did you mean decoding.max_tokens?",
-    "model=smolm2-135m": "Did you mean smollm2-135m?",
-    "benchmark.method=beleif": "Did you mean belief?",
-    "metrics.analyses=[template_sprad]": "Did you mean template_spread?",
-    "model.lora=x": "Did you mean model.adapter?",
-    "+metrics.n_bin=3": "Did you mean n_bins?",
-}
-
-
-@pytest.mark.parametrize(("override", "question"), MISSPELT.items())
-def test_load_misspelt_name_asks_for_the_one_that_was_meant(override: str, question: str) -> None:
-    with pytest.raises(InputError) as error:
-        load([override])
-    assert question in str(error.value)
-
-
-def test_load_samples_not_in_whole_blocks_names_both_fields() -> None:
-    with pytest.raises(InputError, match=naming("n_answers=90", "block_size=25")):
-        load(["decoding.samples.n_answers=90"])
-
-
-@pytest.mark.parametrize("override", ["prompt.shots=0", "prompt.context=zero-shot"])
-def test_load_shots_against_context_names_both_fields(override: str) -> None:
-    with pytest.raises(InputError, match=naming("prompt.context=", "prompt.shots=")):
-        load([override])
 
 
 ASKED = dict.fromkeys(method.ask.setting for method in METHODS.values())
@@ -391,17 +384,6 @@ def test_load_name_that_is_unfit_names_the_field(field: str, name: str) -> None:
         load([f"{field}='{name}'" if "'" not in name else f"{field}={name}"])
 
 
-def test_load_answers_whose_name_makes_no_run_name_is_refused() -> None:
-    with pytest.raises(InputError, match=naming("run_name='.hidden", "'.'", "give")):
-        load(["answers=/tmp/.hidden"])
-
-
-@pytest.mark.parametrize("field", ["tensor_parallel", "max_model_len", "id"])
-def test_load_field_of_the_model_that_is_deleted_is_named(field: str) -> None:
-    with pytest.raises(InputError, match=naming(f"model.{field}", "give")):
-        load([f"~model.{field}"])
-
-
 def test_run_is_read_from_its_record_as_it_was() -> None:
     lines = [
         ["prompt=4-template", "seed=3", "budget=5%"],
@@ -424,3 +406,92 @@ def test_run_is_read_from_its_record_as_it_was() -> None:
         if of_record(recorded) != run:
             wrong.append(line)
     assert wrong == []
+
+
+def test_argument_of_vllm_is_taken_by_its_name() -> None:
+    model = load(["model.engine.max_num_seqs=512", "model.engine.kv_cache_dtype=fp8"]).model
+    assert model.engine == {"max_num_seqs": 512, "kv_cache_dtype": "fp8"}
+
+
+def test_model_with_arguments_is_a_key_of_its_own() -> None:
+    one, other = (load([f"model.engine.max_num_seqs={n}"]).model for n in (1, 2))
+    assert len({one, other}) == 2
+
+
+def test_argument_is_part_of_a_recipe_unless_it_changes_no_answer() -> None:
+    model = load(["model.engine.max_num_seqs=512", "model.engine.quantization=fp8"]).model
+    assert in_recipe(model)["engine"] == {"quantization": "fp8"}
+    assert in_recipe(load(["model.engine.max_num_seqs=512"]).model)["engine"] == {}
+
+
+def test_arguments_of_vllm_are_those_of_its_engine() -> None:
+    known = ENGINES["vllm"].arguments()
+    assert known is not None
+    assert {"quantization", "max_num_batched_tokens", *ENGINES["vllm"].fields} <= known
+
+
+GIVEN = ("budget=1%", "decoding.engine=fake")
+
+
+@pytest.mark.parametrize(
+    "text", ["acc_at_1±0.003", "'acc_at_1±0.003'", "acc_at_1+-0.003", "acc_at_1 ± .003"]
+)
+def test_target_is_read_as_it_is_typed(text: str) -> None:
+    from factsweep.pipeline.config.budget import target
+
+    given = load([*GIVEN, f"target={text}"]).target
+    assert given is not None
+    assert target(given, ["acc_at_1"]) == Target("acc_at_1", 0.003)
+
+
+def test_target_without_a_budget_is_refused() -> None:
+    with pytest.raises(InputError, match=naming("target=acc_at_1±0.1", "budget=", "give")):
+        load(["target=acc_at_1±0.1"])
+    assert load(["target=null"]).target is None
+
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_path: Path) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text(TEMPLATE)
+    (tmp_path / "system.txt").write_text("You are a pirate.")
+    where = f"artifacts={tmp_path}/a"
+    turns = ["prompt=zero-shot", "prompt.as=turns", f"prompt.system=@{tmp_path}/system.txt"]
+    chat = [f"model.chat_template={own}", "model.prefill=Arr:", *turns, where]
+    run = load(chat)
+    assert run.model.chat_template is True
+    assert run.settings[0].system == "You are a pirate."  # type: ignore[attr-defined]
+    plan = planned(run)
+    (branch,) = plan.branches
+    task = next(question for _, question in branch.asked()).task
+    text = '{"role":"system","content":"S"}\n{"role":"user","content":"U"}\n'
+    tokenizer = models.tokenizer(plan.weights)
+    (ids,) = task.token_ids(tokenizer, [text])
+    assert visible(tokenizer, ids) == "<system>S<user>U<assistant>Arr:"
+    own.write_text(TEMPLATE + "!")
+    others = [planned(load(chat)), planned(load([*chat, "model.prefill=Ahoy:"]))]
+    for stage in ("admitted", "generations"):
+        names = {
+            next(a.folder for a in each.branches[0].artifacts() if a.stage == stage)
+            for each in (plan, *others)
+        }
+        assert len(names) == 3, stage
+    plain = asdict(load([where]).model)
+    assert (plain["chat_template_text"], plain["prefill"]) == (None, None)
+
+
+def test_what_is_no_chat_is_refused(tmp_path: Path) -> None:
+    cases = {
+        ("model.prefill=A:",): ("model.prefill", "model.chat_template=true"),
+        ("model.chat_template=true", "model.prefill=A:", "model.thinking=on"): ("thinking",),
+        (f"model.chat_template={tmp_path}/none.jinja",): ("none.jinja",),
+        ("prompt.as=turns", f"prompt.system=@{tmp_path}/none.txt"): ("none.txt", "prompt.system"),
+    }
+    for given, words in cases.items():
+        with pytest.raises(InputError, match=naming(*words)):
+            load(list(given))
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(InputError, match=naming("empty.txt")):
+        load(["prompt.as=turns", f"prompt.system=@{tmp_path}/empty.txt"])
