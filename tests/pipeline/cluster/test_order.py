@@ -119,14 +119,12 @@ def test_load_field_of_another_kind_is_named() -> None:
         load(["cluster=slurm", "+cluster.launch.image=x"])
 
 
-@pytest.mark.usefixtures("finished")
-def test_launch_local_runs_here(
-    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    assert main(["launch", *small, *folders]) == 0
-    assert "tiny on myriadlama-mini" in capsys.readouterr().out
-    assert list(tmp_path.glob("results/*/metrics.parquet"))
+def test_launch_local_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[list[str]]()
+    execute = "factsweep.pipeline.commands.run.execute"
+    monkeypatch.setattr(execute, lambda asked: ran.append(asked.overrides) or 7)
+    assert main(["launch", "model=gpt2", "seed=1"]) == 7
+    assert ran == [["model=gpt2", "seed=1"]]
 
 
 @pytest.fixture
