@@ -33,8 +33,7 @@ from factsweep.pipeline.config import settings
 from factsweep.pipeline.decoding import decode
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.remaining import begin, left, todo, work
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work, begin, left, todo, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.storage.store import Store

@@ -25,9 +25,8 @@ from factsweep.operators.errors import (
 from factsweep.pipeline.cluster.hardware import Prices
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, drop_trial
-from factsweep.pipeline.decoding.remaining import refused
+from factsweep.pipeline.decoding.remaining import Work, refused
 from factsweep.pipeline.decoding.tally import Purse
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.question import Answered
 
 BROKE = "the next request might exceed max_cost"

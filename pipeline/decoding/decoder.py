@@ -25,8 +25,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, decode, engine, remaining
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
+from factsweep.pipeline.decoding.remaining import Work
 from factsweep.pipeline.decoding.tally import Begun, TallyPurse
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs

@@ -19,7 +19,7 @@ from factsweep.operators.errors import DamagedFileError, DecodingError
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work
 from factsweep.pipeline.stages.question import Answered
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import Counts, numbers

@@ -19,8 +19,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decoder import Decoder
 from factsweep.pipeline.decoding.open_shard import forget_trials
-from factsweep.pipeline.decoding.remaining import begin, branch_work, finish_all, leased, paid
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work, begin, branch_work, finish_all, leased, paid
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Lease

@@ -15,9 +15,8 @@ from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decode import answer, publish
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import begin, finish, work
+from factsweep.pipeline.decoding.remaining import Work, begin, finish, work
 from factsweep.pipeline.decoding.tally import Purse
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import Branch, Plan, planned

@@ -20,8 +20,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import decode, open_shard, remaining
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import work
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact

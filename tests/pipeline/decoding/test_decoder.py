@@ -30,9 +30,8 @@ from factsweep.operators.errors import (
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.decoding import cause, decoder, open_shard, remaining
 from factsweep.pipeline.decoding.decoder import Decoder, Watchdog
-from factsweep.pipeline.decoding.remaining import work
+from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.decoding.tally import Tally
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact
 

@@ -18,9 +18,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import paid, requests_per_prompt, work
+from factsweep.pipeline.decoding.remaining import Work, paid, requests_per_prompt, work
 from factsweep.pipeline.decoding.tally import Purse
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.notes import served

@@ -17,8 +17,7 @@ from factsweep.pipeline.decoding import decode, open_shard, remaining
 from factsweep.pipeline.decoding.decode import Follow
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import work
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming

@@ -17,8 +17,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import pool as module
 from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_shards
+from factsweep.pipeline.decoding.remaining import Work
 from factsweep.pipeline.decoding.tally import Tally
-from factsweep.pipeline.decoding.work import Work
 from factsweep.pipeline.stages.plan import Plan, planned
 
 ENGINES = 64

@@ -13,8 +13,7 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import work
-from factsweep.pipeline.decoding.work import Work
+from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import lease
