@@ -16,8 +16,8 @@ from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import model, stores
+from factsweep.pipeline.runs.needs import absolute
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.storage.uses import absolute
 
 _NODE_S, _REACHED_WITHIN_S = 120.0, 5.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep

@@ -21,7 +21,8 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.inputs import digests, hub, own_table
+from factsweep.pipeline.inputs import digests, hub
+from factsweep.pipeline.inputs.files import checksum as checksum_of_table
 from factsweep.pipeline.inputs.files import content, has_rows
 from factsweep.pipeline.inputs.hub import Repository
 from factsweep.pipeline.inputs.sources import labels
@@ -233,7 +234,7 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     `entry` is that of own facts, the rows of a table count, not its bytes.
     """
     if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
-        return own_table.checksum(paths[0])
+        return checksum_of_table(paths[0])
     own = [path for path in paths if not _stands_in(path)]
     named = {path.relative_to(_common(own)).as_posix(): path for path in own}
     others = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}

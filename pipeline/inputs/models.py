@@ -1,7 +1,9 @@
 """Models: which weights exactly a name means, and a folder that engines can load them from."""
 
+import importlib.util
 import json
 import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -12,12 +14,16 @@ from typing import Any
 from factsweep.operators.errors import InputError, refusing
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.wording.redact import texts
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_tokenizer
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.inputs import adapters, converted, digests, hub
+from factsweep.pipeline.inputs import adapters, digests, hub
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.machine.software import versions
 
+_LIBRARIES = ("gguf", "safetensors", "tokenizers", "torch", "transformers")
+_RECORD = ".converted"  # hidden: no part of the model
 _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processor_config.json, …
 
 
@@ -185,7 +191,7 @@ def _packaged(model: Model) -> Weights:
         raise InputError(
             f"model.revision={model.revision}, but {model.id} {version} is installed; {fix}"
         )
-    return Weights(model, version, converted.content(model, version))
+    return Weights(model, version, conversion(model, version))
 
 
 def _at_path(model: Model) -> Weights:
@@ -226,7 +232,7 @@ def hub_commit(name: str, revision: str) -> tuple[str, bool]:
 def location(weights: Weights) -> str:
     """What an engine on this machine loads: a folder, or a hub id (together with the revision)."""
     if weights.model.source == "package":
-        return str(converted.folder(weights.model, weights.revision))
+        return str(converted(weights.model, weights.revision))
     return weights.model.id
 
 
@@ -277,3 +283,80 @@ def _reader(weights: Weights, folder: str) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer
+
+
+def conversion(model: Model, version: str) -> dict[str, Any]:
+    """What a package's weights are made of, by which libraries, and what they are.
+
+    Raises:
+        InputError: the package has no such file.
+    """
+    made = converted(model, version)
+    return {**_sources(model), "to": (made / _RECORD).read_text("utf-8")}
+
+
+def converted(model: Model, version: str) -> Path:
+    """The folder of safetensors that a package's GGUF file became, as it was made or made now.
+
+    It is named after the file's content, the type of the weights and the libraries that convert.
+    What they made of it is recorded with it: a folder that holds anything else is made anew.
+
+    Raises:
+        InputError: the package has no such file.
+    """
+    sources = _sources(model)
+    key = digests.of_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
+    stem = Path(model.gguf_file or "").stem
+    made = home() / "models" / f"{model.id}-{version}-{stem}-{model.dtype}-{key}"
+    if not _is_whole(made):
+        _make_converted(model, made)
+    return made
+
+
+def _sources(model: Model) -> dict[str, Any]:
+    return {"from": digests.of_files(digests.below(_package(model))), "by": versions(*_LIBRARIES)}
+
+
+def _package(model: Model) -> Path:
+    spec = importlib.util.find_spec(model.id.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations or model.gguf_file is None:
+        raise InputError(f"model {model.name} needs model.gguf_file, a file in package {model.id}.")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _is_whole(made: Path) -> bool:
+    """Whether the folder holds what was made, byte for byte."""
+    record = made / _RECORD
+    return record.is_file() and record.read_text("utf-8") == digests.of_files(digests.below(made))
+
+
+def _make_converted(model: Model, made: Path) -> None:
+    """Convert the file aside, record what came of it, and put it in its place."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent) as name:
+        aside, old = Path(name, "new"), Path(name, "old")
+        aside.mkdir()
+        _convert(model, aside)
+        (aside / _RECORD).write_text(digests.of_files(digests.below(aside)), "utf-8")
+        if made.exists() and not _is_whole(made):
+            made.rename(old)
+        if not made.exists():  # another process may have been faster
+            aside.rename(made)
+
+
+def _convert(model: Model, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    package = _package(model)
+    # Unpacked to plain weights: vLLM loads safetensors, and the blocks cannot be saved as such.
+    loaded = AutoModelForCausalLM.from_pretrained(
+        package,
+        gguf_file=model.gguf_file,
+        dtype=getattr(torch, model.dtype),
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    loaded.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(package, gguf_file=model.gguf_file).save_pretrained(folder)

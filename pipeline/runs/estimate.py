@@ -23,6 +23,7 @@ from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import Controls
 from factsweep.pipeline.results.notes import treated
 from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs.needs import begin_use, note_use
 from factsweep.pipeline.runs.run import (
     check_answers,
     compute,
@@ -32,7 +33,6 @@ from factsweep.pipeline.runs.run import (
     say_warnings,
 )
 from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
-from factsweep.pipeline.storage import uses
 from factsweep.pipeline.storage.store import Store
 
 _PERCENT = percent(2)
@@ -146,7 +146,7 @@ def _answered(
     """
     plan = sampled(replace(whole, run=run))
     folders = [step.artifact.folder for step in plan.steps]
-    uses.note(plan.store, uses.begun(run.name, run.results, folders))
+    note_use(plan.store, begin_use(run.name, run.results, folders))
     if titles is not None:
         plan = replace(plan, branches=tuple(b for b in plan.branches if b.title in titles))
     renewed = Counter[str]()

@@ -17,7 +17,7 @@ from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import ABILITIES
-from factsweep.pipeline.runs.needs import UNFINISHED, Need, is_seen, needs
+from factsweep.pipeline.runs.needs import UNFINISHED, Need, is_seen, needs, noted_uses
 from factsweep.pipeline.stages import (
     admit,
     aggregate,
@@ -29,7 +29,7 @@ from factsweep.pipeline.stages import (
     match,
 )
 from factsweep.pipeline.stages.step import took
-from factsweep.pipeline.storage import lease, manifest, uses
+from factsweep.pipeline.storage import lease, manifest
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, folders
 from factsweep.pipeline.storage.object_store import File
@@ -154,7 +154,7 @@ def forget(store: Store, run: str) -> None:
         InputError: the store knows no such run, or its results are there.
         ArtifactHeldError: the store is being written.
     """
-    found = [use for use in uses.noted(store) if use.run == run]
+    found = [use for use in noted_uses(store) if use.run == run]
     if not found:
         raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")
     for use in found:

@@ -1,21 +1,30 @@
-"""What artifacts are needed for: runs with results, runs that are not done, baselines."""
+"""What artifacts are needed for: runs with results, runs that are not done, baselines.
+
+<store>/uses/<id>.json   one file per run: written before it computes, again when it has results
+
+Results may lie in any folder, and a run that was stopped has none yet: without these notes nobody
+could tell from a store what is still needed.
+"""
 
 import socket
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import baseline, record
-from factsweep.pipeline.storage import manifest, uses
+from factsweep.pipeline.storage import manifest
+from factsweep.pipeline.storage.json_files import digest
 from factsweep.pipeline.storage.lookup import located, recipe
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.storage.uses import Use
 
+_FOLDER = "uses"
+_FIX = "; remove it if the run is no longer wanted, or run that again."
 UNFINISHED = "a run that is not known and not done"
 
 
@@ -25,6 +34,23 @@ class Need:
 
     why: str
     when: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A run and the artifacts that it needs."""
+
+    run: str
+    results: str  # a URL, or an absolute path on the machine `host`
+    host: str
+    begun: str
+    done: str | None  # null until its results are written
+    artifacts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file in a store."""
+        return f"{_FOLDER}/{digest([self.run, self.results, self.host])[:16]}.json"
 
 
 def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, Sequence[Need]]:
@@ -42,8 +68,8 @@ def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, 
     """
     found: defaultdict[str, list[Need]] = defaultdict(list)
     by_name = {folder.partition("/")[2]: folder for folder in folders}
-    noted = list(uses.noted(store))
-    roots = [uses.absolute(results), *(use.results for use in noted if is_seen(use))]
+    noted = list(noted_uses(store))
+    roots = [absolute(results), *(use.results for use in noted if is_seen(use))]
     listed: dict[tuple[str, str], set[str]] = {}
     for root in dict.fromkeys(roots):
         for name, content in _runs(Store(root)):
@@ -147,3 +173,37 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
             f"again what it is of, which writes it anew, or remove {store.where(folder)}.",
             name,
         ) from error
+
+
+def begin_use(run: str, results: str, artifacts: Collection[str]) -> Use:
+    """The use of a run that begins now."""
+    return Use(run, absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
+
+
+def end_use(use: Use) -> Use:
+    """The same use, when the results are written."""
+    return replace(use, done=_now())
+
+
+def note_use(store: Store, use: Use) -> None:
+    """Write a use into the store, in place of that of an earlier run of this name."""
+    store.put_json(use.name, asdict(use))
+
+
+def noted_uses(store: Store) -> Iterator[Use]:
+    """All uses of a store.
+
+    Raises:
+        DamagedFileError: one is not what was written.
+    """
+    for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
+        yield build(Use, store.get_json(name, fix=_FIX), store.where(name))
+
+
+def absolute(results: str) -> str:
+    """A folder by its whole path: the same from wherever it is looked at; a URL as it is shown."""
+    return Store(results).where() if "://" in results else str(Path(results).absolute())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -18,12 +18,12 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs.needs import Use, begin_use, end_use, note_use
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
-from factsweep.pipeline.storage import integrity, lease, uses
+from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.store import Store
-from factsweep.pipeline.storage.uses import Use
 
 _MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
 
@@ -86,7 +86,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     earlier = record.earlier(store)
     if (replaced := record.replaced(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
-    use = uses.begun(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
+    use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     renewed = Counter[str]()
     while True:
         try:
@@ -106,7 +106,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
 def _note_end(plan: Plan, use: Use) -> None:
     """Note that the results are there; a store that may only be read knows nothing of the run."""
     try:
-        uses.note(plan.store, uses.ended(use))
+        note_use(plan.store, end_use(use))
     except InputError as error:
         LOG.warning("%s So `factsweep prune` does not know of this run.", error)
 
@@ -130,7 +130,7 @@ def _complete(
     """Make the missing artifacts; returns whether there were any."""
     if is_settled():
         return False
-    uses.note(plan.store, use)
+    note_use(plan.store, use)
     journal.begin(plan)
     say_warnings(plan)
     make(plan)

@@ -10,7 +10,7 @@ import pytest
 
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.inputs import converted
+from factsweep.pipeline.inputs import models
 
 MODEL = replace(load([]).model, id="own-weights", gguf_file="model.gguf", dtype="float32")
 
@@ -24,10 +24,10 @@ def conversions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def convert(model: Model, folder: Path) -> None:
         counts[str(model.gguf_file)] += 1
-        content = converted._package(model).joinpath(str(model.gguf_file)).read_bytes()
+        content = models._package(model).joinpath(str(model.gguf_file)).read_bytes()
         (folder / "model.safetensors").write_bytes(content)
 
-    monkeypatch.setattr(converted, "_convert", convert)
+    monkeypatch.setattr(models, "_convert", convert)
     return counts
 
 
@@ -46,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conversions: Counte
 
 
 def folder(**changes: str) -> Path:
-    return converted.folder(replace(MODEL, **changes), "1.0")
+    return models.converted(replace(MODEL, **changes), "1.0")
 
 
 def test_conversion_is_made_once(package: Path, conversions: Counter[str]) -> None:
@@ -60,26 +60,26 @@ def test_conversion_of_something_else_is_another(package: Path, changes: dict[st
 
 
 def test_conversion_of_changed_weights_is_another(package: Path) -> None:
-    before, content = folder(), converted.content(MODEL, "1.0")
+    before, content = folder(), models.conversion(MODEL, "1.0")
     (package / "model.gguf").write_text("model.ggux")
     assert folder() != before
-    assert converted.content(MODEL, "1.0")["from"] != content["from"]
-    assert converted.content(MODEL, "1.0")["to"] != content["to"]
+    assert models.conversion(MODEL, "1.0")["from"] != content["from"]
+    assert models.conversion(MODEL, "1.0")["to"] != content["to"]
 
 
 @pytest.mark.parametrize("library", ["gguf", "safetensors", "tokenizers", "torch", "transformers"])
 def test_conversion_by_another_version_of_a_library_is_another(
     package: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    before, content = folder(), converted.content(MODEL, "1.0")
-    installed = converted.versions
+    before, content = folder(), models.conversion(MODEL, "1.0")
+    installed = models.versions
 
     def others(*names: str) -> dict[str, str]:
         return {name: "0.0" if name == library else now for name, now in installed(*names).items()}
 
-    monkeypatch.setattr(converted, "versions", others)
+    monkeypatch.setattr(models, "versions", others)
     assert folder() != before
-    assert converted.content(MODEL, "1.0")["by"] != content["by"]
+    assert models.conversion(MODEL, "1.0")["by"] != content["by"]
 
 
 def _changed(made: Path) -> None:
@@ -118,7 +118,7 @@ def test_conversion_that_fails_leaves_nothing(
         (folder / "half").write_text("of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(converted, "_convert", fails)
+    monkeypatch.setattr(models, "_convert", fails)
     with pytest.raises(KeyboardInterrupt):
         folder()
     assert list((package.parents[1] / "home" / "models").iterdir()) == []

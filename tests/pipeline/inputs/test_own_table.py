@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.inputs import catalog, own_table
+from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.stages.plan import asking
 from tests.pipeline.inputs.test_files import FORMATS
 
@@ -32,25 +32,25 @@ def test_checksum_of_the_same_rows_is_that_of_the_plain_csv(tmp_path: Path) -> N
         plain = folder / "plain" / "own.csv"
         plain.parent.mkdir()
         plain.write_bytes((written if name in _OTHERWISE else FORMATS["plain.csv"])(_ROWS))
-        assert own_table.checksum(path) == catalog.checksum([plain]), name
+        assert files.checksum(path) == catalog.checksum([plain]), name
 
 
 def test_checksum_of_a_packed_csv_is_that_of_what_it_holds(tmp_path: Path) -> None:
     content = FORMATS["dos.csv"](_ROWS)
     (tmp_path / "own.csv").write_bytes(content)
     (tmp_path / "own.CSV.gz").write_bytes(gzip.compress(content))
-    assert own_table.checksum(tmp_path / "own.CSV.gz") == catalog.checksum([tmp_path / "own.csv"])
+    assert files.checksum(tmp_path / "own.CSV.gz") == catalog.checksum([tmp_path / "own.csv"])
 
 
 def test_checksum_of_lists_is_none_that_they_had_as_texts(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     rows = _ROWS.with_columns(object=pl.Series(['["a", "b"]', "c"]))
     path.write_bytes(FORMATS["plain.csv"](rows))
-    assert own_table.checksum(path) != catalog.checksum([path])
+    assert files.checksum(path) != catalog.checksum([path])
     lists = tmp_path / "own.jsonl"
     lists.write_text(rows.write_ndjson().replace('"[\\"a\\", \\"b\\"]"', '["a", "b"]'))
     assert '"object":["a", "b"]' in lists.read_text()
-    assert own_table.checksum(lists) == own_table.checksum(path)
+    assert files.checksum(lists) == files.checksum(path)
 
 
 def test_checksum_of_what_is_cleaned_is_none_that_it_had_before(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_checksum_of_what_is_cleaned_is_none_that_it_had_before(tmp_path: Path) 
     padded = _ROWS.with_columns(pl.lit(" Cher").alias("subject"))
     for rows in (padded, _ROWS.rename({"subject_aliases": "Subject_Aliases"})):
         path.write_bytes(FORMATS["plain.csv"](rows))
-        assert own_table.checksum(path) != catalog.checksum([path])
+        assert files.checksum(path) != catalog.checksum([path])
     path.write_bytes(FORMATS["plain.csv"](padded.with_columns(note=pl.lit(" x"), subject="object")))
-    assert own_table.checksum(path) == catalog.checksum([path])
+    assert files.checksum(path) == catalog.checksum([path])
 
 
 def test_prompts_of_a_table_are_the_same_whatever_its_format(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from factsweep.pipeline.results import baseline, report
 from factsweep.pipeline.runs import inventory as inventories
 from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.inventory import forget, inventory, outdated, removed, unneeded
-from factsweep.pipeline.runs.needs import needs
+from factsweep.pipeline.runs.needs import Use, begin_use, end_use, needs, note_use
 from factsweep.pipeline.runs.verify import verify_store
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.storage import lease, uses
+from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
@@ -94,19 +94,19 @@ def done(root: str, small_settings: Settings, compute_here: Compute) -> Callable
         plan = begun(small_settings(f"artifacts={root}", *overrides))
         compute_here(plan.run)
         report.write(plan, {"total": 1.0})
-        uses.note(plan.store, uses.ended(use(plan)))
+        note_use(plan.store, end_use(use(plan)))
         return plan
 
     return done
 
 
-def use(plan: Plan) -> uses.Use:
-    return uses.begun(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
+def use(plan: Plan) -> Use:
+    return begin_use(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
 
 
 def begun(run: Run) -> Plan:
     plan = planned(run)
-    uses.note(plan.store, use(plan))
+    note_use(plan.store, use(plan))
     return plan
 
 
@@ -179,11 +179,11 @@ def test_run_that_is_not_done_keeps_all_that_it_plans(
 
 def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Plan]) -> None:
     plan = done()
-    noted = uses.ended(use(plan))
+    noted = end_use(use(plan))
     shutil.rmtree(results_of(plan))
     plan.store.drop(noted.name)
     elsewhere = replace(noted, host="another", results="/home/her/results")
-    uses.note(plan.store, elsewhere)
+    note_use(plan.store, elsewhere)
     assert idle(plan) == set()
     forget(plan.store, plan.run.name)
     assert idle(plan) == of(plan)
