@@ -241,6 +241,6 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     chunks = work.artifact.store.each(work.artifact.published, folders)
     found = zip(folders, chunks, strict=True)
     names = [f"{folder}/{chunk}.parquet" for folder, each in found for chunk in each]
-    work.artifact.drop_all(names)
+    work.artifact.drop(*names)
     drop_trial(work.artifact, work.open_name)
     return unanswered.height

@@ -340,25 +340,14 @@ class Artifact:
         """Publish a JSON file of the artifact, which `note` reads, or replace it."""
         self.put(file, to_json(content))
 
-    def drop(self, name: str) -> None:
-        """Remove a file of the artifact that is no longer needed.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
-        self._ours(partial(self.store.drop, f"{self.folder}/{name}"))
-
-    def drop_all(self, names: Collection[str]) -> None:
+    def drop(self, *names: str) -> None:
         """Remove files of the artifact that are no longer needed.
 
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        if names and self.store.drops_at_once:
-            self._ours(partial(self.store.drop_all, [f"{self.folder}/{name}" for name in names]))
-            return
-        for name in names:
-            self.drop(name)
+        if names:
+            self._ours(partial(self.store.drop, *(f"{self.folder}/{name}" for name in names)))
 
     def check_lease(self) -> None:
         """Look whether the artifact is still ours to write.

@@ -167,23 +167,13 @@ class Store:
         with self._asking(folder, "read"):
             return self._files.files(folder)
 
-    def drop(self, name: str) -> None:
-        """Remove a file that is no longer needed, if it exists.
+    def drop(self, *names: str) -> None:
+        """Remove files that are no longer needed, those that exist; of S3 all by one request.
 
         Raises:
-            DamagedFileError: it is a folder.
+            DamagedFileError: one is a folder.
         """
-        with self._asking(name, "removed"):
-            self._files.drop(name)
-
-    @property
-    def drops_at_once(self) -> bool:
-        """Whether many files are removed by one request."""
-        return self._files.drops_at_once
-
-    def drop_all(self, names: Collection[str]) -> None:
-        """Remove files that are no longer needed, those that exist, where `drops_at_once`."""
-        with self._asking(next(iter(names)), "removed"):
+        with self._asking(names[0], "removed"):
             self._files.drop(*names)
 
     def drop_empty(self, folder: str) -> None:

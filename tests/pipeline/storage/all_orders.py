@@ -77,11 +77,6 @@ class Memory(Store):
             raise FileNotFoundError(name)
         return found
 
-    def open(self, name: str) -> Any:
-        import pyarrow as pa
-
-        return pa.BufferReader(self.get(name))
-
     def exists(self, name: str) -> bool:
         return bool(self._ask("exists", name))
 

@@ -87,11 +87,6 @@ class Memory(Store):
             raise FileNotFoundError(name)
         return found
 
-    def open(self, name: str) -> Any:
-        import pyarrow as pa
-
-        return pa.BufferReader(self.get(name))
-
     def exists(self, name: str) -> bool:
         self.turn()
         return bool(self._answer(name in self.world.files))

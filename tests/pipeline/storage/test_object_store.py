@@ -242,7 +242,7 @@ def test_drop_is_one_request(swept: str, server: S3) -> None:
     assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["DELETE", "DELETE"]
     before = len(server.log.read_text())
     store.put("t/two", b"2")
-    store.drop_all(["t/one", "t/two"])
+    store.drop("t/one", "t/two")
     assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["PUT", "POST"]
     assert store.sizes("t") == {}
 
