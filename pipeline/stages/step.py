@@ -104,4 +104,4 @@ def took(artifact: Artifact) -> dict[str, Any]:
         FileNotFoundError: it was not noted.
         DamagedFileError: the note is not what was written.
     """
-    return artifact.note(_COST)
+    return artifact.note(_COST, "hardware", "seconds", "core_seconds")

@@ -150,40 +150,44 @@ def test_build_dump_killed_resumes_with_the_parts_that_are_there(
     assert again.triples.equals(built(dump, tmp_path / "fresh").triples)
 
 
-def test_build_dump_parts_of_another_dump_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "text", "problem"),
+    [
+        (5, DUMP, naming("lines_per_part", "give")),
+        (2, DUMP.replace("France", "Gaulle"), r"has parts of time \d+, not \d+; give what was"),
+    ],
+)
+def test_build_dump_parts_of_another_dump_are_refused(
+    tmp_path: Path, lines: int, text: str, problem: str
+) -> None:
     dump, aside = tmp_path / "dump.json", tmp_path / ".out.parts"
     dump.write_text(DUMP)
-    builder._settle(aside, dump, ["en"], 5)
-    with pytest.raises(InputError, match=naming("lines_per_part", "give")):
+    builder._settle(aside, dump, ["en"], lines)
+    if text != DUMP:  # of the same size, and written since
+        dump.write_text(text)
+    with pytest.raises(InputError, match=problem):
         built(dump, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{]", "line 2 of the dump is no JSON"),
-        ('{"id": 1}', "line 2 of the dump is no entity"),
-        ('{"id": "Q1", "labels": {"en": {"value": "a"}}, "claims": {"P1": [1]}}', "line 2 of"),
+        (b"[\n{]\n]\n", "line 2 of the dump is no JSON"),
+        (b'[\n{"id": 1}\n]\n', "line 2 of the dump is no entity"),
+        (
+            b'[\n{"id": "Q1", "labels": {"en": {"value": "a"}}, "claims": {"P1": [1]}}\n]\n',
+            "line 2 of",
+        ),
+        (b"", "dump.json is empty"),
+        (DUMP[:-3].encode(), "its last line is no ]"),
+        (gzip.compress(DUMP.encode())[:-20], "dump.json.gz cannot be read"),
     ],
 )
-def test_build_dump_unfit_line_is_2_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, problem: str
+def test_build_dump_that_is_unfit_or_cut_is_2_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, problem: str
 ) -> None:
-    dump = tmp_path / "dump.json"
-    dump.write_text(f"[\n{content}\n]\n")
-    asked = ["--dump", str(dump), "--out", str(tmp_path / "out"), "--workers", "1"]
-    assert main(["build", "knowledge-base", *asked]) == 2
-    assert problem in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"), [("", "dump.json is empty"), (DUMP[:-3], "its last line is no ]")]
-)
-def test_build_dump_that_is_cut_between_two_lines_is_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, problem: str
-) -> None:
-    dump = tmp_path / "dump.json"
-    dump.write_text(content)
+    dump = tmp_path / ("dump.json.gz" if content[:1] == b"\x1f" else "dump.json")
+    dump.write_bytes(content)
     asked = ["--dump", str(dump), "--out", str(tmp_path / "out"), "--workers", "1"]
     assert main(["build", "knowledge-base", *asked]) == 2
     assert problem in capsys.readouterr().err
@@ -198,23 +202,6 @@ def test_build_dump_damaged_note_of_the_parts_is_named(tmp_path: Path, content: 
     (aside / "settled.json").write_text(content)
     with pytest.raises(InputError, match=naming("settled.json", "out.parts", "remove")):
         built(dump, tmp_path / "out")
-
-
-def test_build_dump_of_the_same_size_written_since_is_refused(tmp_path: Path) -> None:
-    dump, aside = tmp_path / "dump.json", tmp_path / ".out.parts"
-    dump.write_text(DUMP)
-    builder._settle(aside, dump, ["en"], 2)
-    dump.write_text(DUMP.replace("France", "Gaulle"))
-    with pytest.raises(InputError, match=r"has parts of time \d+, not \d+; give what was"):
-        built(dump, tmp_path / "out")
-
-
-def test_build_truncated_dump_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dump = tmp_path / "dump.json.gz"
-    dump.write_bytes(gzip.compress(DUMP.encode())[:-20])
-    asked = ["--dump", str(dump), "--out", str(tmp_path / "out"), "--workers", "1"]
-    assert main(["build", "knowledge-base", *asked]) == 2
-    assert "dump.json.gz cannot be read" in capsys.readouterr().err
 
 
 def test_build_facts_of_sets_and_tables_are_one_base(tmp_path: Path) -> None:

@@ -172,27 +172,18 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     assert (again / "rows.parquet").read_bytes() == (out / "rows.parquet").read_bytes()
 
 
-def test_build_asks_for_what_another_model_or_number_has_not_answered(
+def test_build_asks_another_model_and_what_a_killed_run_wrote_half(
     files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
-    assert build(files, out, *asking(server)) == 0
-    out.rename(out.with_name("first"))
-    assert build(files, out, "--endpoint", server.url, "--model", "other") == 0
-    assert len(model.asked) == 12
-
-
-def test_build_half_a_line_of_a_killed_run_is_asked_again(
-    files: dict[str, Path], out: Path, server: ChatServer, model: Model
-) -> None:
-    assert build(files, out, *asking(server)) == 0
-    out.rename(out.with_name("first"))
     kept = out.with_name("capitals.asked.jsonl")
-    kept.write_bytes(kept.read_bytes()[:-20])
-    assert build(files, out, *asking(server)) == 0
-    assert len(model.asked) == 7
-    assert [set(json.loads(line)) for line in kept.read_text().splitlines()] == [
-        {"model", "prompt", "text"}
-    ] * 6
+    for place, name, n_asked in (("first", "gpt", 6), ("half", "gpt", 7), ("last", "other", 13)):
+        assert build(files, out, "--endpoint", server.url, "--model", name) == 0
+        assert len(model.asked) == n_asked
+        out.rename(out.with_name(place))
+        if place == "first":
+            kept.write_bytes(kept.read_bytes()[:-20])
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"model", "prompt", "text"}] * 12
 
 
 def test_build_key_is_sent_and_written_nowhere(
@@ -344,6 +335,8 @@ def test_build_bad_input_is_2_and_leaves_nothing(
         (["--model", "gpt"], "--endpoint and --model go together"),
         (["--rounds", "0"], "--rounds 0; it must be at least 1."),
         (["--paraphrases", "no.csv"], "no.csv is no file; give one."),
+        (["--dump", "facts.parquet"], "--dump replaces --labels or --knowledge"),
+        (["--one-token", "none"], "its tokenizer cannot be loaded"),
     ],
 )
 def test_build_bad_options_are_2(
@@ -354,15 +347,10 @@ def test_build_bad_options_are_2(
     sentence: str,
 ) -> None:
     assert build(files, out, *more) == 2
-    assert sentence in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
     assert not out.exists()
-
-
-def test_build_dump_that_would_not_be_read_is_refused(
-    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert build({**files, "dump": files["facts"]}, out) == 2
-    assert "--dump replaces --labels or --knowledge" in capsys.readouterr().err
 
 
 def test_build_entity_without_labels_is_left_out(
@@ -431,16 +419,7 @@ def test_build_objects_of_several_or_unknown_tokens_are_left_out(
     assert "  P36: 1 pair left out, no object left" in printed
 
 
-def test_build_model_without_a_tokenizer_is_said(
-    files: dict[str, Path], out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert build(files, out, "--one-token", str(tmp_path / "none")) == 2
-    error = capsys.readouterr().err
-    assert "its tokenizer cannot be loaded" in error
-    assert error.count("\n") == 1
-
-
-def test_build_second_run_at_once_is_told(
+def test_build_answers_that_another_run_holds_or_wrote_are_named(
     files: dict[str, Path],
     out: Path,
     server: ChatServer,
@@ -449,22 +428,15 @@ def test_build_second_run_at_once_is_told(
 ) -> None:
     out.parent.mkdir()
     kept = out.with_name("capitals.asked.jsonl")
+    kept.write_text('{"model": "gpt"}\n')
     with kept.open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert build(files, out, *asking(server)) == 2
     assert f"another run is writing {kept}" in capsys.readouterr().err
-    assert model.asked == []
-
-
-def test_build_foreign_line_among_the_answers_is_named(
-    files: dict[str, Path], out: Path, server: ChatServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out.parent.mkdir()
-    kept = out.with_name("capitals.asked.jsonl")
-    kept.write_text('{"model": "gpt"}\n')
     assert build(files, out, *asking(server)) == 2
     assert f"{kept}, line 1: no answer of a model" in capsys.readouterr().err
     assert kept.read_text() == '{"model": "gpt"}\n'
+    assert model.asked == []
 
 
 def test_build_tsv_names_are_read(files: dict[str, Path], out: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""The catalog: entries that load, the mini set that ships, and files that are not right."""
+"""The catalog: entries, the mini set that ships, files that are not right or not as promised."""
 
 import gzip
 import importlib.util
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,13 +135,6 @@ def test_read_rows_in_several_files_are_the_same_facts(rows: pl.DataFrame, tmp_p
     assert_frame_equal(catalog.read(MINI, str(tmp_path)).pairs, catalog.read(MINI).pairs)
 
 
-def test_read_jsonl_gives_the_same_facts(rows: pl.DataFrame, tmp_path: Path) -> None:
-    rows.write_ndjson(tmp_path / "rows.jsonl")
-    from_json, shipped = catalog.read(MINI, f"{tmp_path}/rows.jsonl"), catalog.read(MINI)
-    assert_frame_equal(from_json.pairs, shipped.pairs)
-    assert_frame_equal(from_json.templates, shipped.templates)
-
-
 def write(rows: pl.DataFrame, path: Path) -> None:
     """The rows as JSONL, a JSON list or CSV, by the file's name; `.gz`: gzipped."""
     if ".csv" in path.suffixes:
@@ -153,7 +148,7 @@ def write(rows: pl.DataFrame, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rows.json", "rows.csv", "rows.jsonl.gz", "rows.json.gz", "rows.csv.gz"]
+    "name", ["rows.jsonl", "rows.json", "rows.csv", "rows.jsonl.gz", "rows.json.gz", "rows.csv.gz"]
 )
 def test_read_file_of_any_format_gives_the_same_facts(
     name: str, rows: pl.DataFrame, tmp_path: Path
@@ -247,20 +242,17 @@ def test_mapping_of_a_layout_of_texts_is_refused() -> None:
         catalog.read(kamel)
 
 
+_WHOLE = catalog.files(MINI)[0].read_bytes()
+
+
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"neither", b'{"rel_uri": '])
+@pytest.mark.parametrize(
+    "content", [b"", b"neither", b'{"rel_uri": ', _WHOLE[: len(_WHOLE) // 2], _WHOLE[:-100]]
+)
 def test_read_damaged_file_names_it(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DamagedFileError, match=naming(f"{tmp_path}/{name}", "fetch")):
         catalog.read(MINI, f"{tmp_path}/{name}")
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_read_truncated_parquet_names_it(share: float, tmp_path: Path) -> None:
-    whole = catalog.files(MINI)[0].read_bytes()
-    (tmp_path / "rows.parquet").write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(DamagedFileError, match=naming("rows.parquet", "fetch")):
-        catalog.read(MINI, str(tmp_path))
 
 
 def test_read_parquet_damaged_far_in_names_it(rows: pl.DataFrame, tmp_path: Path) -> None:
@@ -280,21 +272,22 @@ def test_read_files_of_different_columns_names_one(rows: pl.DataFrame, tmp_path:
         catalog.read(MINI, str(tmp_path))
 
 
-def test_read_missing_column_names_file_and_column(rows: pl.DataFrame, tmp_path: Path) -> None:
-    rows.drop("template").write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=naming("rows.parquet", "column template")):
-        catalog.read(MINI, str(tmp_path))
-
-
-def test_read_wrong_type_names_file_column_and_type(rows: pl.DataFrame, tmp_path: Path) -> None:
-    rows.with_columns(template=1).write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=naming("rows.parquet", "column template", "Int32")):
-        catalog.read(MINI, str(tmp_path))
-
-
-def test_read_no_rows_names_the_file(rows: pl.DataFrame, tmp_path: Path) -> None:
-    rows.clear().write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=naming("rows.parquet", "subject-relation")):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda rows: rows.drop("template"), ["column template"]),
+        (lambda rows: rows.with_columns(template=1), ["column template", "Int32"]),
+        (lambda rows: rows.clear(), ["subject-relation"]),
+    ],
+)
+def test_read_unfit_rows_name_file_and_column(
+    rows: pl.DataFrame,
+    tmp_path: Path,
+    change: Callable[[pl.DataFrame], pl.DataFrame],
+    named: list[str],
+) -> None:
+    change(rows).write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=naming("rows.parquet", *named)):
         catalog.read(MINI, str(tmp_path))
 
 
@@ -323,20 +316,81 @@ def test_fetch_entry_that_ships_is_refused() -> None:
         catalog.fetched(MINI, print)
 
 
-def test_fetch_offline_says_so_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("is_offline", "named"), [(True, "iszhaoxin/MyriadLAMA"), (False, "HF_TOKEN")]
+)
+def test_fetch_without_a_network_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_offline: bool, named: str
 ) -> None:
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=naming("iszhaoxin/MyriadLAMA")):
-        catalog.fetched(REAL, print)
-
-
-def test_fetch_no_network_says_so_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", is_offline)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=naming("HF_TOKEN")):
+    with pytest.raises(InputError, match=naming(named)):
         catalog.fetched(REAL, print)
+
+
+def test_mini_shipped_files_are_as_the_entry_says() -> None:
+    assert list(differences(MINI)) == []
+
+
+def test_differences_row_missing_names_checksum_and_counts(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows[1:].write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={"rows": rows.height}, checksum="0" * 64)
+    checksum, n_rows = differences(entry, str(tmp_path))
+    assert checksum.startswith(f"checksum: expected {'0' * 64}, found ")
+    assert n_rows == f"rows: expected {rows.height:,}, found {rows.height - 1:,} (1 fewer)"
+
+
+def test_differences_pair_missing_names_every_count_that_follows(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.filter(pl.col("sub_uri") != rows["sub_uri"][0]).write_parquet(tmp_path / "rows.parquet")
+    counts = {"relations": 17, "pairs": 553, "prompts": 12700}
+    found = list(differences(replace(MINI, counts=counts, checksum=None), str(tmp_path)))
+    assert [line.partition(":")[0] for line in found] == ["pairs", "prompts"]
+
+
+def test_differences_optional_column_missing_is_no_difference(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.drop("uuid").write_parquet(tmp_path / "rows.parquet")
+    columns = {"uuid?": "str", "template": "str"}
+    entry = replace(MINI, columns=columns, counts={}, checksum=None)
+    assert list(differences(entry, str(tmp_path))) == []
+
+
+def test_differences_promised_column_missing_is_named(rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.drop("uuid").write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={}, checksum=None)
+    assert list(differences(entry, str(tmp_path))) == ["column uuid: missing"]
+
+
+def test_differences_unknown_count_names_it() -> None:
+    with pytest.raises(InputError, match=naming("nope")):
+        list(differences(replace(MINI, counts={"nope": 1})))
+
+
+def test_differences_without_aliases_say_why_there_are_fewer_prompts(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    rows.drop("sub_aliases").write_parquet(tmp_path / "rows.parquet")
+    columns = {"sub_aliases?": "list[str]"}
+    entry = replace(MINI, columns=columns, counts={"prompts": 12700}, checksum=None)
+    (line,) = differences(entry, str(tmp_path))
+    assert line == (
+        "prompts: expected 12,700, found 5,530 (7,170 fewer); the files have no sub_aliases"
+    )
+
+
+def test_differences_rows_that_contradict_each_other_are_counted(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    first = pl.int_range(pl.len()) == 0
+    other = pl.when(first).then(pl.lit("Elsewhere")).otherwise("sub_ent").alias("sub_ent")
+    rows.with_columns(other).write_parquet(tmp_path / "rows.parquet")
+    entry = replace(MINI, counts={}, checksum=None)
+    pairs, subjects = differences(entry, str(tmp_path))
+    assert re.search(naming("contradicting_pairs", "0", "1 more"), pairs)
+    assert re.search(naming("subjects_of_two_labels", "0", "1 more"), subjects)
