@@ -15,7 +15,7 @@ from _simulation import LIKE, Logits, Made, Sizes, drawn_answers, drawn_logit, p
 
 from factsweep.operators.estimates import fluctuation
 from factsweep.operators.estimates.fluctuation import fluctuation_sd
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 
 _LOGITS = (*LIKE.values(), Logits(), Logits(-2, 1, 2, 6, 0.5, 0.3), Logits(0, 0.5, 1, 1, 0.1, 0.1))
 _BINS = (2, 3, 4, 5, 6, 8, 10, 15, 21)  # answers per template

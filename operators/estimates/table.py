@@ -34,8 +34,12 @@ from factsweep.operators.estimates.means import (
 )
 from factsweep.operators.metrics.belief.answers import fluctuation
 from factsweep.operators.metrics.comparing.paired import in_both
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
-from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Estimate, bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import (
+    UNDEFINED,
+    Estimate,
+    bootstrap_ratio,
+    single_threaded_blas,
+)
 from factsweep.operators.schemas import SETTING, columns, schema
 
 ESTIMATES = columns("estimates", *SETTING, "control")

@@ -25,7 +25,7 @@ from factsweep.operators.metrics.comparing.verdict import (
     verdict,
     verdicts,
 )
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.prompts.expansion import names
 from factsweep.operators.tables import comparison as tables
 from factsweep.operators.wording import suggestion

@@ -12,7 +12,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Paired, Report
 from factsweep.operators.metrics.comparing.verdict import differences, judged
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.tables import estimates as tables
 from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.compare import (

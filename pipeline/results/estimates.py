@@ -19,7 +19,7 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Matcher, Part
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.pages import page
 from factsweep.operators.pages.grid import estimated_tiles, grid
 from factsweep.operators.pages.page import ran, ran_rows

@@ -29,7 +29,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report, Result, joined
 from factsweep.operators.metrics.data_set import Encode, Parse
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty

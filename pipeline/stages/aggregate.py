@@ -17,7 +17,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Asked, Evidence, Tables
 from factsweep.operators.metrics.noise import cut_share
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage

@@ -21,7 +21,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
 )
 from factsweep.operators.metrics.comparing.along import along, counted, lives, threshold_variant
 from factsweep.operators.metrics.comparing.paired import FACT
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.metrics.shared.rows import deciles
 from factsweep.operators.schemas import empty

@@ -18,6 +18,7 @@ Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -173,3 +174,19 @@ def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFra
     by_text = rows.with_columns(pl.col(columns).cast(pl.String)).sort(columns)
     for relation in by_text.partition_by("relation_id", maintain_order=True):
         yield relation["relation_id"][0], relation
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Limit the BLAS of NumPy and SciPy to one thread; as a context or as a decorator.
+
+    OpenBLAS splits even small products among all cores, and its threads wait for each other
+    actively: on two busy cores an estimate over 4,100 templates took 109 s, and 5 s in one thread.
+
+    The limit is the process's; of several threads the first sets it, and lifts it when it is done
+    (threadpoolctl). Other libraries (Polars, torch) keep their threads.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from factsweep.operators.estimates import table
 from factsweep.operators.estimates.table import Scored, estimates
-from factsweep.operators.metrics.shared.blas import single_threaded_blas
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 
 
 def n_threads() -> set[int]:
