@@ -153,7 +153,7 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
     """The facts that people asked for, with the sentences that leave their object open.
 
     The subject is the right answer of the sentences that leave that open. A sentence that stands
-    twice n_sentences once.
+    twice counts once.
 
     Raises:
         InputError: there is not one table, or it lacks a column.
@@ -187,8 +187,7 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
 def verbalised(tables: Tables, relations: Relations = None) -> Facts:
     """The facts with a flawed and a corrected sentence, both of which end in the object.
 
-    A sentence may have a full stop behind the object; the others are left out
-    (`n_verbalised`).
+    A sentence may have a full stop behind the object; the others are left out (`n_verbalised`).
 
     Raises:
         InputError: there is not one table, or it lacks a column.

@@ -281,9 +281,9 @@ _CHARACTER = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\u{200c}\u{
 
 
 def treated(facts: Facts, how: Unseen) -> Facts:
-    """The facts with these characters kept or removed.
+    """The facts with characters that nobody sees kept or removed.
 
-    They are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
+    These are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
     of letters are none of them: Persian and Hindi are written with them.
 
     Raises:
@@ -309,12 +309,12 @@ def treated(facts: Facts, how: Unseen) -> Facts:
 
 
 def seen(text: pl.Expr) -> pl.Expr:
-    """A text without these characters."""
+    """A text without the characters that nobody sees."""
     return text.str.replace_all(_CHARACTER, "")
 
 
 def unseen(facts: Facts) -> pl.DataFrame:
-    """The texts that hold one, each with where it stands: where, text."""
+    """The texts that hold such a character, each with where it stands: where, text."""
     of_template = pl.format("template {}", "template_id").alias("where")
     of_pair = pl.format("pair {}", "pair_id").alias("where")
     labels = pl.col("objects").struct.field("labels")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.table_files import parsed
+from factsweep.operators.datasets.table_files import json_lines, parsed
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.inputs.files import content
 from tests.messages import naming
@@ -42,3 +42,9 @@ def test_rows_of_a_file_are_refused_with_its_line(tmp_path: Path, name: str) -> 
     path.write_bytes(b"")
     with pytest.raises(DamagedFileError, match=naming(name, "is empty")):
         content([path], "rows")
+
+
+def test_json_lines_fields_of_two_kinds_become_texts_and_others_stay() -> None:
+    rows = '{"a": "x", "b": 1, "c": 1}\n{"a": ["y"], "b": true, "c": 1.50}'
+    found = [json.loads(line) for line in json_lines(rows, "f", (), as_written=False).splitlines()]
+    assert found == [{"a": "x", "b": "1", "c": 1}, {"a": '["y"]', "b": "true", "c": 1.5}]
