@@ -215,3 +215,7 @@ def test_kinds_have_facts_of_typed_answers_and_objects_that_have_ended() -> None
         before = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
         base = KnowledgeBase(base.entities, frame("triples", before))
         assert counted(base, fact)["n_distractors"].to_list() == [n]
+    ended = [{**before, "object_id": f"C{n}", "end": f"{2000 + n}"} for n in (1, 2)]
+    base = KnowledgeBase(base.entities, frame("triples", *ended))
+    latest_first = retrieved(base, fact, "temporal", 2, seed=0)["entity_id"]
+    assert latest_first.to_list() == ["C2", "C1"]
