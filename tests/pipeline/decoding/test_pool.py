@@ -268,18 +268,25 @@ def test_pool_passes_on_what_an_engine_says_of_a_shard(written: Plan, fake: Fake
 def test_pool_hands_out_no_shard_after_a_stop_and_says_what_was_spent(
     written: Plan, fake: FakeRay
 ) -> None:
-    bench = Bench(written, 1, [Call("first"), Call("second")])
+    ready, is_stopped = [Call("first"), Call("second")], False
 
-    def ends(calls: list[Call]) -> Call:
+    def ends(calls: list[Call]) -> Call | None:
+        nonlocal is_stopped
+        if calls == ready[1:] and not is_stopped:
+            return None
         if calls[0].shard is not None:
             bench.tally.stop()
+            is_stopped = True
             calls[0].result = StoppedError("the next request might exceed max_cost")
         return calls[0]
 
     fake.ends = ends
     object.__setattr__(written.run, "max_cost", 2.0)
+    bench = Bench(written, 1, ready)
     with pytest.raises(StoppedError, match="before max_cost=2 is exceeded"):
         bench.answer()
+    asked = {shard.prompts.folder for _, shard in fake.handed()}
+    assert asked == {written.branches[0].prompts.folder}
     assert len(fake.handed()) <= 4
 
 
