@@ -273,10 +273,26 @@ WRONG = {
         *("cluster.num_cpus=0", "cluster.max_deaths=0", "cluster.stall_s=0"),
         *("model.replicas.min=0", "model.tensor_parallel=0", "benchmark.pairs_per_relation=0"),
     ],
-    "less than or equal to 1.": ["decoding.max_failed_share=2"],
+    "less than or equal to 1.": ["decoding.max_failed_share=2", "decoding.samples.top_p=2"],
     "less than or equal to 100.": ["decoding.samples.temperature=9500"],
-    "less than or equal to 1000.": ["metrics.n_bins=100000000000"],
-    "less than or equal to 604800.": ["cluster.stall_s=604801"],
+    "less than or equal to 1000.": [
+        *("metrics.n_bins=100000000000", "cluster.max_deaths=1001", "prompt.shots=1001"),
+    ],
+    "less than or equal to 1024.": ["model.tensor_parallel=1025"],
+    "less than or equal to 10000.": [
+        *("decoding.samples.block_size=10001", "cluster.num_cpus=10001", "model.replicas.min=10001")
+    ],
+    "less than or equal to 604800.": ["cluster.stall_s=604801", "cluster.seconds_per_chunk=604801"],
+    "less than or equal to 1000000.": [
+        *("decoding.samples.n_answers=1000001", "metrics.n_rounds=1000001"),
+    ],
+    "less than or equal to 10000000.": [
+        *("decoding.max_tokens=10000001", "decoding.samples.n_prompts=10000001"),
+        *("cluster.rows_per_shard=10000001", "cluster.rows_per_chunk=10000001"),
+        *("metrics.n_draws=10000001", "benchmark.pairs_per_relation=10000001"),
+    ],
+    "less than or equal to 1000000000.": ["cluster.answers_per_s=1000000001"],
+    "less than or equal to 999999999999.": ["seed=1000000000000"],
 }
 
 
