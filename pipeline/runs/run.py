@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import journal
-from factsweep.pipeline.runs.needs import Use, begin_use, end_use, note_use
+from factsweep.pipeline.runs.needs import begin_use, end_use, note_use
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -88,27 +88,30 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
         LOG.warning("%s", replaced)
     use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     renewed = Counter[str]()
+    is_settled = partial(settle, plan, renewed)
     while True:
         try:
-            is_new = _complete(plan, use, partial(settle, plan, renewed), make)
+            if is_new := not is_settled():
+                note_use(plan.store, use)
+                journal.begin(plan)
+                say_warnings(plan)
+                make(plan)
+                while not is_settled():  # made of something that came out otherwise this time
+                    make(plan)
             if settings.answers is None:
                 costs.publish(plan)
             seconds = {"total": round(time.monotonic() - started, 1)}
             metrics = report.write(plan, seconds, earlier, is_new=is_new)
-            _note_end(plan, use)
-            if is_new:
-                LOG.info("done; results in %s", store.where())
-            return metrics
+            break
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
-
-
-def _note_end(plan: Plan, use: Use) -> None:
-    """Note that the results are there; a store that may only be read knows nothing of the run."""
     try:
         note_use(plan.store, end_use(use))
-    except InputError as error:
+    except InputError as error:  # a store that may only be read
         LOG.warning("%s So `factsweep prune` does not know of this run.", error)
+    if is_new:
+        LOG.info("done; results in %s", store.where())
+    return metrics
 
 
 def say_warnings(plan: Plan) -> None:
@@ -122,21 +125,6 @@ def say_served(plan: Plan) -> None:
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
         for line in differences(plan.run.model.name, plan.answered):
             LOG.warning("%s", line)
-
-
-def _complete(
-    plan: Plan, use: Use, is_settled: Callable[[], bool], make: Callable[[Plan], None]
-) -> bool:
-    """Make the missing artifacts; returns whether there were any."""
-    if is_settled():
-        return False
-    note_use(plan.store, use)
-    journal.begin(plan)
-    say_warnings(plan)
-    make(plan)
-    while not is_settled():  # what was made of something that came out otherwise this time
-        make(plan)
-    return True
 
 
 def compute(plan: Plan) -> None:
@@ -183,7 +171,10 @@ def check_failed(plan: Plan) -> None:
             for artifact in branch.further
             if artifact.stage == "samples" and artifact.is_complete()
         ]
-        n_sampled, n_lacking = (_n_rows(blocks, table) for table in ("samples", "errors"))
+        n_sampled, n_lacking = (
+            sum(sum(artifact.rows(table).values()) for artifact in blocks)
+            for table in ("samples", "errors")
+        )
         for noun, n_failed, n_asked, artifacts in (
             ("prompts", failed, n + failed, answer_artifacts),
             ("blocks of samples", n_lacking, n_sampled + n_lacking, blocks),
@@ -194,10 +185,6 @@ def check_failed(plan: Plan) -> None:
                     f"more than decoding.max_failed_share={limit} allows; "
                     f"{_reasons(artifacts)}. Everything else is complete."
                 )
-
-
-def _n_rows(artifacts: Iterable[Artifact], table: str) -> int:
-    return sum(sum(artifact.rows(table).values()) for artifact in artifacts)
 
 
 def _reasons(artifacts: Sequence[Artifact]) -> str:
