@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
@@ -22,6 +22,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results.record import ESTIMATE, METRICS, NAME, file, read
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
+from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.lookup import opened
@@ -212,7 +213,7 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
 
     Raises:
         InputError: an artifact of one is gone.
-        DamagedFileError: a recipe or a manifest is not what was written.
+        DamagedFileError: one was made of answers that are no more, or is not what was written.
     """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
@@ -223,6 +224,8 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
                     f"{store.where(artifact.folder)} of the run {name} is not complete; "
                     "run it again."
                 )
+        for found in integrity.stale(artifacts):
+            raise DamagedFileError(found.sentence, found.name)
         yield setting(name, content, title, artifacts)
 
 

@@ -189,7 +189,7 @@ def test_report_other_facts_have_tables_of_their_own(
     assert {path.name for path in folder.iterdir()} == {"index.html", "myriadlama-mini"}
 
 
-def test_report_of_a_run_whose_artifacts_were_removed_names_it(
+def test_report_of_a_run_whose_artifacts_are_of_other_answers_or_removed_names_them(
     store: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(store, tmp_path / "artifacts")
@@ -197,7 +197,11 @@ def test_report_of_a_run_whose_artifacts_were_removed_names_it(
     rewrite(record, lambda found: found["run"].update(artifacts=f"{tmp_path}/artifacts"))
     (branch,) = past.branches(str(results), ["one"])
     matched = branch.artifacts["matched"]
-    Path(matched.store.where(f"{matched.folder}/manifest.json")).unlink()
+    manifest = Path(matched.store.where(f"{matched.folder}/manifest.json"))
+    rewrite(manifest, lambda found: found["inputs"].update({branch.answers.folder: "others"}))
+    assert main(["report", "one", f"results={results}"]) == 2
+    assert f"{matched.folder} was made of an earlier " in capsys.readouterr().err
+    manifest.unlink()
     assert main(["report", "one", f"results={results}"]) == 2
     assert (
         f"{matched.folder} of the run one is not complete; run it again" in capsys.readouterr().err
