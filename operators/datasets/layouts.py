@@ -191,7 +191,7 @@ def as_rows(rows: pl.LazyFrame, *, are_plain: bool = False) -> pl.LazyFrame:
             obj_ents=names.list.eval(pl.element().list.first()),
             obj_aliases=names.list.eval(pl.element().list.slice(1)),
         )
-    if are_plain and schema["obj_ents"] == _TEXTS:
+    if are_plain and rows.collect_schema()["obj_ents"] == _TEXTS:
         rows = _objects_exploded(rows)
     return _objects_gathered(rows) if rows.collect_schema()["obj_ents"] == pl.String else rows
 

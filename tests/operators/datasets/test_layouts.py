@@ -98,6 +98,31 @@ def test_plain_table_with_lists_keeps_ids_and_other_names_beside_their_objects()
         ]
 
 
+def test_plain_table_with_all_names_in_a_list_gathers_the_objects_of_its_rows(
+    subtests: pytest.Subtests,
+) -> None:
+    def bolivia(names: object, object_id: object) -> dict[str, object]:
+        return {"subject": "Bolivia", "object": names, "object_id": object_id}
+
+    sucre, la_paz = [["Sucre", "S"]], [["La Paz", "LP"]]
+    for first, second in (
+        (bolivia(sucre, ["Q2907"]), bolivia(la_paz, ["Q1491"])),
+        (bolivia(sucre, "Q2907"), bolivia(la_paz, "Q1491")),
+        (
+            bolivia(json.dumps(sucre), json.dumps(["Q2907"])),
+            bolivia(json.dumps(la_paz), json.dumps(["Q1491"])),
+        ),
+    ):
+        with subtests.test(object=first["object"], object_id=first["object_id"]):
+            facts = facts_from_rows(_plain(first, second))
+            assert [[*entity.values()] for entity in facts.pairs["objects"][0]] == [
+                ["Q2907", ["Sucre", "S"]],
+                ["Q1491", ["La Paz", "LP"]],
+            ]
+    with pytest.raises(InputError, match=r"row 1 .* give each object its id"):
+        facts_from_rows(_plain(bolivia(sucre, ["Q2907"]), bolivia(la_paz, ["Q1491", "Q2"])))
+
+
 def test_plain_table_whole_numbers_days_and_truth_values_are_their_texts() -> None:
     day = datetime.date(2020, 1, 1)
     for value, text in ((1945, "1945"), (day, "2020-01-01"), (True, "true"), ([7, 8], "7")):
