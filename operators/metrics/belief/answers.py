@@ -166,11 +166,10 @@ def _unordered(n: pl.Expr) -> pl.Expr:
 def _containments(counts: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """The prompt pairs of groups in which an answer contains a shorter one, as fit in memory."""
     answers = counts.drop_nulls("key").with_columns(n_lemmas=key_length(pl.col("key")))
-    n_compared = pl.col("len").cast(pl.Int64).pow(2).cum_sum()
-    sizes = answers.group_by("cell").len()
-    blocks = sizes.select("cell", block=n_compared // _COMPARISONS_PER_BLOCK)
-    for block in answers.join(blocks, on="cell").partition_by("block", include_key=False):
-        both = block.join(block, on="cell", suffix="_shorter")
+    n_compared = pl.len().over("cell").cast(pl.Int64).cum_sum()
+    blocks = answers.with_columns(block=n_compared // _COMPARISONS_PER_BLOCK)
+    for block in blocks.partition_by("block", include_key=False):
+        both = block.join(answers, on="cell", suffix="_shorter")
         longer = both.filter(pl.col("n_lemmas") > pl.col("n_lemmas_shorter"))
         hits = longer.filter(contains(pl.col("key"), pl.col("key_shorter")))
         yield hits.select("cell", n_matches=pl.col("n") * pl.col("n_shorter"))

@@ -118,6 +118,20 @@ def test_match_counts_within_groups_compare_what_agrees_in_blocks_of_any_size(
         assert match_counts(answers, within=within).equals(found)
 
 
+def test_match_counts_of_one_group_of_many_answers_are_made_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n, most = 20, 100
+    keys = ["\x1f" + "a\x1f" * length for length in range(1, n + 1)]
+    monkeypatch.setattr(module, "_COMPARISONS_PER_BLOCK", most)
+    counts = pl.DataFrame({"cell": 0, "n": 1, "key": keys})
+    sizes = [block.height for block in module._containments(counts)]
+    assert sum(sizes) == n * (n - 1) // 2
+    assert max(sizes) <= most
+    answers = pl.DataFrame({"relation_id": "P1", "pair_id": "t", "key": keys})
+    assert match_counts(answers)["n_matches"].item() == sum(sizes)
+
+
 def test_consist_of_equal_empty_and_single_answers() -> None:
     for keys, expected in ((["\x1fa\x1f"] * 3, 1.0), ([None] * 3, 0.0), (["\x1fa\x1f"], None)):
         columns = {"relation_id": "P1", "pair_id": "t", "key": keys}
