@@ -6,6 +6,7 @@ no such mask, or its attention reaches back a few tokens only, each node is a te
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from inspect import signature
 from statistics import fmean
 from typing import Any
 
@@ -175,10 +176,14 @@ def next_logprobs(model: Any, asked: Sequence[Asked]) -> list[dict[int, float]]:
     """The log-probabilities of tokens behind texts, a pass over each text."""
     import torch
 
+    # The logits of all places of a long text are many times as large as the model's states.
+    takes_last = "logits_to_keep" in signature(model.forward).parameters
+    last = {"logits_to_keep": 1} if takes_last else {}
     logprobs = []
     for text, tokens in asked:
+        ids = torch.tensor([list(text)], device=model.device)
         with torch.inference_mode():
-            logits = model(input_ids=torch.tensor([list(text)], device=model.device)).logits[0, -1]
+            logits = model(input_ids=ids, **last).logits[0, -1]
         row = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         logprobs.append(dict(zip(tokens, row[list(tokens)].tolist(), strict=True)))
     return logprobs

@@ -278,6 +278,17 @@ def test_preferences_text_longer_than_a_window_equal_a_plain_pass() -> None:
     check(found, plain(model, cloze, labels))
 
 
+def test_next_logprobs_makes_the_logits_of_the_last_place_alone(model: Any) -> None:
+    shapes = []
+    hook = model.register_forward_hook(lambda *passed: shapes.append(passed[-1].logits.shape))
+    (logprobs,) = tries.next_logprobs(model, [([3, 1, 4, 1, 5], [2, 7])])
+    hook.remove()
+    assert shapes == [(1, 1, N_VOCABULARY)]
+    rows = model(torch.tensor([[3, 1, 4, 1, 5]])).logits[0, -1].log_softmax(-1)
+    within = WITHIN.get(model.config.model_type, 1e-9)
+    assert logprobs == pytest.approx({2: rows[2].item(), 7: rows[7].item()}, abs=within)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("ignored", [None, "position_ids", "attention_mask"])
 def test_reads_trees_wants_places_and_masks_in_any_type(
