@@ -13,7 +13,12 @@ from factsweep.pipeline.storage.json_files import REPAIR
 from factsweep.pipeline.storage.lookup import recipe
 
 SOURCES = "sources"  # what an open artifact notes of its inputs
-_NOTES = ("recipe.json", "cost.json", f"{SOURCES}.json", manifests.NAME)
+_OLD_NOTES = (
+    "anew.json",
+    "values_of.json",
+    "made_of.json",
+)  # of earlier versions: nobody reads them
+_NOTES = ("recipe.json", "cost.json", f"{SOURCES}.json", manifests.NAME, *_OLD_NOTES)
 _OPEN = ("chunks", "trials", "leases")  # what a writer needs, and a killed one leaves
 
 
@@ -156,7 +161,7 @@ def read(artifact: Artifact) -> Iterator[Finding]:
 def _notes(artifact: Artifact) -> Iterator[Finding]:
     """The JSON files beside the manifest that are not what was written."""
     for file in artifact.store.names(artifact.folder):
-        if file.endswith(".json") and file != "lease.json":
+        if file.endswith(".json") and file not in ("lease.json", *_OLD_NOTES):
             try:
                 artifact.note(file)
             except DamagedFileError as error:

@@ -13,6 +13,7 @@ from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.runs.verify import verify, verify_store
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.integrity import set_aside
 from tests.messages import naming
 from tests.pipeline.here import complete, make_here, overwrite
 
@@ -150,6 +151,18 @@ def test_verify_repair_sets_aside_what_the_next_run_recomputes(
     assert not path.exists()
     measured(finished.run, make_here)
     assert verify(finished.run)[1] == []
+
+
+@pytest.mark.parametrize("note", ["anew", "values_of", "made_of"])
+def test_verify_leaves_answers_beside_a_damaged_note_of_an_earlier_version(
+    finished: Plan, note: str
+) -> None:
+    greedy = finished.branches[0].answers
+    name = f"{greedy.folder}/{note}.json"
+    greedy.store.put(name, b"cut")
+    assert verify_store(finished.run.artifacts, repair=True).problems == []
+    set_aside(greedy, name)
+    assert greedy.published("generations") == greedy.shards("generations")
 
 
 def test_verify_of_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
