@@ -89,10 +89,11 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
     for name in (f"{_FOLDER}/{each}" for each in store.names(_FOLDER)):
         try:
             rows = store.get_json(name, "rows", fix="; it is left out.")["rows"]
+            yield pl.DataFrame(rows, schema=SPENT)
         except DamagedFileError as error:
             LOG.warning("%s", error)
-            continue
-        yield pl.DataFrame(rows, schema=SPENT)
+        except (LookupError, TypeError, ValueError, pl.exceptions.PolarsError):
+            LOG.warning("%s holds no rows of costs; it is left out.", store.where(name))
 
 
 def publish(plan: Plan) -> None:

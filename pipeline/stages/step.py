@@ -13,7 +13,7 @@ from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import SOURCES, set_all_aside, set_aside
-from factsweep.pipeline.storage.json_files import digest
+from factsweep.pipeline.storage.json_files import Stored, digest
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.recipe import differences
 
@@ -104,4 +104,11 @@ def took(artifact: Artifact) -> dict[str, Any]:
         FileNotFoundError: it was not noted.
         DamagedFileError: the note is not what was written.
     """
-    return artifact.note(_COST, "hardware", "seconds", "core_seconds")
+    types = {"hardware": str, "seconds": int | float, "core_seconds": int | float}
+    found = artifact.note(_COST, *types)
+    for name, type_ in types.items():
+        if not isinstance(found[name], type_):
+            file = f"{artifact.folder}/{_COST}"
+            where = artifact.store.where(file)
+            raise Stored(where, file).damaged(f"says {name} {found[name]!r}")
+    return found

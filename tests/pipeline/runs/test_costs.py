@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
@@ -95,6 +95,30 @@ def test_rates_where_a_folder_lies_in_their_place_end_no_run(
     with caplog.at_level("WARNING"):
         costs.publish(finished)
     assert re.search(naming(kept.name, "no file"), caplog.text)
+
+
+@pytest.mark.parametrize(
+    "rows", [5, "text", [3], [{"seconds": "x"}], {"seconds": 1}, {"zz": 3}, [{"gpus": 10**30}]]
+)
+def test_rates_of_other_types_are_left_out(
+    finished: Plan, caplog: pytest.LogCaptureFixture, rows: object
+) -> None:
+    before = costs.known(finished)
+    finished.store.put_json("rates/more.json", {"rows": rows})
+    with caplog.at_level("WARNING"):
+        assert costs.known(finished).equals(before)
+    assert re.search(naming("more.json", "left out"), caplog.text)
+
+
+@pytest.mark.parametrize("change", [{"hardware": 3}, {"seconds": "x"}, {"core_seconds": None}])
+def test_cost_of_other_types_is_damaged(finished: Plan, change: dict[str, object]) -> None:
+    matched = finished.branches[0].matched
+    right = {"hardware": "a", "seconds": 1, "core_seconds": 1.5}
+    matched.put_note("cost.json", right)
+    assert spent(finished).filter(stage="matched")["seconds"].to_list() == [1.0]
+    matched.put_note("cost.json", right | change)
+    with pytest.raises(DamagedFileError, match=naming("cost.json", *change)):
+        spent(finished)
 
 
 def test_rates_are_published_once_and_known_to_the_next_run(
