@@ -159,8 +159,9 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     try:
         return recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
-        if (artifact := located(store, folder)).is_complete() and artifact.manifest().inputs:
-            return [each.partition("/")[2] for each in artifact.manifest().inputs]
+        name = f"{folder}/{manifest.NAME}"  # as it lies there: what is read may list less
+        if located(store, folder).is_complete() and (listed := store.get_json(name)["inputs"]):
+            return [each.partition("/")[2] for each in listed]
         if isinstance(error, DamagedFileError):
             state = "damaged"
         elif any(not file.startswith("leases/") for file in store.files(folder)):

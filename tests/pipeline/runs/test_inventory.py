@@ -26,6 +26,7 @@ from factsweep.pipeline.storage.lookup import Recipes, causes
 from factsweep.pipeline.storage.recipe import Recipe
 from tests.builders import results_of
 from tests.messages import naming
+from tests.pipeline.damage import age
 from tests.s3_server import serving
 
 pytestmark = pytest.mark.usefixtures("plain")
@@ -208,13 +209,20 @@ def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan
     assert idle(plan, unfinished=True) == of(plan)
 
 
+@pytest.mark.parametrize("is_older", [False, True])
 def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
-    done: Callable[..., Plan],
+    done: Callable[..., Plan], tmp_path: Path, *, is_older: bool
 ) -> None:
     plan = done()
     baseline.accept("demo", plan.run.name, plan.run.results)
     shutil.rmtree(results_of(plan))
-    plan.store.put(f"{plan.branches[0].metrics.folder}/recipe.json", b"damaged")
+    artifact = plan.branches[0].answers if is_older else plan.branches[0].metrics
+    plan.store.put(f"{artifact.folder}/recipe.json", b"damaged")
+    if is_older:
+        name = f"{artifact.folder}/manifest.json"
+        (copy := tmp_path / "manifest.json").write_bytes(plan.store.get(name))
+        age(copy)
+        plan.store.put(name, copy.read_bytes())
     assert idle(plan) == set()
 
 
