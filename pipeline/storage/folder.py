@@ -143,10 +143,6 @@ class Folder:
         """The bytes that are free on the disk of the folder, which may still be to be made."""
         return shutil.disk_usage(self._there).free
 
-    def free_files(self) -> int | None:
-        """How many more files that disk can hold; 0 where it does not count them."""
-        return os.statvfs(self._there).f_favail
-
     @property
     def _there(self) -> Path:
         """The folder, or the first above it that is there already."""

@@ -242,8 +242,6 @@ class Remote:
         """Nobody knows how much room there is."""
         return None
 
-    free_files = free
-
     def _ask(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
         """The answer to a request, which is sent again while it fails for a moment.
 

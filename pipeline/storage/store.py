@@ -41,10 +41,6 @@ class Store:
         """The bytes that are free on the disk of a folder; null of a URL."""
         return self._files.free()
 
-    def free_files(self) -> int | None:
-        """How many more files that disk can hold; 0 where it does not count them."""
-        return self._files.free_files()
-
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.root,)  # connections stay in the process that opened them
 
