@@ -300,7 +300,12 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     longest = label.sort_by(label.str.len_chars()).last()
     near = near.group_by("relation_id", "bare", "full").agg(longest)
     forms = forms.join(near, on=["relation_id", "bare", "full"], how="left", maintain_order="left")
-    forms = forms.with_columns(full=pl.coalesce("label", "full")).drop("label")
+    # A label that ends with a stop may have that of a sentence behind it.
+    stopped = apart.select("relation_id", "bare", label_before_stop="full", full=full + ".")
+    stopped = stopped.join(apart, on=["relation_id", "bare", "full"], how="anti")
+    forms = forms.join(stopped, on=["relation_id", "bare", "full"], how="left")
+    forms = forms.with_columns(full=pl.coalesce("label_before_stop", "label", "full"))
+    forms = forms.drop("label_before_stop", "label")
     same = ["relation_id", "bare"]
     marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
     known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))

@@ -69,12 +69,11 @@ def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
     rows = _rows(rows)
     subject = _subject_column(rows)
     fields = [pl.col(n).hash().n_unique() > 1 for n in ("sub_ent", "obj_uris", "obj_ents")]
-    tables = {
-        "contradicting_pairs": rows.group_by("relation_id", subject).agg(pl.any_horizontal(fields)),
-        "subjects_of_two_labels": rows.group_by(subject).agg(pl.col("sub_ent").n_unique() > 1),
-    }
+    pairs = rows.group_by("relation_id", subject).agg(differ=pl.any_horizontal(fields))
+    labels = rows.group_by(subject).agg(differ=pl.col("sub_ent").n_unique() > 1)
+    tables = {"contradicting_pairs": pairs, "subjects_of_two_labels": labels}
     return {
-        name: int(table.select(pl.last().sum()).collect(engine="streaming").item())
+        name: int(table.select(pl.col("differ").sum()).collect(engine="streaming").item())
         for name, table in tables.items()
     }
 

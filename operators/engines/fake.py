@@ -48,15 +48,16 @@ class FakeEngine:
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in their order."""
         for request in self._witnessed(requests):
-            completions = []
-            for index in range(request.sampling.n):
-                draw = seeds.key(request.token_ids, request.seed, index)
-                text = _WORDS[draw % len(_WORDS)]
-                logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
-                is_thinking = request.thinking is not None
-                thought = Thought(f"{draw} is a number", 4, "itself") if is_thinking else None
-                completions.append(Completion(text, len(text.split()), logprob, "stop", thought))
+            completions = [self._complete(request, i) for i in range(request.sampling.n)]
             yield Answer(request.request_id, tuple(completions), len(request.token_ids), 0)
+
+    def _complete(self, request: Request, index: int) -> Completion:
+        draw = seeds.key(request.token_ids, request.seed, index)
+        text = _WORDS[draw % len(_WORDS)]
+        logprob = -float(draw % 1000) / 1000 if request.sampling.logprobs else None
+        is_thinking = request.thinking is not None
+        thought = Thought(f"{draw} is a number", 4, "itself") if is_thinking else None
+        return Completion(text, len(text.split()), logprob, "stop", thought)
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in their order."""

@@ -96,7 +96,7 @@ def _digest(facts: Facts, given: pl.DataFrame) -> method.Digest:
 METHOD = method.Method(
     ask=method.Ask(FewShot, expand, sliced),
     measure=method.Measure(
-        version=4,  # 2: intervals of small relations; 3: final stops; 4: marks around answers
+        version=5,  # 2: intervals of small relations; 3 to 5: final stops and marks around answers
         can_match=lambda labels, _pipeline: has_answers(labels),
         compute=_measure,
         main_metric="f1",

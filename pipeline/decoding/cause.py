@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ray.exceptions import RayError, RayTaskError
+
 from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
@@ -22,12 +24,14 @@ _ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateE
 
 
 def of_task(error: BaseException) -> BaseException:
-    """The error of ours that a worker's error is about, or of its machine, or the error itself."""
+    """The error of ours, of Ray or of its machine that a worker's error is about, or itself."""
     seen: BaseException | None = error
     while seen is not None:
         before = getattr(seen, "cause", None) or seen.__cause__
         if isinstance(seen, FactsweepError | OSError) and not hasattr(seen, "cause"):
             return seen
+        if isinstance(seen, RayError) and not isinstance(seen, RayTaskError):
+            return of_ray(seen)
         seen = before
     return error
 

@@ -226,8 +226,8 @@ class Pool:
         engine, shard = self._calls[future]
         try:
             error = ray.get(future)
-        except ray.exceptions.RayActorError as died:
-            if died.actor_init_failed:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as died:
+            if getattr(died, "actor_init_failed", False):
                 raise
             ray.kill(engine.actor)  # it may only be out of reach
             self._waiting.extendleft(reversed(self._drop(engine)))

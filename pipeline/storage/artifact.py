@@ -346,8 +346,11 @@ class Artifact:
         Raises:
             ArtifactHeldError: another driver has taken the artifact over.
         """
-        if names:
-            self._ours(partial(self.store.drop, *(f"{self.folder}/{name}" for name in names)))
+        paths = [f"{self.folder}/{name}" for name in names]
+        # A writer that was paused since it looked must not remove one file after the other.
+        requests = [paths] if paths and self.store.drops_at_once else [[path] for path in paths]
+        for request in requests:
+            self._ours(partial(self.store.drop, *request))
 
     def check_lease(self) -> None:
         """Look whether the artifact is still ours to write.

@@ -20,6 +20,7 @@ class Folder:
     """The files below a folder, as `Remote` has those below a URL."""
 
     is_near = True
+    drops_at_once = False
 
     def __init__(self, top: Path) -> None:
         self._top = top

@@ -104,7 +104,7 @@ class Remote:
             raise InputError(
                 f"artifacts={hidden} is no folder, and no URL of s3://, gs:// or az://; give one."
             )
-        self._scheme = url.scheme
+        self._scheme, self.drops_at_once = url.scheme, url.scheme == "s3"
         self._bucket = url.netloc.rpartition("@")[2]
         if ":" in self._bucket:  # what follows it would be shown as a part of the path
             raise InputError(
@@ -217,7 +217,7 @@ class Remote:
     def drop(self, *names: str) -> None:
         """Remove files, those that are there; of S3 a thousand with one request."""
         paths = [self._at(name) for name in names]
-        if self._scheme == "s3" and len(paths) > 1:
+        if self.drops_at_once and len(paths) > 1:
             self._ask(lambda store: store.delete(paths), in_bulk=True)
             return
         for path in paths:

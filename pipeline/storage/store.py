@@ -163,6 +163,11 @@ class Store:
         with self._asking(folder, "read"):
             return self._files.files(folder)
 
+    @property
+    def drops_at_once(self) -> bool:
+        """Whether many files are removed by one request."""
+        return self._files.drops_at_once
+
     def drop(self, *names: str) -> None:
         """Remove files that are no longer needed, those that exist; of S3 all by one request.
 

@@ -278,6 +278,7 @@ def test_kamel_any_answers_equals_the_naive_scorer(
         ("C++ ", [["C"], ["C++"]], (1, 1 / 2), (1, 1 / 2)),
         ("C#.; C .;c..", [["C"], ["C#"]], (2 / 3, 1), (0, 0)),  # a final stop ends a sentence
         ("St.", [["St."], ["St"], ["St.."]], (1, 1 / 3), (1, 1 / 3)),  # unless a label has it
+        ("St..", [["St."], ["St"]], (1, 1 / 2), (0, 0)),  # and one behind that of the label
         ("!!!", [["!!!"]], (1, 1), (1, 1)),  # nothing but special characters
         ("...; !!!", [["!!!"]], (1, 1), (0, 0)),
         ("  English \n", [["English"]], (1, 1), (1, 1)),  # outer white space, as the authors do

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from ray.exceptions import OutOfMemoryError, RayTaskError
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
@@ -471,3 +472,14 @@ def test_cause_has_no_secret(log: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_cause_log_that_is_gone_is_told_as_silence(log: Path) -> None:
     assert cause.of_log(log) == cause.SILENT
+
+
+def test_cause_of_a_task_is_an_error_of_ours_of_ray_or_the_tasks_own() -> None:
+    def of_task(error: Exception) -> BaseException:
+        return cause.of_task(RayTaskError("decode_all", "traceback", error))
+
+    refusal = InputError("no such model")
+    assert of_task(refusal) is refusal
+    assert isinstance(of_task(OutOfMemoryError("95 % of memory")), DecodingError)
+    assert "95 % of memory" in str(of_task(OutOfMemoryError("95 % of memory")))
+    assert isinstance(of_task(TypeError("a fault of our own")), RayTaskError)

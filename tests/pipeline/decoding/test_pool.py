@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.pipeline.config.run import Run
@@ -124,7 +124,7 @@ class FakeRay:
         return ([] if ended is None else [ended]), []
 
     def get(self, call: Any) -> Any:
-        if isinstance(call, Call) and isinstance(call.result, ActorDiedError):
+        if isinstance(call, Call) and isinstance(call.result, RayError):
             raise call.result
         return call.result if isinstance(call, Call) else call
 
@@ -186,8 +186,9 @@ def test_pool_hands_each_engine_two_shards_and_tells_when_an_artifact_is_done(
     assert fake.killed == []
 
 
+@pytest.mark.parametrize("death", [ActorDiedError(), OutOfMemoryError("95 % of memory")])
 def test_pool_gives_the_shards_of_an_engine_that_died_to_others_and_fills_its_place(
-    written: Plan, fake: FakeRay
+    written: Plan, fake: FakeRay, death: RayError
 ) -> None:
     bench, lost, handed_before = Bench(written, 2), list[Work](), 0
 
@@ -197,7 +198,7 @@ def test_pool_gives_the_shards_of_an_engine_that_died_to_others_and_fills_its_pl
         if len(mine) == 2 and not lost:
             lost.extend(call.shard for call in mine if call.shard is not None)
             handed_before = len(fake.handed())
-            mine[1].result = ActorDiedError()
+            mine[1].result = death
             return mine[1]
         return calls[0]
 
