@@ -33,7 +33,7 @@ class Start:
 
     `model` is a folder, or a hub id at `revision`, or the name that an `endpoint` has for it.
     `place` is where the scheduler put the engine; `arguments` are further ones, by the engine's own
-    names; `adapters` are folders of LoRA's weights by name, the first in use until `adapt`.
+    names; `adapter` is a folder of LoRA's weights.
     """
 
     model: str

@@ -1,4 +1,6 @@
-"""Which distractors a fact is asked with, and in which order (section 3.3).
+"""Which distractors a fact is asked with, and in which order.
+
+Source: "Factual Knowledge Assessment of Language Models Using Distractors", section 3.3.
 
     random      drawn from Ω(f) by the seed
     semantic    those of Ω(f) whose vectors are nearest to the answer's, by cosine

@@ -190,7 +190,11 @@ class Line(NamedTuple):
 
 
 def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
-    """Fit the line by least squares (appendix E); null with fewer than three sizes."""
+    """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
+
+    Source: "Factual Knowledge Assessment of Language Models Using Distractors", appendix E, Figure
+    8.
+    """
     if len(set(log10_parameters)) < 3:
         return None
     from scipy.stats import linregress

@@ -108,7 +108,7 @@ class EndpointEngine:
         return found
 
     def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
-        """Ask once, for little, whether the server gives scores at all; an InputError if not.
+        """Ask once, for little, whether the server gives scores at all.
 
         Raises:
             InputError: it gives none, and what it said.
@@ -214,10 +214,10 @@ class EndpointEngine:
             raise TimeoutError(f"no answer within {give_up_s:g} s{last}") from error
 
     async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
-        """The answer of the server; a NoAnswerError if it is none.
+        """The answer of the server.
 
         Raises:
-            NoAnswerError: it is none.
+            NoAnswerError: the server's reply is none.
         """
         if isinstance(request, Request):
             return await self._all_samples(request)

@@ -82,10 +82,10 @@ class Blame:
         return Refused(request.request_id, reason, said, usage.prompt, usage.output)
 
     async def _probed(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:
-        """Ask another prompt what a bad one is told apart by; an InputError if nothing is answered.
+        """Ask another prompt, which tells a bad one from a server that answers nothing.
 
         Raises:
-            InputError: it answers nothing.
+            InputError: the server answers nothing.
         """
         from openai import OpenAIError
 

@@ -181,7 +181,7 @@ def read(
 
 
 def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
-    """The content of a choice, with a thought that is kept apart; a NoAnswerError if it is unknown.
+    """The content of a choice, with a thought that is kept apart.
 
     Raises:
         NoAnswerError: it is none of what servers put there.
