@@ -82,11 +82,9 @@ def along(
         own = estimate(rounds[:, place], degrees)
         difference = estimate(rounds[:, place] - rounds[:, base], degrees)
         ends = (None, None) if own.value is None else (low[place], high[place])
-        p = sign_flip(changes.filter(label=label)["numerator"].to_numpy())
-        ranks = best[place], worst[place]
-        rows.append(
-            (label, *own, *ends, *difference, None if place == base else p, *ranks, n_pairs)
-        )
+        own_changes = changes.filter(label=label)["numerator"].to_numpy()
+        p = None if place == base else sign_flip(own_changes)
+        rows.append((label, *own, *ends, *difference, p, best[place], worst[place], n_pairs))
     return pl.DataFrame(rows, schema=ALONG, orient="row").with_columns(holm(pl.col("p_holm")))
 
 
