@@ -89,7 +89,6 @@ def probelm(
     *,
     seed: int,
     n_rounds: int = 1000,
-    without: Collection[str] = (OCCUPATION,),
 ) -> pl.DataFrame:
     """Compute every PRobELM metric: one row per number (table ROWS, after the column `setting`).
 
@@ -101,14 +100,14 @@ def probelm(
 
     The settings are those of `scores`. Where all three prompt types are there, `plausibility` and
     `plausibility_published` stand under the setting "all", over the groups scored in all three.
-    Slices: each relation, each frame, and each of these without one of the relations `without`.
+    Slices: each relation, each frame, and each of these without the relation `OCCUPATION`.
     Rows `baseline_…` are what a random order gives, exactly. Intervals are of 95 %, of groups
     resampled within their relations.
 
     Source: PRobELM, sections 4.2 and 5.3 and appendix C.
     """
     groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
-    parts = list(_parts(groups, without))
+    parts = list(_parts(groups))
     rows = [
         (measured.setting, *row)
         for measured in _measured(scores, candidates)
@@ -170,16 +169,15 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
     return whole.group_by(columns, maintain_order=True).agg(pl.mean(*PLAUSIBILITY))
 
 
-def _parts(groups: pl.DataFrame, without: Collection[str]) -> Iterator[_Part]:
+def _parts(groups: pl.DataFrame) -> Iterator[_Part]:
     """The slices that have groups; relations are cut out of the whole, not listed here."""
     frames = ((f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
     for name, rows in ((None, pl.lit(True)), *frames):
         yield name, rows
         mine = groups.filter(rows)["relation_id"]
-        for relation in without:
-            if relation in mine and mine.n_unique() > 1:
-                names = [*([name] if name else []), f"without={relation}"]
-                yield ",".join(names), rows & (pl.col("relation_id") != relation)
+        if OCCUPATION in mine and mine.n_unique() > 1:
+            names = [*([name] if name else []), f"without={OCCUPATION}"]
+            yield ",".join(names), rows & (pl.col("relation_id") != OCCUPATION)
 
 
 def _rows(

@@ -19,6 +19,7 @@ _NUMBER = re.compile(
     r"|( ± [\d.,]+)? \([\d of]+ seeds\))?|–|n/a|"
 )
 STEPS = 20  # of the colour scale
+_MOST_COLUMNS, _MOST_TILES = 40, 6  # on a page
 _DARK = 0.55  # up to here white text reads best on cividis, from here black
 
 
@@ -82,9 +83,7 @@ class HeatMap:
     n_left_out: int
 
 
-def heat_map(
-    metrics: pl.DataFrame, metric: str, labels: Mapping[str, str], *, most_columns: int = 40
-) -> HeatMap | None:
+def heat_map(metrics: pl.DataFrame, metric: str, labels: Mapping[str, str]) -> HeatMap | None:
     """The metric by relation; null where no row is of a relation.
 
     `metrics` has asked (who was asked how), slice, metric, value.
@@ -102,7 +101,7 @@ def heat_map(
     asked = wide.columns[1:]
     order = [pl.mean_horizontal(asked), pl.col("relation")]
     wide = wide.sort(order, descending=[True, False], nulls_last=True)
-    shown = asked[:most_columns]
+    shown = asked[:_MOST_COLUMNS]
     cells = tuple(
         (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
         for relation, *values in wide.select("relation", *shown).iter_rows()
@@ -154,13 +153,13 @@ def headline(metrics: pl.DataFrame, card: Card) -> Grid:
     return grid(together, "headline", "Metrics over all facts")
 
 
-def tiles(metrics: pl.DataFrame, metric: str, *, most: int = 6) -> Iterator[Tile]:
+def tiles(metrics: pl.DataFrame, metric: str) -> Iterator[Tile]:
     """The main metric of each model and setting, in percent; none where there are too many.
 
     `metrics` has asked, slice, metric, value, ci_low, ci_high.
     """
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric") == metric).drop_nulls("value")
-    if rows.height > most:
+    if rows.height > _MOST_TILES:
         return
     rows = rows.with_columns(spread=spread(rows, in_percent(1)))
     columns = ("asked", "spread", "value", "ci_low", "ci_high")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.belief.answers import ACC_AT_1, By
+from factsweep.operators.metrics.belief.answers import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
@@ -113,12 +113,10 @@ class Pair(NamedTuple):
     second: Asking
 
 
-def effects(
-    answers: Mapping[Asking, Answers], *, by: By = "match", seed: int = 0, n_rounds: int = 1000
-) -> pl.DataFrame:
+def effects(answers: Mapping[Asking, Answers], *, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare the first `MOST_PAIRS` of `pairs`, by prompt or else by fact: the table EFFECTS."""
     tables = [
-        _effect(each, answers[each.first], answers[each.second], by, seed, n_rounds)
+        _effect(each, answers[each.first], answers[each.second], n_rounds)
         for each in list(pairs(answers))[:MOST_PAIRS]
     ]
     return pl.concat([EFFECTS.to_frame(), *tables])
@@ -179,9 +177,7 @@ def _words(run: Asking) -> dict[str, str]:
     return _DEFAULTS | {name: value for name, _, value in parts}
 
 
-def _effect(
-    pair: Pair, first: Answers, second: Answers, by: By, seed: int, n_rounds: int
-) -> pl.DataFrame:
+def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.DataFrame:
     relations = [each for each in first.relations if each in second.relations]
     parts = ((first.of(each), second.of(each)) for each in relations)
     unit = unit_between(parts, templates_alone=pair.effect == "templates")
@@ -189,12 +185,12 @@ def _effect(
     for each in relations:
         one, other = first.of(each), second.of(each)
         counts.append(shared(one, other))
-        terms.append(paired_terms(one, other, robust_share=_ROBUST, by=by, unit=unit))
+        terms.append(paired_terms(one, other, robust_share=_ROBUST, unit=unit))
     found = Shared.total(counts)
     if not found.facts:
         return EFFECTS.to_frame()
     mine = pl.concat(terms).filter(pl.col("metric").is_in(_COMPARED))
-    rows = compare(mine, seed=seed, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
+    rows = compare(mine, seed=0, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
     named = {"effect": pair.effect, "from": str(pair.first), "to": str(pair.second)}
     named |= {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
     return rows.with_columns(pl.lit(v).alias(n) for n, v in named.items()).select(EFFECTS.names())

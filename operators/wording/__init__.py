@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _MOST = 24  # names in a sentence
+_LINES, _WIDTH = 4, 100
 
 
 def count(n: float, noun: str) -> str:
@@ -16,14 +17,14 @@ def count(n: float, noun: str) -> str:
     return f"{n:,.0f} {noun if n == 1 else ends}"
 
 
-def few(lines: Sequence[str], most: int = 4, width: int = 100) -> str:
+def few(lines: Sequence[str]) -> str:
     """The first of some lines in a row, each cut where it is long, and how many more there are.
 
-    >>> few(["seed: 0 → 1"]), few(["a", "b", "c"], most=1), few(["abcdef"], width=4)
-    ('seed: 0 → 1', 'a; 2 more', 'abc…')
+    >>> few(["seed: 0 → 1"]), few([*"abcdef"]), few(["a" * 101]) == "a" * 99 + "…"
+    ('seed: 0 → 1', 'a; b; c; d; 2 more', True)
     """
-    cut = [each if len(each) <= width else f"{each[: width - 1]}…" for each in lines[:most]]
-    return "; ".join([*cut, *([f"{len(lines) - most} more"] if len(lines) > most else [])])
+    cut = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines[:_LINES]]
+    return "; ".join([*cut, *([f"{len(lines) - _LINES} more"] if len(lines) > _LINES else [])])
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

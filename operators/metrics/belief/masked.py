@@ -14,7 +14,7 @@ from factsweep.operators.metrics.shared.rows import (
 MULTI = "prompts=multi"
 
 
-def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None) -> pl.DataFrame:
+def bias_level(content_free: pl.DataFrame) -> pl.DataFrame:
     """Give 1 − H/H_max (0 to 1; 0 prefers nothing), as rows of the table ROWS.
 
     `content_free` has one row per content-free prompt: relation_id, template_id, and probabilities,
@@ -25,9 +25,8 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     - `bias_level`, variant `prompts=multi`: the bias level of the distribution that is averaged
       over the relation's templates; over all, the mean over relations.
 
-    `n` counts content-free prompts, `n_failed` (relation_id, n_failed) those without a prediction.
-    A relation with fewer than two candidates has none and is left out, and so is a prompt under
-    which all candidates have probability 0.
+    `n` counts content-free prompts. A relation with fewer than two candidates has none and is left
+    out, and so is a prompt under which all candidates have probability 0.
 
     Source: BELIEF, section 5.4. In which order to average and to renormalise is not said there.
 
@@ -39,7 +38,7 @@ def bias_level(content_free: pl.DataFrame, n_failed: pl.DataFrame | None = None)
     >>> rows.select("metric", "variant", "value", "n").rows()
     [('bias_level', None, 1.0, 2), ('bias_level', 'prompts=multi', 0.0, 2)]
     """
-    counts, share = counted(content_free, n_failed), pl.element() / pl.element().sum()
+    counts, share = counted(content_free), pl.element() / pl.element().sum()
     distributions = (
         content_free.filter(pl.col("probabilities").list.sum() > 0)
         .select(
