@@ -247,7 +247,7 @@ def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dic
         record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
         record.ESTIMATES_PAGE: page.encode(),
     }
-    content |= {"files": list(made)}
+    content |= {"files": record.checksums(made)}
     return {**made, record.ESTIMATE: to_json(content)}
 
 
@@ -265,14 +265,15 @@ def read(results: str, name: str) -> PastEstimate:
     store = Store(below(results, name))
     content = record.read(store, record.ESTIMATE)
     where = Stored(store.where(record.ESTIMATED))
-    return PastEstimate(name, decode(record.file(store, record.ESTIMATED), _PLACE, where), content)
+    numbers = record.file(store, record.ESTIMATED, content)
+    return PastEstimate(name, decode(numbers, _PLACE, where), content)
 
 
 def wrong(run: Run) -> Iterator[str]:
     """What is wrong with the estimates of a run, if it has any, with texts and pages, too."""
     try:
         if is_estimate(run.results, run.name):
-            yield from record.gone(Store(run.folder), read(run.results, run.name).record)
+            yield from record.wrong_files(Store(run.folder), read(run.results, run.name).record)
     except DamagedFileError as error:
         yield str(error)
 

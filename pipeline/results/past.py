@@ -262,15 +262,14 @@ def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
     return int(n), int(failed)
 
 
-def metrics(store: Store) -> pl.DataFrame:
+def metrics(store: Store, content: Record) -> pl.DataFrame:
     """Every number of a run, from its results: one row per metric, setting and slice.
 
     Raises:
-        DamagedFileError: the file is gone, or is not what was written.
+        DamagedFileError: the file is gone, or is not what the run wrote.
     """
-    return decode(
-        file(store, METRICS), Place("metrics", "", "metrics"), Stored(store.where(METRICS))
-    )
+    numbers = file(store, METRICS, content)
+    return decode(numbers, Place("metrics", "", "metrics"), Stored(store.where(METRICS)))
 
 
 def of_seeds(settings: Iterable[Sequence[PastBranch]], table: str) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """run.json: what was run, with which versions, on what, and what it cost."""
 
+import hashlib
 import json
 import os
 import platform
@@ -147,7 +148,7 @@ class _Shape(BaseModel):
 
     run: _Run
     artifacts: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
-    files: list[str] | dict[str, str] = []  # earlier versions wrote checksums beside the names
+    files: list[str] | dict[str, str] = []  # names with SHA-256; some versions wrote only names
     warnings: list[str] = []
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
@@ -157,23 +158,34 @@ class _Shape(BaseModel):
     model_revision: str | None = None
 
 
-def file(store: Store, name: str) -> bytes:
-    """A file of the results.
+def checksums(files: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of each file of the results, as a record lists them."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def file(store: Store, name: str, found: Mapping[str, Any]) -> bytes:
+    """A file of the results, if it is the one that their record lists.
 
     Raises:
-        DamagedFileError: it is gone.
+        DamagedFileError: it is gone, or it is another.
     """
     try:
-        return store.get(name)
+        content = store.get(name)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{store.where(name)} is gone{RERUN}") from error
+    listed = found.get("files")
+    if isinstance(listed, dict) and checksums({name: content})[name] != listed.get(name):
+        raise DamagedFileError(f"{store.where(name)} is not the file that its run wrote{RERUN}")
+    return content
 
 
-def gone(store: Store, found: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each file of the results that a record lists, and that is not there."""
+def wrong_files(store: Store, found: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each file of the results that is not there as their record lists it."""
     for name in found.get("files", ()):
-        if not store.exists(name):
-            yield f"{store.where(name)} is gone{RERUN}"
+        try:
+            file(store, name, found)
+        except DamagedFileError as error:
+            yield str(error)
 
 
 def artifacts(plan: Plan) -> dict[str, list[str]]:

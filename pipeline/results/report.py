@@ -104,7 +104,7 @@ def write(
         _freely(store, store.put, name, made)
     for name in {*stale, *earlier.get("files", ())} - files.keys():
         _freely(store, store.drop, name)
-    content |= {"warnings": lines, "files": list(files)}
+    content |= {"warnings": lines, "files": record.checksums(files)}
     _freely(store, store.put, NAME, to_json(content))
     return metrics
 

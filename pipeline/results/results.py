@@ -55,7 +55,7 @@ class Results:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """Every number with its interval: one row per metric, setting and slice."""
-        return past.metrics(Store(self.folder))
+        return past.metrics(Store(self.folder), self.record)
 
     @property
     def card(self) -> pl.DataFrame:
@@ -192,7 +192,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
     else:
         store = Store(below(results, run))
         record = past.record(results, run)
-        metrics = past.metrics(store)
+        metrics = past.metrics(store, record)
         if form == "mlflow":
             return _log_to_mlflow(run, store, metrics, record, out)
         if form == "lm-eval":
@@ -266,7 +266,7 @@ def _log_to_mlflow(
             mlflow.log_metrics(mlflow_metrics(metrics))
             for name in record["files"]:
                 if name.startswith("tables/"):
-                    mlflow.log_text(file(store, name).decode(), name)
+                    mlflow.log_text(file(store, name, record).decode(), name)
     except mlflow.exceptions.MlflowException as error:
         first = str(error).splitlines()[0]
         raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error

@@ -90,9 +90,9 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
         if found["artifacts"] != record.artifacts(plan) or not plan.branches:
             other = f"{store.where(name)} lists other artifacts than those of this run"
             raise DamagedFileError(f"{other}{RERUN}")
-        problems = list(record.gone(store, found))
+        problems = list(record.wrong_files(store, found))
         name = record.METRICS
-        metrics = past.metrics(store)
+        metrics = past.metrics(store, found)
         artifacts = [branch.metrics for branch in plan.branches]
         if all(map(_is_complete, artifacts)) and not metrics.equals(
             pl.concat(artifact.read_all("metrics") for artifact in artifacts)

@@ -13,13 +13,14 @@ RERUN = "; run again: it is written anew."
 
 
 class Stored(NamedTuple):
-    """A file as messages call it (`where`), and its name in its store; null: it is in none."""
+    """A file as messages call it (`where`), and its name in its store; null: it is of results."""
 
     where: str
     name: str | None = None
 
-    def damaged(self, what: str, fix: str = REPAIR) -> DamagedFileError:
-        """The error that says what is wrong with it."""
+    def damaged(self, what: str, fix: str = "") -> DamagedFileError:
+        """The error that says what is wrong with it; `fix` ends the sentence."""
+        fix = fix or (RERUN if self.name is None else REPAIR)
         return DamagedFileError(f"{self.where} {what}{fix}", self.name)
 
 

@@ -253,6 +253,7 @@ def test_verify_names_results_that_are_not_those_of_the_artifacts(
     harms: dict[str, tuple[str, Callable[[], object]]] = {
         "other numbers": (METRICS, lambda: (written / METRICS).write_bytes(forged)),
         "no numbers": (METRICS, (written / METRICS).unlink),
+        "another page": ("index.html", lambda: (written / "index.html").write_bytes(b"x")),
         "no page": ("index.html", (written / "index.html").unlink),
         "other artifacts": (
             NAME,
@@ -271,6 +272,14 @@ def test_verify_names_results_that_are_not_those_of_the_artifacts(
             assert re.search(naming(str(written / name)), problem)
             for file, content in there.items():
                 (written / file).write_bytes(content)
+
+
+def test_numbers_that_a_run_has_not_written_are_refused(written: Path) -> None:
+    with pytest.raises(InputError, match=naming(METRICS, "run again")):
+        past.metrics(Store(str(written)), {"files": {METRICS: "of another run"}})
+    (written / METRICS).write_bytes(b"x")
+    with pytest.raises(InputError, match=naming(METRICS, "run again")):
+        past.metrics(Store(str(written)), {"files": [METRICS]})
 
 
 def test_results_of_another_run_are_named(

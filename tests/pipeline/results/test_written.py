@@ -65,6 +65,12 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     assert past.known(str(results), ESTIMATE) == ["all", "part"]
 
 
+def test_estimates_of_another_run_are_refused(results: Path) -> None:
+    shutil.copy(results / "all" / "estimates.parquet", results / "part")
+    with pytest.raises(InputError, match=naming("part/estimates.parquet", "run again")):
+        estimates.read(str(results), "part")
+
+
 def test_verify_names_files_of_an_estimate_that_are_gone(
     results: Path, results_once: Path, small: list[str]
 ) -> None:
