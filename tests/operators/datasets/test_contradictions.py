@@ -32,6 +32,12 @@ def test_rows_that_differ_of_one_pair_or_object_are_counted(mini: Facts) -> None
         assert counted("myriadlama", rows.with_columns(other).lazy()) == dict.fromkeys(names, 1)
 
 
+def test_rows_of_four_columns_without_ids_contradict_nothing() -> None:
+    columns = ["relation", "template", "subject", "object"]
+    rows = [("capital", "The capital of [X] is [Y].", *pair) for pair in ("AB", "CD")]
+    assert counted("myriadlama", pl.LazyFrame(rows, columns, orient="row")) == {}
+
+
 def test_queries_of_one_subject_with_other_answers_are_counted() -> None:
     def row(answer: str) -> str:
         labels = [{"rdf": answer, "alternative": [], "chosen": None}]
