@@ -84,28 +84,36 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
 
 def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     """What is wrong with the files of a run's results; the next run writes them anew."""
-    name = record.NAME
+    problems, name, numbers = list[str](), record.NAME, _numbers(plan)
     try:
         found = record.read(store)
         if found["artifacts"] != record.artifacts(plan) or not plan.branches:
             other = f"{store.where(name)} lists other artifacts than those of this run"
             raise DamagedFileError(f"{other}{RERUN}")
-        problems = list(record.wrong_files(store, found))
+        problems += record.wrong_files(store, found)
         name = record.METRICS
         metrics = past.metrics(store, found)
-        artifacts = [branch.metrics for branch in plan.branches]
-        if all(map(_is_complete, artifacts)) and not metrics.equals(
-            pl.concat(artifact.read_all("metrics") for artifact in artifacts)
-        ):
+        if numbers is not None and not metrics.equals(numbers):
             what = f"{store.where(name)} is not what the run's artifacts say"
             raise DamagedFileError(f"{what}{RERUN}")
     except FileNotFoundError:
         return list(estimates.wrong(plan.run))
     except DamagedFileError as error:
-        problems = [str(error)]
+        problems.append(str(error))
         if repair:
             store.set_aside(name)
     return problems
+
+
+def _numbers(plan: Plan) -> pl.DataFrame | None:
+    """Every number in the artifacts of a run; null where one is open, or a finding of its own."""
+    artifacts = [branch.metrics for branch in plan.branches]
+    if not artifacts or not all(map(_is_complete, artifacts)):
+        return None
+    try:
+        return pl.concat(artifact.read_all("metrics") for artifact in artifacts)
+    except DamagedFileError:
+        return None
 
 
 def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:

@@ -282,6 +282,17 @@ def test_numbers_that_a_run_has_not_written_are_refused(written: Path) -> None:
         past.metrics(Store(str(written)), {"files": [METRICS]})
 
 
+def test_verify_damaged_metrics_of_a_run_leave_its_results(written: Path, finished: Plan) -> None:
+    artifact = finished.branches[0].metrics
+    shard = Path(artifact.store.where(f"{artifact.folder}/metrics"), "all.parquet")
+    shard.write_bytes(b"x" * shard.stat().st_size)
+    (written / "index.html").unlink()
+    said = " ".join(verify(finished.run, repair=True).problems)
+    assert re.search(naming(str(written / "index.html")), said)
+    assert re.search(naming(str(shard)), said)
+    assert (written / METRICS).exists()
+
+
 def test_results_of_another_run_are_named(
     written: Path, finished: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
