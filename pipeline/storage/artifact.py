@@ -190,10 +190,13 @@ class Artifact:
             return shards.decode(content, place, file, columns, categories)
         if not self._is_listed(content, table, shard):
             shards.decode(content, place, file)  # may know better what is wrong with it
+            if self._is_misspelt(content, table, shard):
+                raise self._file(manifests.NAME).damaged(f"misspells the SHA-256 of {file.where}")
             raise file.damaged("is not what the manifest says (SHA-256)")
         found = shards.rows(content, table, file, columns, categories)
         if found.height != (said := self._entries(table)[shard].rows):
-            raise file.damaged(f"has {found.height:,} rows, not {said:,} as the manifest says")
+            what = f"says that {file.where} has {said:,} rows, not {found.height:,}"
+            raise self._file(manifests.NAME).damaged(what)
         return found
 
     def note(self, file: str, *fields: str) -> dict[str, Any]:
@@ -243,6 +246,12 @@ class Artifact:
                 f"{self.store.where(self.folder)} was computed anew while it was read; run again."
             )
         return False
+
+    def _is_misspelt(self, content: bytes, table: str, shard: str) -> bool:
+        """Whether the manifest lists nearly the SHA-256 of a file: of another file it would not."""
+        listed = entry.sha256 if (entry := self._entries(table).get(shard)) else ""
+        sha256 = hashlib.sha256(content).hexdigest()
+        return sum(map(str.__eq__, listed, sha256)) > len(sha256) // 2
 
     def _entries(self, table: str) -> dict[str, Entry]:
         return self.manifest().tables.get(table, {})

@@ -125,7 +125,17 @@ def _files(artifact: Artifact) -> Iterator[Finding]:
         if file not in sizes:
             yield _finding(artifact, file, "is gone, or no file")
         elif sizes[file] != size:
-            yield _finding(artifact, file, f"has {sizes[file]:,} bytes, not {size:,}")
+            yield _of_other_size(artifact, file, f"has {sizes[file]:,} bytes, not {size:,}")
+
+
+def _of_other_size(artifact: Artifact, file: str, what: str) -> Finding:
+    """That a shard is damaged; or the manifest, if the shard is the one whose SHA-256 it lists."""
+    try:
+        artifact.read(*file.removesuffix(".parquet").split("/"))
+    except DamagedFileError:
+        return _finding(artifact, file, what)
+    where = artifact.store.where(f"{artifact.folder}/{file}")
+    return _finding(artifact, manifests.NAME, f"is wrong: {where} {what}")
 
 
 def _finding(artifact: Artifact, file: str, what: str) -> Finding:

@@ -1,8 +1,9 @@
 """Artifacts: shards that are whole or refused, a manifest that comes last, and how one is found."""
 
+import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside, set_aside, stale
+from factsweep.pipeline.storage.integrity import read, set_all_aside, set_aside, stale
 from factsweep.pipeline.storage.lookup import find, opened
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.pipeline.damage import age
+from tests.pipeline.damage import age, change_entry
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
@@ -79,6 +80,26 @@ def test_read_damaged_shard_names_file_and_fix(
         artifact.read("relations", "all")
     assert str(error.value).startswith((f"{path} ", f"the footer of {path} "))
     assert "factsweep verify --all --repair" in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", ["rows", "bytes", "sha256"])
+def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
+    artifact: Artifact, wrong: str
+) -> None:
+    artifact.begin()
+    artifact.write("relations", "all", ROWS)
+    artifact.finish(["relations"])
+    entry = asdict(artifact.manifest().tables["relations"]["all"])
+    other = "0" if entry["sha256"][5] != "0" else "1"
+    sha256 = entry["sha256"][:5] + other + entry["sha256"][6:]
+    change_entry(shard_path(artifact), {wrong: sha256 if wrong == "sha256" else entry[wrong] + 1})
+    again = Artifact(artifact.store, RECIPE)
+    (finding,) = read(again)
+    assert re.search(naming("manifest.json", "all.parquet"), finding.sentence)
+    finding.set_aside()
+    assert again.published("relations") == ["all"]
+    again.finish(["relations"])
+    assert asdict(again.manifest().tables["relations"]["all"]) == entry
 
 
 def test_read_shard_gone_is_named(artifact: Artifact) -> None:
