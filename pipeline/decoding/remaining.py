@@ -254,9 +254,13 @@ def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
 
 
 def begin(branch: Branch, artifact: Artifact) -> None:
-    """Begin an artifact that engines write; answers to other prompts are set aside."""
+    """Begin an artifact that engines write.
+
+    Raises:
+        InputError: there are answers to prompts that were cut into other shards.
+    """
     artifact.begin()
-    check_inputs(artifact, [branch.prompts, branch.admitted])
+    check_inputs(artifact, [branch.prompts, branch.admitted], is_asked=True)
 
 
 def finish(branch: Branch, artifact: Artifact, question: Question) -> None:

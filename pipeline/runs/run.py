@@ -218,6 +218,7 @@ def settle(plan: Plan, renewed: Counter[str]) -> bool:
     `renewed` counts what was set aside in this run, and is added to.
 
     Raises:
+        InputError: what engines answered does not fit the shards of its prompts.
         DamagedFileError: something is damaged again and again.
     """
     artifacts = [step.artifact for step in plan.steps]
@@ -225,6 +226,8 @@ def settle(plan: Plan, renewed: Counter[str]) -> bool:
     for finding in (each for found in listed for each in found):
         _set_aside(finding, renewed)
     for finding in integrity.stale(artifacts):
+        if finding.is_kept and plan.run.answers is None:
+            raise InputError(finding.sentence)
         _set_aside(finding, renewed)
     return plan.is_complete()
 

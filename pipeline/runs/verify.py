@@ -133,7 +133,7 @@ def _is_complete(artifact: Artifact) -> bool:
 
 
 def _sentence(finding: Finding, *, repair: bool) -> str:
-    if not repair:
+    if not repair or finding.is_kept:
         return finding.sentence
     aside = finding.artifact.store.where(finding.set_aside())
     return f"{finding.sentence} Set aside as {aside}."

@@ -12,7 +12,7 @@ from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import SOURCES, set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import SOURCES, cut_otherwise, set_all_aside, set_aside
 from factsweep.pipeline.storage.json_files import Stored, digest
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.recipe import differences
@@ -75,10 +75,16 @@ def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
         )
 
 
-def check_inputs(artifact: Artifact, inputs: Sequence[Artifact]) -> None:
-    """Set aside the shards of an open artifact that were made of other inputs than are there."""
+def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bool = False) -> None:
+    """Set aside the shards of an open artifact that were made of other inputs than are there.
+
+    Raises:
+        InputError: an engine was asked for them, so that they are kept.
+    """
     sources = digest([each.manifest().state for each in inputs])
     if artifact.settled(SOURCES, sources) != sources:
+        if is_asked and artifact.all_published():
+            raise InputError(cut_otherwise(artifact, inputs[0].folder))
         set_all_aside(artifact)
         set_aside(artifact, f"{artifact.folder}/{SOURCES}.json")
         artifact.settled(SOURCES, sources)

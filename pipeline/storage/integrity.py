@@ -29,6 +29,7 @@ class Finding:
     artifact: Artifact
     sentence: str
     name: str | None  # null: all that the artifact holds
+    is_kept: bool = False  # answers of an engine are not asked again for this
 
     @classmethod
     def of(cls, artifact: Artifact, error: DamagedFileError) -> "Finding":
@@ -187,5 +188,18 @@ def stale(artifacts: Collection[Artifact]) -> Iterator[Finding]:
             if source in manifests_of and not manifests_of[source].fits(state):
                 where = artifact.store.where
                 what = f"{where(artifact.folder)} was made of an earlier {where(source)}{REPAIR}"
-                yield Finding(artifact, what, None)
+                if is_answers := artifact.stage in manifests.ANSWERS:
+                    what = cut_otherwise(artifact, source)
+                yield Finding(artifact, what, None, is_kept=is_answers)
                 break
+
+
+def cut_otherwise(artifact: Artifact, source: str) -> str:
+    """That answers do not fit the shards of their prompts; all else of these the recipe says."""
+    answers, prompts = map(artifact.store.where, (artifact.folder, source))
+    rows = artifact.rows(artifact.stage).values() if artifact.was_complete else ()
+    size = f" ({max(rows):,} or more)" if rows else ""
+    return (
+        f"{answers} was answered when {prompts} was cut into other shards; remove {prompts} and "
+        f"run with the cluster.rows_per_shard of then{size}, or remove {answers} to ask all again."
+    )

@@ -263,15 +263,25 @@ def test_settled_size_of_shards_that_is_damaged_changes_no_number(
     assert verify(plan.run).problems == []
 
 
-@pytest.mark.slow
-def test_open_answers_to_prompts_in_other_shards_are_decoded_anew(
-    plan: Plan, right: pl.DataFrame
+@pytest.mark.parametrize("is_open", [False, True])
+def test_answers_to_prompts_in_other_shards_are_kept(
+    plan: Plan, right: pl.DataFrame, *, is_open: bool
 ) -> None:
-    prompts, answers = first_file(plan, "prompts"), first_file(plan, "generations")
-    set_aside(plan.branches[0].answers, str(answers.relative_to("artifacts")))
-    shutil.rmtree(prompts.parents[1])
+    prompts, branch = first_file(plan, "prompts").parents[1], plan.branches[0]
+    if is_open:
+        first_file(plan, "generations", "manifest.json").unlink()
+    kept = branch.answers.published("generations")
+    shutil.rmtree(prompts)
     cluster = replace(plan.run.cluster, rows_per_shard=17)
-    assert numbers(replace(plan, run=replace(plan.run, cluster=cluster))).equals(right)
+    (other,) = planned(replace(plan.run, cluster=cluster)).branches
+    other.step(other.prompts).run()
+    with pytest.raises(InputError, match=naming(prompts.name, "cluster.rows_per_shard")):
+        numbers(plan)
+    verify(plan.run, repair=True)
+    assert branch.answers.published("generations") == kept
+    shutil.rmtree(prompts)
+    again = measured(plan.run, partial(make_here, engine=Parisian()))
+    assert again.equals(right)
 
 
 @pytest.mark.parametrize("lost", ["a shard", "all", "a shard, of open answers"])
