@@ -24,7 +24,7 @@ from factsweep.operators.errors import (
 )
 from factsweep.pipeline.cluster.hardware import Prices
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.open_shard import OpenShard, drop_trial
+from factsweep.pipeline.decoding.open_shard import OpenShard, died, drop_trial
 from factsweep.pipeline.decoding.remaining import Work, refused
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.stages.question import Answered
@@ -216,6 +216,7 @@ def publish(shard: OpenShard) -> None:
     """
     work = shard.work
     if work.question.part is not None:
+        shard.refuse_condemned()
         shard.report({"shards": 1})
         return
     there = partial(work.artifact.read, work.table, work.shard)
@@ -231,10 +232,7 @@ def _settle(shard: OpenShard, answers: pl.DataFrame) -> int:
     work, asked = shard.work, shard.rows.select("prompt_id")
     unanswered = asked.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
-        stage, reason = pl.lit("decode"), pl.lit("engine_died")
-        detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
-        died = unanswered.select("prompt_id", stage=stage, reason=reason, detail=detail)
-        errors = died.update(refused(work), on="prompt_id", how="left")
+        errors = died(work, unanswered).update(refused(work), on="prompt_id", how="left")
         work.artifact.publish("errors", work.shard, errors)
     thoughts = [work.thoughts] if work.question.further else []
     folders = (work.chunks, work.refusals, *thoughts)

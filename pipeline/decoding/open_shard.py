@@ -204,6 +204,14 @@ class OpenShard:
         counts: Counts = {**sums, "model": work.model, "hardware": " + ".join(names)}
         return work.artifact.publish(work.table, work.shard, answered, counts)
 
+    def refuse_condemned(self) -> None:
+        """Publish as refused what engines have died of, so that nobody asks it again."""
+        condemned = self.rows.filter(pl.col("prompt_id").is_in(self._trial.condemned))
+        rows = condemned.join(self._refused, on="prompt_id", how="anti", maintain_order="left")
+        if not rows.is_empty():
+            work = self.work
+            work.artifact.write_chunk("errors", work.refusals, uuid4().hex, died(work, rows))
+
     def _all_thoughts(self) -> pl.DataFrame:
         """What was thought before all answers so far, by whichever engine."""
         artifact, folder = self.work.artifact, self.work.thoughts
@@ -218,6 +226,13 @@ class OpenShard:
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self.work.hardware.name}
+
+
+def died(work: Work, prompts: pl.DataFrame) -> pl.DataFrame:
+    """The error rows of prompts that engines have died of."""
+    stage, reason = pl.lit("decode"), pl.lit("engine_died")
+    detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
+    return prompts.select("prompt_id", stage=stage, reason=reason, detail=detail)
 
 
 def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ losing a node loses only what was in flight. A shard of an engine that died goes
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import ray
@@ -119,6 +120,9 @@ class Queue:
             for each in branch_work(self._plan.run, branch)
         ]
         left = remaining.left(shards)
+        # Of a budget nothing is published: where none of it is left, no engine is needed.
+        is_open = [n > 0 or of.question.part is None for of, n in zip(shards, left, strict=True)]
+        shards, left = [*compress(shards, is_open)], [*compress(left, is_open)]
         answers = {each.name: each.n_answers(n) for each, n in zip(shards, left, strict=True)}
         self._tally.announce.remote(answers, sum(self._is_open[self._n_begun :]))
         for artifact in {each.artifact.folder: each.artifact for each in shards}.values():

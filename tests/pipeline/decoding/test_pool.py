@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 
+from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import pool as module
 from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_shards
-from factsweep.pipeline.decoding.remaining import Work
+from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.decoding.tally import Tally
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.inputs.models import tokenizer
+from factsweep.pipeline.stages.plan import Plan, asked, planned
+from tests.pipeline.here import answered_here
 
 ENGINES = 64
 IN_FLIGHT = 2  # shards that an engine is handed at a time
@@ -309,3 +312,18 @@ def test_setting_is_handed_out_when_its_prompts_are_there(written: Plan, fake: F
     assert list(dict.fromkeys(folders)) == [zero_shot, template]
     counts = bench.tally.read()[0]
     assert (counts["to_come"], counts["all_shards"]) == (0, len(folders))
+
+
+@pytest.mark.parametrize("budget", [None, "20%"])
+def test_shard_that_lacks_nothing_is_handed_out_to_be_published_alone(
+    small_settings: Callable[..., Run], fake: FakeRay, budget: str | None
+) -> None:
+    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    plan = asked(small_settings(*few, *([f"budget={budget}"] if budget else [])))
+    for step in plan.steps:
+        if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
+            step.run()
+    items = work(plan)
+    for item in items:
+        answered_here(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
+    assert len(Bench(plan, 1).first) == (0 if budget else len(items))

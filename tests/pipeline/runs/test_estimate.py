@@ -18,14 +18,16 @@ from factsweep.pipeline.config.budget import Budget, Target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding.open_shard import Trial, write_trial
 from factsweep.pipeline.decoding.remaining import work
+from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.integrity import listed
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.pipeline.here import make_here, opened
+from tests.pipeline.here import decode_here, make_here, opened
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -99,6 +101,24 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
     estimate(small_settings(*GREEDY, "budget=60%"))
     assert sum(remaining.left(items)) == 0
     assert sum(engine.asked.values()) > n_asked
+
+
+def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
+    small_settings: Settings, engine: Counting
+) -> None:
+    settings = small_settings(*GREEDY, "budget=20%")
+    plan = sampled(planned(settings))
+    for step in plan.steps:
+        if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
+            step.run()
+    item = next(each for each in work(plan) if opened(each).n_left > 1)
+    poison = opened(item).left()["prompt_id"][0]
+    write_trial(item.artifact, item.open_name, Trial(condemned=(poison,)))
+    decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
+    assert remaining.left([item]) == [0]
+    assert remaining.refused(item).select("prompt_id", "reason").rows() == [(poison, "engine_died")]
+    assert estimate(settings).height
+    assert poison not in engine.asked
 
 
 def test_estimate_of_all_prompts_is_the_full_run(
