@@ -62,6 +62,7 @@ from factsweep.pipeline.storage.tables import drop_reports, report_files, write_
 PAGE = "index.html"
 _NOTHING: Record = MappingProxyType({})
 _ESTIMATES = "estimates"  # the folder of those in a report
+_REPLACED = (*ESTIMATES, "variance.parquet")  # earlier versions wrote the last one
 _PER_SEED = ("seed", "repetition")
 
 
@@ -95,7 +96,7 @@ def write(
         **dict(report_files(report)),
         PAGE: results_page(branches, result, report, lines),
     }
-    stale = [name for name in ESTIMATES if store.exists(name)]
+    stale = [name for name in _REPLACED if store.exists(name)]
     if not is_kept:
         stale += [f"{record.EXPORTS}/{name}" for name in store.files(record.EXPORTS)]
     for name in stale:

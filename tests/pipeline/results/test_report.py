@@ -119,7 +119,7 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     exported = Path(export("mine", first.run.results, "csv", None))
     report.write(first, {"total": 0}, earlier(Store(first.run.folder)))
     assert exported.is_file()
-    estimates = [exported.parents[1] / name for name in ESTIMATES]
+    estimates = [exported.parents[1] / name for name in (*ESTIMATES, "variance.parquet")]
     for path in estimates:
         path.touch()
     report.write(compute_here(small_settings(*few, "benchmark.relations=[P36]")), {"total": 0})
