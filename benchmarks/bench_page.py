@@ -167,7 +167,7 @@ def main() -> None:
             costs=metrics.clear(),
             published=catalog.published("belief"),
         )
-        content = results_page(branches, result, METHODS["belief"].show.report(result))
+        content = results_page(branches, result, METHODS["belief"].show.report(result), [])
         seconds = time.monotonic() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     print(

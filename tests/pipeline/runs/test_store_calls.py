@@ -116,7 +116,7 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
     run, requests = half
     requests.new()
     plan = planned(run)
-    settle(plan, {}, Counter())
+    settle(plan, Counter())
     items = work(plan)
     left = remaining.left(items)
     assert len(requests.new()) < FEW
