@@ -20,7 +20,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.wording import first_of
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.budget import Target
+from factsweep.pipeline.config.budget import Target, target
 from factsweep.pipeline.config.compose import choices, composed
 from factsweep.pipeline.config.folders import CONF
 from factsweep.pipeline.config.recipe import in_recipe
@@ -233,6 +233,7 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
     ("it must be a metric and half the width of its interval",): [
         [*ESTIMATE, f"target=acc_at_1{each}"] for each in ("", "±many", "±nan")
     ],
+    ("1%",): [["decoding.engine=fake", f"budget={text}"] for text in ("0%", "101%", "many", "5kk")],
 }
 
 
@@ -446,16 +447,11 @@ def test_arguments_of_vllm_are_those_of_its_engine() -> None:
     assert {"quantization", "max_num_batched_tokens", *ENGINES["vllm"].fields} <= known
 
 
-GIVEN = ("budget=1%", "decoding.engine=fake")
-
-
 @pytest.mark.parametrize(
     "text", ["acc_at_1±0.003", "'acc_at_1±0.003'", "acc_at_1+-0.003", "acc_at_1 ± .003"]
 )
 def test_target_is_read_as_it_is_typed(text: str) -> None:
-    from factsweep.pipeline.config.budget import target
-
-    given = load([*GIVEN, f"target={text}"]).target
+    given = load([*ESTIMATE, f"target={text}"]).target
     assert given is not None
     assert target(given, ["acc_at_1"]) == Target("acc_at_1", 0.003)
 
