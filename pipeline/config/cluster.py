@@ -113,7 +113,6 @@ class Cluster:
     answers_per_s: Annotated[Annotated[float, Field(gt=0, le=1e9)] | None, _FORECAST]
     launch: Annotated[Launch | None, _WHERE]
     hardware: Annotated[Text | None, _FORECAST]
-    weights_gib: Annotated[Annotated[float, Field(gt=0, le=1e9)] | None, _WHERE] = None
 
     @property
     def autoscales(self) -> bool:

@@ -16,7 +16,6 @@ from factsweep.pipeline.inputs import digests
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-Missing = Sequence[tuple[Path, int]]  # files that are to be fetched, with their bytes
 
 _TRIES = 5
 _LONGEST_WAIT_S = 300.0
@@ -58,13 +57,11 @@ def errors() -> tuple[type[Exception], ...]:
     return HTTPError, OSError
 
 
-def fetch(
-    asked: Repository, say: Say, fix: str = _FIX, before: Callable[[Missing], None] | None = None
-) -> Fetched:
+def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
     """Bring a repository into the hub's cache, or into a folder, and check every file.
 
     A branch is kept as the commit that it means now, by which it is found without a network. `fix`
-    is what to do where the hub cannot be asked; `before` is told what is missing, and may refuse.
+    is what to do where the hub cannot be asked.
 
     Raises:
         InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
@@ -72,7 +69,7 @@ def fetch(
     from huggingface_hub.errors import HFValidationError
 
     try:
-        commit, local = _download(asked, say, before)
+        commit, local = _download(asked, say)
         if _drop_corrupt(asked, commit, local, say):
             _download(asked, say)
             if wrong := _drop_corrupt(asked, commit, local, say):
@@ -107,9 +104,7 @@ def snapshot(name: str, revision: str, files: Sequence[str], field: str, fix: st
         raise InputError(refusal(error, name, revision, fix)) from error
 
 
-def _download(
-    asked: Repository, say: Say, before: Callable[[Missing], None] | None = None
-) -> tuple[str, Path]:
+def _download(asked: Repository, say: Say) -> tuple[str, Path]:
     """The commit and the folder of a repository, all that was missing brought."""
     from huggingface_hub import HfApi, snapshot_download
 
@@ -118,9 +113,6 @@ def _download(
     info: Any = _asked(lambda: api.repo_info(asked.id, **given), say)
     safe = any(each.rfilename.endswith(".safetensors") for each in info.siblings or ())
     given |= {"local_dir": asked.folder, "ignore_patterns": _OTHER_WEIGHTS if safe else None}
-    if before is not None:
-        found = _asked(lambda: snapshot_download(asked.id, **given, dry_run=True), say)
-        before([(Path(e.local_path), e.file_size or 0) for e in found if e.will_download])
     local = Path(_asked(lambda: snapshot_download(asked.id, **given), say))
     return str(info.sha) if asked.folder else local.name, local
 
