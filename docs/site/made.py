@@ -6,15 +6,13 @@ line that is a link to a module, and nothing else, becomes the module's docstrin
 """
 
 import ast
-import inspect
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.schemas import SCHEMAS, tables
+from factsweep.operators.schemas import DECLARATIONS, SCHEMAS
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"^<!-- made: (\w+) ?(\w*) -->$", re.M)
@@ -50,31 +48,11 @@ def _lines(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 def _columns(table: str) -> Iterator[tuple[str, str]]:
     """The columns of a table, those that share a comment together."""
-    for line in _declaration(table).splitlines():
+    for line in DECLARATIONS[table].splitlines():
         columns, dashes, comment = line.partition("--")
         if dashes:
             names = (each.split()[0] for each in columns.split(",") if each.strip())
             yield ", ".join(f"`{name}`" for name in names), comment.strip()
-
-
-def _declaration(table: str) -> str:
-    """The text that a table is declared by, with its comments."""
-    for node in ast.walk(ast.parse(inspect.getsource(tables))):
-        if isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == table:
-                    return _text(value)
-    raise KeyError(table)
-
-
-def _text(call: Any) -> str:
-    """The text that a function is called with, and what an f-string takes in of the module."""
-    text = call.args[0]
-    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
-    return "".join(
-        part.value if isinstance(part, ast.Constant) else getattr(tables, part.value.id)
-        for part in parts
-    )
 
 
 def _glossary() -> Iterator[tuple[str, ...]]:

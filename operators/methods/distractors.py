@@ -155,7 +155,7 @@ def _figures(result: method.Result) -> dict[str, tables.Drawn]:
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
     if optimal["model"].n_unique() > 1:
         found |= tables.drawn("model-size", tables.curve_points(optimal, "avg"))
-        found |= tables.drawn_sizes(tables.sizes(result.tables["metrics"], result.costs))
+        found |= tables.drawn_sizes(result.tables["metrics"], result.costs)
     if not taus.is_empty():
         by_clozes = tables.cloze_points(taus)
         found |= tables.drawn("n-distractors", tables.distractor_points(taus))

@@ -1,38 +1,54 @@
-"""The canonical tables: each schema is written once here and used by writer, reader and test."""
+"""The canonical tables: each schema is declared once (tables.yaml) and used by all readers."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 import polars as pl
 import pyarrow as pa
+import yaml
 
 from factsweep.operators.errors import InputError, printable
-from factsweep.operators.schemas.tables import SAID, SCHEMAS, declared
 
-__all__ = [
-    "KEYS",
-    "PLACE",
-    "SCHEMAS",
-    "SETTING",
-    "columns",
-    "conform",
-    "empty",
-    "fitted",
-    "refuse",
-    "schema",
-]
+_TYPES: Mapping[str, pa.DataType] = {
+    "text": pa.string(),
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    **{name: getattr(pa, name)() for name in ("float32", "uint8", "uint16", "uint32")},
+}
 
-# The column in which no value may stand twice.
+
+def _columns(declaration: str) -> list[list[str]]:
+    """Name, type and further words of each declared column."""
+    columns = re.sub("--.*", "", declaration).split(",")
+    return [column.split() for column in columns if column.strip()]
+
+
+def _arrow_schema(declaration: str, types: Mapping[str, pa.DataType] = _TYPES) -> pa.Schema:
+    def arrow_type(name: str) -> pa.DataType:
+        return pa.list_(arrow_type(name[:-2])) if name.endswith("[]") else types[name]
+
+    return pa.schema([(name, arrow_type(kind)) for name, kind, *_ in _columns(declaration)])
+
+
+_CONTENT = yaml.safe_load((Path(__file__).parent / "tables.yaml").read_text())
+_STRUCTS = {name: pa.struct(_arrow_schema(text)) for name, text in _CONTENT["types"].items()}
+# The text that declares each table, with its comments; its schema; and its key, the column in which
+# no value may occur twice.
+DECLARATIONS: Mapping[str, str] = {
+    name: text.format(**_CONTENT["shared"]) for name, text in _CONTENT["tables"].items()
+}
+SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
+    {name: _arrow_schema(text, {**_TYPES, **_STRUCTS}) for name, text in DECLARATIONS.items()}
+)
 KEYS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys((*SAID, "prompts", "ranked", "content_free"), "prompt_id"),
-        **dict.fromkeys(("chosen", "needed", "answers", "sampled", "given"), "prompt_id"),
-        **dict.fromkeys(("calibration", "preferred", "continued"), "prompt_id"),
-        **dict.fromkeys(("pairs", "crossed", "by_chance"), "pair_id"),
-        "relations": "relation_id",
-        "templates": "template_id",
-        "candidates": "candidate_id",
-        "entities": "entity_id",
+        name: column
+        for name, text in DECLARATIONS.items()
+        for column, _, *marks in _columns(text)
+        if marks == ["key"]
     }
 )
 # Who was asked what and how: the first columns of every table of results.
@@ -74,7 +90,7 @@ def schema(columns: str) -> pl.Schema:
     >>> schema("metric text, n_pairs int").dtypes()
     [String, Int64]
     """
-    return pl.Schema(declared(columns))
+    return pl.Schema(_arrow_schema(columns))
 
 
 def fitted(

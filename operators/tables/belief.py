@@ -17,22 +17,10 @@ from factsweep.operators.metrics.comparing.paired import Shared, paired_terms, s
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared import canvas, wide
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, SHORT_SHARE, difference, number
-from factsweep.operators.tables.shared.wide import (
-    Answers,
-    Asking,
-    called,
-    is_relation,
-    joined,
-    label_of,
-    named,
-    relation_id,
-    spread,
-    wide,
-)
-from factsweep.operators.tables.shared.wide import card as card_of
+from factsweep.operators.tables.shared.wide import Answers, Asking
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -42,48 +30,48 @@ _INTERVAL = "95 % interval"
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
     overall = metrics.filter(pl.col("slice").is_null())
-    text = pl.concat_str(SHARE.dashed(pl.col("value")), spread(overall, SHARE))
+    text = pl.concat_str(SHARE.dashed(pl.col("value")), wide.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
     scope = _scope(pl.col("setting"), pl.col("variant"))
-    table = joined(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
-    first, *others = (each for each in HEADINGS.values() if each in table.columns)
+    table = wide.joined(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
+    first, *further = (heading for heading in HEADINGS.values() if heading in table.columns)
     # The interval is that of Acc@1.
-    return table.select(*SETTING, "scope", first, _INTERVAL, *others, "prompts", "failed")
+    return table.select(*SETTING, "scope", first, _INTERVAL, *further, "prompts", "failed")
 
 
 def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per popularity decile and sample of the facts, where the set has any: `part`."""
-    found = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
-    found = found.rename({"slice": "part", "n": "prompts"})
+    rows = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
+    rows = rows.rename({"slice": "part", "n": "prompts"})
     keys = [*SETTING, "part"]
-    interval = found.filter(metric=ACC_AT_1.name).select(
-        *keys, SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+    interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+    intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
+    return wide.joined(
+        _table(rows, [*keys, "prompts"], SHARE.dashed(pl.col("value"))), intervals, keys
     )
-    table = _table(found, [*keys, "prompts"], SHARE.dashed(pl.col("value")))
-    return joined(table, interval, keys)
 
 
 def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
     heading = pl.col("metric").replace_strict(HEADINGS, default=None)
-    return wide(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
+    return wide.wide(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
-    numbers = card_of(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
-    asked = pl.Series("asked", numbers.columns[1:], dtype=pl.String).to_frame()  # with variants
-    scopes = asked.select("asked", _scope(pl.col("asked"), pl.col("asked")))
+    numbers = wide.card(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
+    columns = pl.Series("column", numbers.columns[1:], dtype=pl.String).to_frame()
+    scopes = columns.select("column", _scope(pl.col("column"), pl.col("column")))
     row = pl.DataFrame([{"metric": "scope", **dict(scopes.iter_rows())}])
     return pl.concat([row, numbers])
 
 
 def _scope(setting: pl.Expr, variant: pl.Expr) -> pl.Expr:
-    """For how many prompts a demonstration was drawn; a dash where there are none."""
-    none = pl.when(~setting.str.contains(r"^\d")).then(pl.lit(DASH))
-    own = none.when(variant.str.contains("scope=prompt")).then(pl.lit("prompt"))
-    return own.otherwise(pl.lit("shared")).alias("scope")
+    """The prompts that share demonstrations; a dash where there are none."""
+    undefined = pl.when(~setting.str.contains(r"^\d")).then(pl.lit(DASH))
+    per_prompt = undefined.when(variant.str.contains("scope=prompt")).then(pl.lit("prompt"))
+    return per_prompt.otherwise(pl.lit("shared")).alias("scope")
 
 
 EFFECTS = pl.Schema(
@@ -106,7 +94,7 @@ _ROBUST = 0.9  # coverage_robust is no row of the table
 
 
 class Pair(NamedTuple):
-    """Two settings that differ in one thing, and what that is called."""
+    """Two settings that differ in one thing, and the name of the difference."""
 
     effect: str
     first: Asking
@@ -116,21 +104,21 @@ class Pair(NamedTuple):
 def effects(answers: Mapping[Asking, Answers], *, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare the first `MOST_PAIRS` of `pairs`, by prompt or else by fact: the table EFFECTS."""
     tables = [
-        _effect(each, answers[each.first], answers[each.second], n_rounds)
-        for each in list(pairs(answers))[:MOST_PAIRS]
+        _effect(pair, answers[pair.first], answers[pair.second], n_rounds)
+        for pair in list(pairs(answers))[:MOST_PAIRS]
     ]
     return pl.concat([EFFECTS.to_frame(), *tables])
 
 
-def effects_table(found: pl.DataFrame) -> pl.DataFrame:
+def effects_table(rows: pl.DataFrame) -> pl.DataFrame:
     """The effects as texts, for people."""
     values = pl.col("metric").replace(_PAIRED_HEADINGS), number("first"), number("second")
     counts = {"facts": "n_pairs", "prompts": "n_prompts", "not paired": "not_paired"}
-    return found.select("effect", "from", "to", *values, **difference(), **counts)
+    return rows.select("effect", "from", "to", *values, **difference(), **counts)
 
 
-def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
-    """The settings that differ in one thing, the one without it first.
+def pairs(settings: Collection[Asking]) -> Iterator[Pair]:
+    """The settings that differ in one thing, the default first.
 
     - demonstrations: zero-shot, and with them; choice of demonstrations: two ways to choose them;
     - question style: mask style (of all or of the question templates) and question style;
@@ -138,23 +126,30 @@ def pairs(runs: Collection[Asking]) -> Iterator[Pair]:
     - as: raw text, and a chat;
     - instruction tuning: a model `x` and its `x-it`; model: any other two.
     """
-    order = {run: place for place, run in enumerate(runs)}
-    found = [Pair(effect, *both) for both in permutations(runs, 2) if (effect := _effect_of(*both))]
-    models = [each for each in found if each.effect == "model"]
-    yield from (each for each in found if each.effect != "model")
-    yield from (each for each in models if order[each.first] < order[each.second])
+    order = {setting: place for place, setting in enumerate(settings)}
+    found_pairs = [
+        Pair(effect, *both)
+        for both in permutations(settings, 2)
+        if (effect := _effect_of(*both)) is not None
+    ]
+    models = [pair for pair in found_pairs if pair.effect == "model"]
+    yield from (pair for pair in found_pairs if pair.effect != "model")
+    yield from (pair for pair in models if order[pair.first] < order[pair.second])
 
 
-def _effect_of(one: Asking, other: Asking) -> str | None:
-    """What two settings differ in, if it is one thing and the first is the one without it."""
-    before, after = _words(one), _words(other)
+def _effect_of(first: Asking, second: Asking) -> str | None:
+    """The one thing in which two settings differ; null: several, or the second is the default."""
+    before, after = map(_options, (first, second))
     differing = {name for name in before if before[name] != after[name]}
-    if one.model != other.model:
-        if differing or one.setting != other.setting or one.model == f"{other.model}-it":
+    if first.model != second.model:
+        if differing or first.setting != second.setting or first.model == f"{second.model}-it":
             return None
-        return "instruction tuning" if other.model == f"{one.model}-it" else "model"
-    if one.setting != other.setting:
-        return _effect_of_demonstrations(one, other, differing)
+        return "instruction tuning" if second.model == f"{first.model}-it" else "model"
+    if first.setting != second.setting:
+        if first.setting == "zero-shot":  # which has no scope
+            return "demonstrations" if differing <= {"scope"} else None
+        is_first = second.setting != "zero-shot" and first.setting < second.setting
+        return "choice of demonstrations" if is_first and not differing else None
     if after["style"] == "question" and before["style"] == "mask":
         # All templates of question style are question templates.
         alike = differing <= {"style", "templates"} and before["templates"] in ("all", "question")
@@ -164,36 +159,36 @@ def _effect_of(one: Asking, other: Asking) -> str | None:
     return min(differing)
 
 
-def _effect_of_demonstrations(one: Asking, other: Asking, differing: set[str]) -> str | None:
-    if one.setting == "zero-shot":  # which has no scope
-        return "demonstrations" if differing <= {"scope"} else None
-    if other.setting == "zero-shot" or differing or one.setting > other.setting:
-        return None
-    return "choice of demonstrations"
-
-
-def _words(run: Asking) -> dict[str, str]:
-    parts = (part.partition("=") for part in (run.variant or "").split(",") if part)
+def _options(setting: Asking) -> dict[str, str]:
+    parts = (part.partition("=") for part in (setting.variant or "").split(",") if part)
     return _DEFAULTS | {name: value for name, _, value in parts}
 
 
 def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.DataFrame:
-    relations = [each for each in first.relations if each in second.relations]
-    parts = ((first.of(each), second.of(each)) for each in relations)
-    unit = unit_between(parts, templates_alone=pair.effect == "templates")
+    relations = [relation for relation in first.relations if relation in second.relations]
+    both_answers = ((first.of(relation), second.of(relation)) for relation in relations)
+    unit = unit_between(both_answers, templates_alone=pair.effect == "templates")
     terms, counts = [], []
-    for each in relations:
-        one, other = first.of(each), second.of(each)
-        counts.append(shared(one, other))
-        terms.append(paired_terms(one, other, robust_share=_ROBUST, unit=unit))
-    found = Shared.total(counts)
-    if not found.facts:
+    for relation in relations:
+        before, after = first.of(relation), second.of(relation)
+        counts.append(shared(before, after))
+        terms.append(paired_terms(before, after, robust_share=_ROBUST, unit=unit))
+    total = Shared.total(counts)
+    if not total.facts:
         return EFFECTS.to_frame()
-    mine = pl.concat(terms).filter(pl.col("metric").is_in(_COMPARED))
-    rows = compare(mine, seed=0, n_rounds=n_rounds).filter(pl.col("relation_id").is_null())
-    named = {"effect": pair.effect, "from": str(pair.first), "to": str(pair.second)}
-    named |= {"paired": found.sentence(unit), "not_paired": found.left_out(unit)}
-    return rows.with_columns(pl.lit(v).alias(n) for n, v in named.items()).select(EFFECTS.names())
+    compared_terms = pl.concat(terms).filter(pl.col("metric").is_in(_COMPARED))
+    rows = compare(compared_terms, seed=0, n_rounds=n_rounds)
+    constants = {
+        "effect": pair.effect,
+        "from": str(pair.first),
+        "to": str(pair.second),
+        "paired": total.sentence(unit),
+        "not_paired": total.left_out(unit),
+    }
+    columns = [pl.lit(text).alias(name) for name, text in constants.items()]
+    return (
+        rows.filter(pl.col("relation_id").is_null()).with_columns(columns).select(EFFECTS.names())
+    )
 
 
 _ALONE_INCHES, _PANEL_INCHES = 4.0, 2.3
@@ -246,7 +241,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
-    run = called("model", "setting", "variant").alias("run")
+    run = wide.called("model", "setting", "variant").alias("run")
     rows = rows.drop_nulls("value").select(run, "metric", "value", "ci_low", "ci_high")
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_SHARES))
 
@@ -268,12 +263,12 @@ def coverage_figure(shares: pl.DataFrame) -> "Figure":
 def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     """One square per pair of runs: the share of the left run's knowledge that the top run has.
 
-    `shares` has run, other and value. What was not measured is grey, with a dash.
+    `shares` has run, other and value; undefined shares are grey, with a dash.
     """
     both = pl.concat([shares["run"], shares["other"].alias("run")])
     runs = both.unique(maintain_order=True).to_list()
     values = dict(zip(shares.select("run", "other").rows(), shares["value"], strict=True))
-    square = [[values.get((run, other)) for other in runs] for run in runs]
+    square = [[values.get((run, column)) for column in runs] for run in runs]
     side = 0.55 * len(runs) + 1.8
     figure = canvas.blank(side, side + 0.6)
     axes = figure.add_subplot()
@@ -288,8 +283,8 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
     axes.set_yticks(places, runs)
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False, length=0)
     axes.spines[:].set_visible(False)
-    said = "of what the left one knows,\nthe share that the top one knows"
-    figure.supxlabel(said, fontsize="small")
+    caption = "of what the left one knows,\nthe share that the top one knows"
+    figure.supxlabel(caption, fontsize="small")
     figure.suptitle(title)
     return figure
 
@@ -298,11 +293,14 @@ def spread_by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] = MappingProxyType({})
 ) -> pl.DataFrame:
     """The accuracy of each relation's worst, mean and best template in one run, the best first."""
-    relation = named(relation_id(), label_of(relation_id(), relation_labels))
+    relation_id = wide.relation_id()
+    relation = wide.named(relation_id, wide.label_of(relation_id, relation_labels))
     part = pl.col("metric").str.strip_prefix("template_spread_")
-    rows = metrics.filter(is_relation()).select("value", relation=relation, part=part)
-    parts = ("min", "mean", "max")
-    table = rows.pivot("part", parts, index="relation", values="value", aggregate_function="first")
+    rows = metrics.filter(wide.is_relation()).select("value", relation=relation, part=part)
+    columns = ("min", "mean", "max")
+    table = rows.pivot(
+        "part", columns, index="relation", values="value", aggregate_function="first"
+    )
     return table.drop_nulls().sort("mean", "relation", descending=[True, False])
 
 

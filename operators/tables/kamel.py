@@ -11,23 +11,10 @@ from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared import canvas, wide
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
-from factsweep.operators.tables.shared.wide import (
-    MEASURED,
-    OTHER_FACTS,
-    PUBLISHED,
-    by_source,
-    joined,
-    label_of,
-    of_relations,
-    ordered,
-    relation_id,
-    wide,
-    with_source,
-)
-from factsweep.operators.tables.shared.wide import card as card_of
+from factsweep.operators.tables.shared.wide import MEASURED, OTHER_FACTS, PUBLISHED
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
@@ -47,19 +34,16 @@ def overview(
     labels = shown(answers).to_list()
     tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64)
     literal = answers["object_id"].str.starts_with("XMLSchema#").any()
+    mean_tokens, mean_labels = tokens.mean(), answers["labels"].list.len().mean()
     figures = {
         "Number of Queries": str(asked.height),
         "Number of Relations": str(asked["relation_id"].n_unique()),
-        "Avg. Number of Tokens": _mean(tokens),
-        "Avg. Number of Labels": _mean(answers["labels"].list.len()),
+        "Avg. Number of Tokens": decimal(2).text(mean_tokens),  # type: ignore[arg-type]
+        "Avg. Number of Labels": decimal(2).text(mean_labels),  # type: ignore[arg-type]
         "Queries with Multiple Results": str((asked["objects"].list.len() > 1).sum()),
         "Literals": "yes" if literal else "no",
     }
     return pl.DataFrame({"Dataset": list(figures), "test": list(figures.values())})
-
-
-def _mean(numbers: pl.Series) -> str:
-    return decimal(2).text(numbers.mean())  # type: ignore[arg-type]
 
 
 def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -69,15 +53,15 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     f1 = overall.filter(metric="f1").with_columns(source=pl.lit(MEASURED))
     counts = f1.group_by(keys).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
     interval = f1.with_columns(metric=pl.lit(_INTERVAL), text=_PERCENT.interval().fill_null(DASH))
-    rows = by_source(overall, published, BASELINE).with_columns(text=_TEXT)
+    rows = wide.by_source(overall, published, BASELINE).with_columns(text=_TEXT)
     letters = [*_HEADINGS, _INTERVAL]
     cells = pl.concat([rows, interval], how="diagonal").filter(pl.col("metric").is_in(letters))
     cells = cells.with_columns(
         heading=pl.concat_str("setting", pl.col("metric").replace(_HEADINGS), separator=" "),
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
-    table = wide(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
-    return joined(table.sort(keys, nulls_last=False), counts, keys)
+    table = wide.wide(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
+    return wide.joined(table.sort(keys, nulls_last=False), counts, keys)
 
 
 def by_relation(
@@ -87,23 +71,25 @@ def by_relation(
 ) -> pl.DataFrame:
     """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1."""
     place = [*SETTING, "ID", "Label"]
-    rows = of_relations(metrics, relation_labels)
-    known = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
+    rows = wide.of_relations(metrics, relation_labels)
+    defined = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
     headings = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
     headings["baseline_f1"] = "baseline F1"
     parts = [rows]
     if published is not None:
-        theirs = with_source(of_relations(published, relation_labels)).filter(metric="f1")
-        parts.append(theirs.with_columns(metric=pl.lit(PUBLISHED)))
-        is_other = OTHER_FACTS in theirs["source"]
+        printed = wide.with_source(wide.of_relations(published, relation_labels)).filter(
+            metric="f1"
+        )
+        parts.append(printed.with_columns(metric=pl.lit(PUBLISHED)))
+        is_other = OTHER_FACTS in printed["source"]
         headings[PUBLISHED] = f"published F1{', of other facts' * is_other}"
-    cells = pl.concat(parts, how="diagonal").join(known, on=place, how="semi", nulls_equal=True)
+    cells = pl.concat(parts, how="diagonal").join(defined, on=place, how="semi", nulls_equal=True)
     table = (
         cells.with_columns(text=_TEXT)
         .pivot("metric", [*headings], index=place, values="text", aggregate_function="first")
         .select(*place, *(pl.col(name).fill_null(DASH).alias(headings[name]) for name in headings))
     )
-    return ordered(table, SETTING, rows.filter(metric="f1"), best_first=True)
+    return wide.ordered(table, SETTING, rows.filter(metric="f1"), best_first=True)
 
 
 def extremes(
@@ -128,9 +114,8 @@ def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.Dat
 
 def by_slice(metrics: pl.DataFrame, name: str) -> pl.DataFrame:
     """Figures 1a (`cardinality`) and 1b (`kind`): F1 of each slice, with interval and queries."""
-    mine = (pl.col("metric") == "f1") & pl.col("slice").str.starts_with(f"{name}=")
-    part = pl.col("slice").str.strip_prefix(f"{name}=")
-    rows = metrics.filter(mine).with_columns(part.alias(name))
+    rows = metrics.filter(pl.col("slice").str.starts_with(f"{name}="), metric="f1")
+    rows = rows.with_columns(pl.col("slice").str.strip_prefix(f"{name}=").alias(name))
     number = pl.col(name).cast(pl.Int64, strict=False)
     return rows.sort(*SETTING, number, name).select(
         *SETTING, name, pl.col("value").alias("f1"), "ci_low", "ci_high", "n"
@@ -157,22 +142,24 @@ def years(
     (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
     """
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
-    label = label_of(relation_id(), relation_labels or {})
+    label = wide.label_of(wide.relation_id(), relation_labels or {})
     cells = rows.rename({"n": "with a year", "n_failed": "without"}).with_columns(
-        ID=relation_id().fill_null("all"),
+        ID=wide.relation_id().fill_null("all"),
         Label=label.fill_null("all"),
         heading=pl.col("metric").str.strip_prefix("year_error_"),
         text=decimal(1).dashed(pl.col("value")),
     )
     keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
-    table = wide(cells, [*keys, *counts], ["mean", "median"])
+    table = wide.wide(cells, [*keys, *counts], ["mean", "median"])
     if table.is_empty() or published is None:
         return table.select(*keys, cs.by_name("mean", "median", require_all=False), *counts)
-    theirs = with_source(of_relations(published, relation_labels)).filter(metric="year_error_mean")
+    theirs = wide.with_source(wide.of_relations(published, relation_labels)).filter(
+        metric="year_error_mean"
+    )
     heading = "published mean" + ", of other facts" * (OTHER_FACTS in theirs["source"])
     place = ["model", "benchmark", "ID"]
     means = theirs.select(*place, decimal(1).dashed(pl.col("value")).alias(heading))
-    return joined(table, means, place).select(*keys, "mean", "median", heading, *counts)
+    return wide.joined(table, means, place).select(*keys, "mean", "median", heading, *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
@@ -185,7 +172,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
-    return card_of(rows, headings(SHOWN), _PERCENT, own=("matching", "labels"))
+    return wide.card(rows, headings(SHOWN), _PERCENT, own=("matching", "labels"))
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":

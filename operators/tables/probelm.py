@@ -11,20 +11,10 @@ import polars as pl
 from factsweep.operators.metrics.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.tables.shared import canvas
+from factsweep.operators.tables.shared import canvas, wide
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
-from factsweep.operators.tables.shared.wide import (
-    MEASURED,
-    OTHER_FACTS,
-    PUBLISHED,
-    by_source,
-    joined,
-    of_relations,
-    ordered,
-    wide,
-)
-from factsweep.operators.tables.shared.wide import card as card_of
+from factsweep.operators.tables.shared.wide import MEASURED, OTHER_FACTS, PUBLISHED
 
 SEEN = "†"
 RANDOM = "random order"
@@ -112,12 +102,12 @@ def by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """Each relation's numbers, best plausibility first."""
-    rows = of_relations(metrics.filter(~_BASELINE), relation_labels)
+    rows = wide.of_relations(metrics.filter(~_BASELINE), relation_labels)
     keys = [*_NAMES, "ID", "Label"]
     overall = rows.filter(metric="plausibility")
     counts = overall.select(*keys, groups="n", failed="n_failed")
-    table = joined(wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
-    return ordered(table, _NAMES, overall, best_first=True)
+    table = wide.joined(wide.wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    return wide.ordered(table, _NAMES, overall, best_first=True)
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -165,11 +155,13 @@ def _table(
     keys = ["frame", *_NAMES, "source"]
     if published is not None:
         published = published.filter(pl.col("table").is_in(published_in))
-    rows = by_source(metrics, published, RANDOM).with_columns(frame=_FRAME_OF).drop_nulls("frame")
+    rows = (
+        wide.by_source(metrics, published, RANDOM).with_columns(frame=_FRAME_OF).drop_nulls("frame")
+    )
     first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
-    table = joined(wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    table = wide.joined(wide.wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -192,7 +184,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return card_of(metrics, headings(METRICS), _PERCENT, own=("score",))
+    return wide.card(metrics, headings(METRICS), _PERCENT, own=("score",))
 
 
 def frames_figure(

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 from factsweep.operators.metrics.distractors.agreement import AGREEMENT
-from factsweep.operators.schemas import empty
 from factsweep.operators.tables import distractors as tables
 from tests.builders import frame, published_numbers
 
@@ -155,12 +154,21 @@ def points(found: pl.DataFrame) -> dict[tuple[str, int], float]:
     return {(series, x): y for series, x, y in found.select("series", "x", "y").iter_rows()}
 
 
-def test_lines_are_drawn_in_the_order_of_x() -> None:
-    rows = pl.DataFrame({"series": ["b", "b", "a"], "x": [10, 2, 1], "y": [3.0, 2.0, 1.0]})
+def test_drawn_lines_are_in_the_order_of_x_and_the_table_has_a_column_per_series() -> None:
+    rows = pl.DataFrame({"series": ["b", "b", "a"], "x": [10, 2, 2], "y": [3.0, 2.0, 1.00006]})
+    ((name, (table, figure, heading)),) = tables.drawn("gains", rows, "balanced").items()
     axes: Any
-    (axes,) = tables.lines_figure(rows, tables.Axes("x", "y", "t")).axes
+    (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["b", "a"]
     assert list(zip(*axes.lines[0].get_data(), strict=True)) == [(2, 2), (10, 3)]
+    assert (name, axes.get_title()) == ("gains-balanced", "Gain by clozes, balanced")
+    assert heading.endswith("(Figure 6): balanced")
+    assert table.to_dict(as_series=False) == {
+        "clozes": [2, 10],
+        "b": [2.0, 3.0],
+        "a": [1.0001, None],
+    }
+    assert tables.drawn("gains", rows.with_columns(y=pl.lit(None, pl.Float64))) == {}
 
 
 def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
@@ -212,38 +220,28 @@ def test_models_are_told_apart_where_there_are_several() -> None:
     assert points(one) == {("optimal", 1): 100}
 
 
-def sizes(values: list[float]) -> tables.Sizes:
+@pytest.mark.parametrize(
+    ("values", "last_row", "line"),
+    [
+        ([0.5, 0.6, 0.7], ("fit, R² = 1.000", "1e13.0", 90.0), [1e9, 1e13, 50, 90]),
+        ([0.7, 0.6, 0.5], ("fit, R² = 1.000", "–", 90.0), None),  # it falls
+        ([0.5, 0.6], ("m1", "1e+10", 60.0), None),  # two always fit
+    ],
+)
+def test_sizes_have_the_line_up_to_the_parameters_where_it_reaches_the_target(
+    values: list[float], last_row: tuple[Any, ...], line: Any
+) -> None:
     models = [f"m{i}" for i in range(len(values))]
-    rows = [
-        {"model": model, "setting": "optimal", "metric": "avg_at_20", "value": value}
-        for model, value in zip(models, values, strict=True)
-    ]
-    costs = [
-        {"model": model, "metric": "billions_of_parameters", "value": 10.0**i}
-        for i, model in enumerate(models)
-    ]
-    schema = empty("metrics").schema
-    return tables.sizes(pl.DataFrame(rows, schema=schema), pl.DataFrame(costs, schema=schema))
-
-
-def test_sizes_say_at_how_many_parameters_the_line_reaches_the_target() -> None:
-    found = tables.sizes_table(sizes([0.5, 0.6, 0.7]))
-    assert found.row(0) == ("m0", "1e+09", 50.0)
-    assert found.row(3) == ("fit, R² = 1.000", "1e13.0", 90.0)
-
-
-def test_sizes_figure_draws_the_line_up_to_the_target() -> None:
+    avg = {"setting": "optimal", "metric": "avg_at_20"}
+    rows = [{"model": m, "value": v, **avg} for m, v in zip(models, values, strict=True)]
+    size = {"metric": "billions_of_parameters"}
+    costs = [{"model": m, "value": 10.0**i, **size} for i, m in enumerate(models)]
+    drawn = tables.drawn_sizes(frame("metrics", *rows), frame("metrics", *costs))
+    (table, figure, _) = drawn["extrapolation"]
+    assert table.row(0) == ("m0", "1e+09", 100 * values[0])
+    assert table.row(-1) == last_row
     axes: Any
-    (axes,) = tables.sizes_figure(sizes([0.5, 0.6, 0.7])).axes
-    x, y = axes.lines[1].get_data()
-    assert list(x) == pytest.approx([1e9, 1e13])
-    assert list(y) == pytest.approx([50, 90])
-
-
-def test_sizes_of_two_models_or_a_falling_line_reach_nothing() -> None:
-    assert sizes([0.5, 0.6]).line is None
-    assert tables.sizes_table(sizes([0.5, 0.6])).height == 2
-    assert tables.sizes_table(sizes([0.7, 0.6, 0.5])).row(3)[1] == "–"
-    axes: Any
-    (axes,) = tables.sizes_figure(sizes([0.7, 0.6, 0.5])).axes
-    assert len(axes.lines) == 1
+    (axes,) = figure.axes
+    fitted = [[*x, *y] for x, y in (curve.get_data() for curve in axes.lines[1:2])]
+    assert fitted == ([pytest.approx(line)] if line else [])
+    assert tables.drawn_sizes(frame("metrics"), frame("metrics")) == {}
