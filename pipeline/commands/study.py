@@ -207,9 +207,7 @@ def _where(asked: argparse.Namespace) -> list[str]:
 def _lines(found: "Night", given: str, where: Sequence[str]) -> Iterator[str]:
     """The report of a night, as plain lines for a log; `where` says where things lie."""
     accept = shlex.join(["factsweep", "baseline", "accept", given, found.name, *where])
-    if found.baseline is None and any(each.estimate for each in found.settings):
-        yield "no baseline is accepted yet, and an estimate cannot be one"
-    elif found.baseline is None:
+    if found.baseline is None:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"
     else:
         accepted = found.baseline
@@ -224,16 +222,14 @@ def _lines(found: "Night", given: str, where: Sequence[str]) -> Iterator[str]:
 
 
 def _setting_lines(judged: "Judged") -> Iterator[str]:
-    mark = f" ({judged.estimate})" if judged.estimate else ""
-    yield f"{judged.run}, {judged.setting}{mark}: {judged.outcome}: {judged.reason}"
+    yield f"{judged.run}, {judged.setting}: {judged.outcome}: {judged.reason}"
     if judged.tables is None:
         return
     if judged.reused:
         yield "  the answers are the baseline's: nothing that they are made of has changed"
     if judged.flip_rate is not None:
         yield f"  noise floor: {judged.flip_rate:.4f} of the canary's answers differ"
-    if judged.estimate is None:
-        yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
+    yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
     yield f"  tables: {judged.tables}/"
 
 

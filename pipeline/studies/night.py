@@ -2,12 +2,11 @@
 
 <results>/<name>-<date>/<model>-<benchmark>-…/   the results of each run
                        /compare/<setting>/       the tables of each comparison
-                       /verdict.json             the last file: the verdict on the night
+                       /verdict.json             the verdict on the night, written last
 """
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -29,13 +28,11 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import baseline, compare_estimates, estimates, past
+from factsweep.pipeline.results import baseline, past
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.past import PastBranch
-from factsweep.pipeline.stages.plan import check_budget, planned
-from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
@@ -55,11 +52,7 @@ _SOFTWARE = (*(f"{ability.answers} software." for ability in ABILITIES), "matche
 VARIABLE = "FACTSWEEP_NOTIFY_URL"
 _TIMEOUT_S = 10.0
 _RETRIES = 2
-_OF_SETTING = ("run", "setting", "outcome", "reason", "tables", "estimate")
-_NO_BASELINE = (
-    "; a full run makes the first: run a night with budget=null, and accept it. An estimate is no "
-    "baseline"
-)
+_SENT = ("run", "setting", "outcome", "reason", "tables")
 
 
 @dataclass(frozen=True)
@@ -83,12 +76,11 @@ class Judged:
     outcome: Outcome
     reason: str
     against: str | None = None
-    reused: bool = False  # the answers are the baseline's: only the canary was decoded again
+    reused: bool = False  # the answers are the baseline's; only the canary was decoded again
     flip_rate: float | None = None
     lost: tuple[str, ...] = ()
     n_gained: int = 0
     tables: str | None = None
-    estimate: str | None = None  # of which part of the prompts it is
 
 
 @dataclass(frozen=True)
@@ -114,17 +106,17 @@ def label(name: str) -> str:
 
 
 def load(name: str) -> Nightly:
-    """The nightly of that name in conf/nightly/, or in the YAML file that is named.
+    """The nightly of that name in conf/nightly/, or in the named YAML file.
 
     Raises:
-        InputError: there is none, or it does not hold what a nightly holds.
+        InputError: there is no such nightly, or its fields do not fit.
     """
-    known = folders.files("nightly")
-    path = Path(name) if name.endswith(".yaml") else known.get(name)
+    paths = folders.files("nightly")
+    path = Path(name) if name.endswith(".yaml") else paths.get(name)
     if path is None or not path.is_file():
         raise InputError(
-            f"there is no nightly {name!r}; conf/nightly/ has {', '.join(known)}."
-            f"{suggestion(name, known)}"
+            f"there is no nightly {name!r}; conf/nightly/ has {', '.join(paths)}."
+            f"{suggestion(name, paths)}"
         )
     return build(Nightly, folders.content(path), path.name)
 
@@ -135,212 +127,167 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     Raises:
         InputError: one cannot be run or compared, or two measure the same.
     """
-    given = load(name)
-    if not given.runs:
+    nightly = load(name)
+    if not nightly.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
-    found: dict[str, Run] = {}
-    lines = [[*study.with_studies(line), *overrides] for line in given.runs]
-    for each in (one for line in lines for one in study.combined(line)):
-        run = load_run(each.overrides)
-        measured = baseline.measured(run.model.name, run.benchmark.name)
-        if measured in found:
-            raise InputError(f"nightly {name} has two runs of {measured}; make them one.")
+    runs_by_subject: dict[str, Run] = {}
+    lines = [[*study.with_studies(line), *overrides] for line in nightly.runs]
+    for expanded in (member for line in lines for member in study.combined(line)):
+        run = load_run(expanded.overrides)
+        subject = baseline.measured(run.model.name, run.benchmark.name)
+        if subject in runs_by_subject:
+            raise InputError(f"nightly {name} has two runs of {subject}; make them one.")
         if run.method.compare is None:
-            raise InputError(f"nightly {name} cannot compare {measured}: it is none of BELIEF.")
+            raise InputError(f"nightly {name} cannot compare {subject}: it is none of BELIEF.")
+        if run.budget is not None:
+            raise InputError(
+                f"nightly {name} asks all prompts, and budget={run.budget} a part; leave it out."
+            )
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        if run.budget is not None and run.answers is not None:
-            raise InputError(
-                f"budget={run.budget}: the answers in {run.answers} are all there; leave it out."
-            )
-        if run.budget is not None:
-            check_budget(run)
-        if any(folded(other.name) == folded(folder) for other in found.values()):
+        if any(folded(other.name) == folded(folder) for other in runs_by_subject.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
-        # All prompts of a budget are decoded again: they take the canary's place.
-        anew = given.fresh or run.budget is not None
-        repeats: Literal["all", "canary"] = "all" if anew else "canary"
+        repeats: Literal["all", "canary"] = "all" if nightly.fresh else "canary"
         decoding = replace(run.decoding, repetition=str(day), repeats=repeats)
-        found[measured] = replace(run, name=folder, decoding=decoding)
-    return list(found.values())
+        runs_by_subject[subject] = replace(run, name=folder, decoding=decoding)
+    return list(runs_by_subject.values())
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
-    """Measure all runs, or resume, compare them with the baseline, and write the verdict down.
+    """Measure all runs, or resume, compare them with the baseline, and write the verdict.
 
     Raises:
-        InputError: something that was given is wrong.
+        InputError: the nightly, an override or a run cannot be used.
         DecodingError: too many prompts of a run have no answer.
     """
-    given = load(name)
-    comparison = comparison_settings(given.comparison)
-    tonight = runs(name, overrides, day)
-    results = tonight[0].results
+    nightly = load(name)
+    comparison = comparison_settings(nightly.comparison)
+    members = tuple(
+        Member(baseline.measured(run.model.name, run.benchmark.name), float(at), run.seed, run, ())
+        for at, run in enumerate(runs(name, overrides, day))
+    )
+    results = members[0].run.results
     accepted = next(reversed(baseline.history(label(name), results)), None)
-    members = tuple(_member(at, run, accepted) for at, run in enumerate(tonight))
-    if failed := ask(Study(name, Written(()), members)):
-        worst = max((each.error for each in failed), key=lambda error: error.exit_code)
-        raise type(worst)(" ".join(f"{each.label}: {each.error}" for each in failed)) from worst
-    pairs = [_paired(run, accepted) for run in tonight]
-    judged = [each for pair in pairs for each in _judged(pair, given, comparison)]
-    outcomes = {each.outcome for each in judged}
-    found = Night(
+    if failures := ask(Study(name, Written(()), members)):
+        worst = max((failure.error for failure in failures), key=lambda error: error.exit_code)
+        text = " ".join(f"{failure.label}: {failure.error}" for failure in failures)
+        raise type(worst)(text) from worst
+    pairs = [_pair(member, accepted) for member in members]
+    settings = [judged for pair in pairs for judged in _judge_run(pair, nightly, comparison)]
+    outcomes = {judged.outcome for judged in settings}
+    verdict = Night(
         name=f"{label(name)}-{day}",
         results=Store(results).where(),
-        outcome=next((each for each in WORST_FIRST if each in outcomes), "no change"),
+        outcome=next((outcome for outcome in WORST_FIRST if outcome in outcomes), "no change"),
         baseline=accepted,
-        changed=tuple(dict.fromkeys(line for pair in pairs for line in _changed(pair))),
-        settings=tuple(judged),
+        changed=tuple(dict.fromkeys(line for pair in pairs for line in _changes(pair))),
+        settings=tuple(settings),
     )
-    content = asdict(found) | {"exit_code": found.exit_code}
-    Store(results).put_json(f"{found.name}/verdict.json", content)
-    return found
-
-
-def _member(at: int, run: Run, accepted: Baseline | None) -> Member:
-    """A run of a night as one of a study; a part of what the baseline asked has it as control."""
-    label = baseline.measured(run.model.name, run.benchmark.name)
-    if run.budget is not None and run.control is None and accepted and label in accepted.runs:
-        before = baseline.settings(accepted, accepted.runs[label], run.results)
-        known = {branch.artifacts["prompts"].folder for branch in before.values()}
-        with suppress(FactsweepError):  # what is wrong with a run is said when it is asked
-            if all(branch.prompts.folder in known for branch in planned(run).branches):
-                run = replace(run, control=accepted.runs[label])
-    member = Member(label, float(at), run.seed, run, overrides=())
-    if run.budget is not None and member.is_complete:
-        raise InputError(
-            f"{run.name} has answers to all prompts, and an estimate is not put in their "
-            "place; give another --date."
-        )
-    return member
+    content = asdict(verdict) | {"exit_code": verdict.exit_code}
+    Store(results).put_json(f"{verdict.name}/verdict.json", content)
+    return verdict
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A run of tonight, and the run of the baseline that measured the same; settings by name.
+    """A run of tonight, and the run of the baseline that measured the same; settings by name."""
 
-    `marks` say of which part of the prompts each setting of tonight is; null: of all.
-    """
-
+    subject: str
     run: Run
     tonight: Mapping[str, PastBranch]
-    marks: Mapping[str, str | None]
-    against: str | None  # null: none is accepted
-    before: Mapping[str, PastBranch]
+    against: str | None  # null: no baseline is accepted
+    earlier: Mapping[str, PastBranch]
 
     @property
     def shared(self) -> list[str]:
-        return [setting for setting in self.before if setting in self.tonight]
+        return [setting for setting in self.earlier if setting in self.tonight]
 
 
-def _paired(run: Run, accepted: Baseline | None) -> _Pair:
-    if run.budget is None:
-        tonight = past.by_title(run.results, run.name)
-        marks: dict[str, str | None] = dict.fromkeys(tonight)
-    else:
-        part = estimates.read(run.results, run.name)
-        tonight, marks = part.branches, {title: part.mark(title) for title in part.branches}
-    measured = baseline.measured(run.model.name, run.benchmark.name)
-    if accepted is None or (against := accepted.runs.get(measured)) is None:
-        return _Pair(run, tonight, marks, None, {})
-    return _Pair(run, tonight, marks, against, baseline.settings(accepted, against, run.results))
+def _pair(member: Member, accepted: Baseline | None) -> _Pair:
+    run = member.run
+    tonight = past.by_title(run.results, run.name)
+    if accepted is None or (against := accepted.runs.get(member.label)) is None:
+        return _Pair(member.label, run, tonight, None, {})
+    earlier = baseline.settings(accepted, against, run.results)
+    return _Pair(member.label, run, tonight, against, earlier)
 
 
-def _judged(pair: _Pair, given: Nightly, comparison: Comparison) -> Iterator[Judged]:
-    name, is_whole = pair.run.name, pair.run.budget is None
-    comparisons: Iterable[Compared] = ()
-    titles = set[str]()
+def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterator[Judged]:
+    name, settings = pair.run.name, set[str]()
     if pair.against is None:
-        measured = baseline.measured(pair.run.model.name, pair.run.benchmark.name)
-        reason = f"no baseline of {measured} is accepted yet{'' if is_whole else _NO_BASELINE}"
-    elif is_whole and not _relations(pair.before) & _relations(pair.tonight):
-        reason = f"the baseline {pair.against} measured other relations; accept a new one"
+        why = f"no baseline of {pair.subject} is accepted yet"
+    elif not _relations(pair.earlier) & _relations(pair.tonight):
+        why = f"the baseline {pair.against} measured other relations; accept a new one"
     else:
-        reason, titles = f"the baseline {pair.against} did not measure it", set(pair.shared)
-        compare = compared if is_whole else compare_estimates.compared
-        if titles:
-            comparisons = compare(pair.against, name, pair.run.results, comparison, anyway=True)
-    for found in comparisons:
-        yield _judge(pair, found, given.max_flip_rate)
-    for setting, mark in pair.marks.items():
-        if setting not in titles:
-            outcome: Outcome = "not enough evidence"
-            yield Judged(name, setting, outcome, reason, pair.against, estimate=mark)
+        why, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
+    if settings and pair.against is not None:
+        for result in compared(pair.against, name, pair.run.results, comparison, anyway=True):
+            yield _judge_setting(pair, result, nightly.max_flip_rate)
+    for setting in pair.tonight:
+        if setting not in settings:
+            yield Judged(name, setting, "not enough evidence", why, pair.against)
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
     return {relation for branch in branches.values() for relation in branch.relations}
 
 
-def _judge(pair: _Pair, found: Compared, max_flip_rate: float) -> Judged:
-    setting = found.pair.title
-    outcome, reason = judge(found, max_flip_rate)
-    night, _, name = pair.run.name.partition("/")
-    folder = f"{night}/compare/{name}-{setting.replace(' ', '-')}"
+def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judged:
+    setting = result.pair.title
+    outcome, why = judge(result, max_flip_rate)
+    folder, _, name = pair.run.name.partition("/")
+    folder = f"{folder}/compare/{name}-{setting.replace(' ', '-')}"
     store = Store(below(pair.run.results, folder))
-    write_report(store, found.report)
-    judged = Judged(
+    write_report(store, result.report)
+    earlier, tonight = (branches[setting].answers for branches in (pair.earlier, pair.tonight))
+    return Judged(
         run=pair.run.name,
         setting=setting,
         outcome=outcome,
-        reason=reason,
+        reason=why,
         against=pair.against,
+        reused=earlier.folder == tonight.folder,
+        flip_rate=result.flip_rates[1],
+        lost=result.lost,
+        n_gained=result.n_gained,
         tables=store.where(),
-        estimate=pair.marks[setting],
-    )
-    if found.is_estimate:
-        return judged
-    before, tonight = (each[setting].answers for each in (pair.before, pair.tonight))
-    return replace(
-        judged,
-        reused=before.folder == tonight.folder,
-        flip_rate=found.flip_rates[1],
-        lost=found.lost,
-        n_gained=found.n_gained,
     )
 
 
-def judge(found: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
+def judge(result: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
-    lines = (*found.pair.asked, *found.pair.departures)
-    if other := [line for line in lines if not line.startswith(_SOFTWARE)]:
+    lines = (*result.pair.asked, *result.pair.departures)
+    if departures := [line for line in lines if not line.startswith(_SOFTWARE)]:
         return "not enough evidence", (
-            f"the baseline was asked differently ({'; '.join(other)}); accept a new one"
+            f"the baseline was asked differently ({'; '.join(departures)}); accept a new one"
         )
-    noise = found.flip_rates[1] or 0.0
-    if noise > max_flip_rate and found.verdict.outcome != "regression":
+    noise = result.flip_rates[1] or 0.0
+    if noise > max_flip_rate and result.verdict.outcome != "regression":
         return "not enough evidence", (
             f"{noise:.4f} of the canary's answers changed when decoded again, above "
             f"max_flip_rate={max_flip_rate:g}"
         )
-    return found.verdict.outcome, found.verdict.reason
+    return result.verdict.outcome, result.verdict.reason
 
 
-def _changed(pair: _Pair) -> Iterator[str]:
-    """What differs from the baseline: what answers are made of, versions, commit, machine."""
+def _changes(pair: _Pair) -> Iterator[str]:
+    """Lines on versions, commit, machine and recipes of answers that differ from the baseline's."""
     if pair.against is None:
         return
-    first, second = (next(iter(each.values())).record for each in (pair.before, pair.tonight))
+    sides = pair.earlier, pair.tonight
+    first, second = (next(iter(branches.values())).record for branches in sides)
     for name in ("versions", "commit", "hardware"):
         yield from differences({name: first[name]}, {name: second[name]})
-    found = {
-        line
-        for setting in pair.shared
-        for line in differences(
-            _fields(pair.before[setting].answers), _fields(pair.tonight[setting].answers)
-        )
-    }
-    yield from sorted(found)
-
-
-def _fields(answers: Artifact) -> dict[str, Any]:
-    """What answers are made of, without the name of the night."""
-    fields = answers.recipe.fields
-    return {name: value for name, value in fields.items() if name != "repetition"}
+    lines = set[str]()
+    for setting in pair.shared:
+        old, new = (dict(branches[setting].answers.recipe.fields) for branches in sides)
+        # The name of the night differs in any case.
+        lines |= set(differences(old | {"repetition": None}, new | {"repetition": None}))
+    yield from sorted(lines)
 
 
 def check_address(url: str) -> None:
-    """Refuse what is no address of the web, without a word of it: it may be a secret."""
+    """Refuse a URL that is no address of the web, without quoting it: it may be a secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(
@@ -348,38 +295,35 @@ def check_address(url: str) -> None:
         )
 
 
-def notify(url: str, name: str, found: Night | BaseException) -> None:
-    """POST how a night ended as JSON, without secrets; one that fails changes nothing but the log.
+def notify(url: str, name: str, ending: Night | BaseException) -> None:
+    """POST how a night ended as JSON, without secrets; a failed request is only logged.
 
     `text` is for chat systems.
     """
-    if isinstance(found, Night):
-        outcome, code = str(found.outcome), int(found.exit_code)
-        why = " ".join(f"{each.run}, {each.setting}: {each.reason}" for each in found.settings)
-    else:
-        outcome, code = "failed", 1
-        why = str(found) if isinstance(found, FactsweepError) else reason(found)
-        if isinstance(found, KeyboardInterrupt):
-            code = StoppedError.exit_code
-        elif isinstance(found, FactsweepError | OSError):
-            code = getattr(found, "exit_code", InputError.exit_code)
-    content: dict[str, Any] = {
-        "text": f"{name}: {outcome} (exit code {code}). {why}",
-        "night": name,
-        "outcome": outcome,
-        "exit_code": code,
-        "host": socket.gethostname(),
-    }
-    if isinstance(found, Night):
-        content["verdict"] = f"{found.results}/{name}/verdict.json"
+    content: dict[str, Any] = {"night": name, "host": socket.gethostname()}
+    if isinstance(ending, Night):
+        outcome, code = str(ending.outcome), int(ending.exit_code)
+        why = " ".join(
+            f"{judged.run}, {judged.setting}: {judged.reason}" for judged in ending.settings
+        )
+        content["verdict"] = f"{ending.results}/{name}/verdict.json"
         content["settings"] = [
             {
-                **{field: getattr(each, field) for field in _OF_SETTING},
-                "lost": len(each.lost),
-                "gained": each.n_gained,
+                **{field: getattr(judged, field) for field in _SENT},
+                "lost": len(judged.lost),
+                "gained": judged.n_gained,
             }
-            for each in found.settings
+            for judged in ending.settings
         ]
+    else:
+        outcome, code = "failed", 1
+        why = str(ending) if isinstance(ending, FactsweepError) else reason(ending)
+        if isinstance(ending, KeyboardInterrupt):
+            code = StoppedError.exit_code
+        elif isinstance(ending, FactsweepError | OSError):
+            code = getattr(ending, "exit_code", InputError.exit_code)
+    text = f"{name}: {outcome} (exit code {code}). {why}"
+    content |= {"text": text, "outcome": outcome, "exit_code": code}
     unsent = f"the verdict was not sent: {urlsplit(url).hostname}"
     transport = httpx.HTTPTransport(retries=_RETRIES)
     try:

@@ -1,4 +1,4 @@
-"""The order in which the runs of a study are computed."""
+"""The order in which the runs of a study are computed; nothing is computed here."""
 
 from pathlib import Path
 from typing import Any

@@ -358,8 +358,7 @@ def test_runs_what_cannot_be_compared_is_refused_before_anything_runs(
         ([["benchmark=kamel-mini"]], "cannot compare smollm2-135m on kamel-mini"),
         ([["study=kamel", "study=probelm"]], "study=kamel study=probelm: .* a line for each"),
         ([["study=belief"]], "no study 'belief' in conf/study/, .*belief-2024"),
-        ([["budget=5%", "benchmark=kamel-mini"]], "cannot compare"),
-        ([["budget=5%", "answers=a.parquet"]], "answers in a.parquet are"),
+        ([["budget=5%"]], "asks all prompts, and budget=5% a part; leave it out"),
     ):
         with subtests.test(problem), pytest.raises(InputError, match=problem):
             nightly.runs(written(runs=runs), [], date(2026, 11, 1))
