@@ -1,7 +1,7 @@
 """The errors that factsweep raises on purpose.
 
 FactsweepError            exit code 1: the run failed
-├── InputError            exit code 2: something given is wrong; the message names it and the fix
+├── InputError            exit code 2: wrong input; the message names it and the fix
 │   ├── DamagedFileError  a published or given file cannot be read
 │   ├── ArtifactHeldError another driver holds the artifact
 │   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
@@ -14,13 +14,13 @@ from contextlib import contextmanager
 
 
 class FactsweepError(Exception):
-    """A run that cannot go on; the message is one plain sentence."""
+    """A run that cannot continue; the message is one plain sentence."""
 
     exit_code = 1
 
 
 class InputError(FactsweepError):
-    """Something that the user gave is wrong: the message names file, row or field, and the fix."""
+    """The user's input is wrong: the message names file, row or field, and the fix."""
 
     exit_code = 2
 
@@ -57,31 +57,31 @@ class DecodingError(FactsweepError):
 
 
 @contextmanager
-def refusing(what: str, fix: str) -> Iterator[None]:
+def refusing(source: str, fix: str) -> Iterator[None]:
     """Turn any error of a library over a file of the user's into one sentence.
 
     Raises:
-        InputError: `what` cannot be read, why, and the fix.
+        InputError: the source cannot be read, with the reason and the fix.
     """
     try:
         yield
     except FactsweepError:
         raise
     except Exception as error:
-        raise InputError(f"{what} cannot be read ({reason(error)}); {fix}.") from error
+        raise InputError(f"{source} cannot be read ({reason(error)}); {fix}.") from error
 
 
 def reason(error: BaseException) -> str:
-    """The first line of an error, after its kind where the line alone says little."""
+    """The first line of an error, with its class unless the line alone is a sentence."""
     line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-    telling = isinstance(error, OSError | ValueError) and " " in line
-    return line if telling else f"{type(error).__name__}: {line}".rstrip(": ")
+    is_sentence = isinstance(error, OSError | ValueError) and " " in line
+    return line if is_sentence else f"{type(error).__name__}: {line}".rstrip(": ")
 
 
 def printable(text: str) -> str:
-    r"""The text, or how Python writes it where a part of it is no letter or sign.
+    r"""The text, or Python's notation of it if a character of it is not printable.
 
-    >>> [printable(each) for each in ("Lima", "a line\n")]
+    >>> [printable(text) for text in ("Lima", "a line\n")]
     ['Lima', "'a line\\n'"]
     """
     return text if text.isprintable() else repr(text)

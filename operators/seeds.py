@@ -1,4 +1,4 @@
-"""Random numbers that depend on a run's seed and a row's id: on no scheduling and on no order."""
+"""Random numbers that depend only on a run's seed and a row's id."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -21,7 +21,7 @@ def key(*parts: object) -> int:
 
 def keys(seed: int, purpose: str, ids: Iterable[str]) -> Keys:
     """`key(seed, purpose, id)` for each id: u64, one per row."""
-    return np.array([key(seed, purpose, each) for each in ids], dtype=np.uint64)
+    return np.array([key(seed, purpose, row_id) for row_id in ids], dtype=np.uint64)
 
 
 def generator(*parts: object) -> np.random.Generator:
@@ -45,9 +45,9 @@ def distinct_indices(rows: Keys, *, count: int, among: int) -> NDArray[np.int64]
     """
     chosen = np.full((len(rows), count), -1, dtype=np.int64)
     for column, limit in enumerate(range(among - count, among)):
-        drawn = (mix(rows + np.uint64(column)) % np.uint64(limit + 1)).astype(np.int64)
-        taken = (chosen[:, :column] == drawn[:, None]).any(axis=1)
-        chosen[:, column] = np.where(taken, limit, drawn)
+        draws = (mix(rows + np.uint64(column)) % np.uint64(limit + 1)).astype(np.int64)
+        is_taken = (chosen[:, :column] == draws[:, None]).any(axis=1)
+        chosen[:, column] = np.where(is_taken, limit, draws)
     columns = np.arange(count, 2 * count, dtype=np.uint64)
     order = np.argsort(mix(rows[:, None] + columns[None, :]), axis=1)
     return np.take_along_axis(chosen, order, axis=1)

@@ -12,21 +12,20 @@ SEPARATOR = ";"
 END = "%"
 # All but letters, marks, numbers and white space; NFKC writes ½ with "⁄", and `compose` ⁶ with "^".
 _SPECIAL = r"[^\p{L}\p{M}\p{N}\s⁄^]"
-# Numbers of a list that begins with 1: answers are compared as a whole, so they are no part of one.
+# Numbers of a list that begins with 1, which are no part of its answers.
 _FIRST_ITEM, _ITEM = (
     rf"({start})[\s\p{{P}}--;]*?{number}[.)\]][*_]*\s+([^\s;]*[\p{{L}}\p{{N}}])"
     for start, number in ((r"\A", "1"), (r"\A|;", r"\d{1,2}"))
 )
-# Marks around an answer that are no part of it.
+# Marks around an answer.
 _AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; \t"
 
 
 def answer_set(text: pl.Expr) -> pl.Expr:
     r"""The distinct answers in a text as the authors' scorer reads it: String to List(String).
 
-    That is without outer white space of the whole text, lowercase, every "%" removed, split at ";",
-    and no answer stripped, so that a second answer keeps its space and matches no label. They stand
-    in their order; equal answers count once. Null to null.
+    Without outer white space of the whole text, lowercase, without "%", split at ";"; no answer is
+    stripped, so a second answer keeps its space and matches no label. Equal answers count once.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -40,7 +39,7 @@ def answer_set(text: pl.Expr) -> pl.Expr:
 
 
 def has_answers(texts: pl.Series) -> pl.Series:
-    """Whether something is left of each text when it is read strictly."""
+    """Whether each text has an answer when it is read strictly."""
     full = pl.element().struct.field("full")
     answers = answer_forms(pl.col("text")).list.eval(full != "")
     return texts.to_frame("text").select(answers.list.any()).to_series()

@@ -1,8 +1,7 @@
-"""Lemma lists as keys: whether one list contains another, and so which answers are right.
+"""Lemma lists as keys, and which answers are right: one list contains another.
 
-A key is a lemma list as one string, with a separator around every lemma. "b is a contiguous sublist
-of a" is then "the key of a contains the key of b", which Polars finds fast, and "art" is not found
-in "party".
+A key is a lemma list as one string, with a separator around every lemma, so that Polars finds
+contiguous sublists as substrings, and "art" is not found in "party".
 """
 
 import polars as pl
@@ -13,9 +12,7 @@ _ANSWER = ("pair_id", "key")
 
 
 def key(lemmas: pl.Expr) -> pl.Expr:
-    r"""Join a lemma list into its key; null for a null or an empty list.
-
-    The column keeps its name.
+    r"""Join a lemma list into its key, under its name; null for a null or an empty list.
 
     >>> lemmas = pl.Series("lemmas", [["new", "york"], ["york"], [], None])
     >>> lemmas.to_frame().select(key(pl.col("lemmas"))).to_series().to_list()
@@ -31,7 +28,7 @@ def key_length(keys: pl.Expr) -> pl.Expr:
 
 
 def words(keys: pl.Expr) -> pl.Expr:
-    r"""Write keys as people read them: lemmas with spaces between; null for a null key.
+    r"""Write keys with spaces between the lemmas; null for a null key.
 
     >>> keys = pl.DataFrame({"key": ["\x1fnew\x1fyork\x1f", None]})
     >>> keys.select(words(pl.col("key")))["key"].to_list()
@@ -45,13 +42,6 @@ def contains(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
     Source: BELIEF-ICL, section 3.2 ("included in the other"). The paper is silent about empty
     texts: here an empty list contains nothing and is contained in nothing.
-
-    >>> keys = pl.DataFrame({
-    ...     "a": ["\x1fthe\x1fguitar\x1f", "\x1fparty\x1f", "\x1fguitar\x1f", None],
-    ...     "b": ["\x1fguitar\x1f", "\x1fart\x1f", "\x1fthe\x1fguitar\x1f", None],
-    ... })
-    >>> keys.select(contains(pl.col("a"), pl.col("b"))).to_series().to_list()
-    [True, False, False, False]
     """
     return a.str.contains(b, literal=True).fill_null(False)
 
@@ -67,9 +57,8 @@ def matches(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     r"""Add to each answer whether some object label of its pair is contained in it.
 
-    `answers` has pair_id and key (and any other columns), `labels` one row per object label:
-    pair_id, key. Row order and columns are kept; the new column is `correct`, a Boolean that is
-    False for an empty answer and for a pair without labels.
+    `answers` has pair_id and key, `labels` one row per object label: pair_id, key. The new column
+    `correct` is False for an empty answer and for a pair without labels.
 
     Source: BELIEF-ICL, section 3.2, item 1 (one-directional matching).
 
@@ -80,12 +69,9 @@ def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     >>> correct(answers, labels)["correct"].to_list()
     [True, False, False]
     """
-    right = _right_answers(answers, labels).with_columns(correct=pl.lit(True))
-    joined = answers.join(right, on=_ANSWER, how="left", maintain_order="left")
-    return joined.with_columns(pl.col("correct").fill_null(False))
-
-
-def _right_answers(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     distinct = answers.select(_ANSWER).drop_nulls().unique()
     labelled = distinct.join(labels.select("pair_id", label="key"), on="pair_id")
-    return labelled.filter(contains(pl.col("key"), pl.col("label"))).select(_ANSWER).unique()
+    right = labelled.filter(contains(pl.col("key"), pl.col("label"))).select(_ANSWER).unique()
+    right = right.with_columns(correct=pl.lit(True))
+    joined = answers.join(right, on=_ANSWER, how="left", maintain_order="left")
+    return joined.with_columns(pl.col("correct").fill_null(False))

@@ -5,12 +5,11 @@ import importlib
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -24,13 +23,13 @@ from factsweep.operators.matching.lemmas import SEPARATOR, key
 
 if TYPE_CHECKING:
     from spacy.language import Language
-    from spacy.tokens import Token
+    from spacy.tokens import Doc, Token
 
 BLANK = "blank"
 # Written without blanks between words: each character stands for itself.
 BY_CHARACTER = ("ja", "km", "lo", "my", "th", "zh")
-_REMEMBERED = 400_000  # words or texts: some 100 MB
-_ONE_THREAD = Lock()  # spaCy takes one at a time, and none forgets what another needs
+_REMEMBERED = 400_000  # words: some 100 MB
+_ONE_THREAD = Lock()  # spaCy serves one thread at a time
 _BY_RULES = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
 _MARK = "\ue000"  # between words; no folded text has it
 _CUT = (r"([\p{L}\p{N}]) ([\p{L}\p{N}])", f"${{1}}{_MARK}${{2}}")
@@ -56,16 +55,14 @@ _LISTS = pl.coalesce(pl.col("lemmas").str.split(SEPARATOR), pl.lit([], pl.List(p
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Turns texts into lists of lemmas: lowercase, tokenise, lemmatise, drop punctuation.
+    """Turns texts into lists of lemmas: fold, tokenise, lemmatise, drop punctuation.
 
     `pipeline` is "blank" (`spacy.blank("en")` with the lookup lemmatizer of spacy-lookups-data),
-    the same for another language ("blank-de"), or the name of an installed spaCy pipeline. Where
-    there are no lemmas of a language (`has_lemmas`) words are compared as they are; in languages
-    that are written without blanks, character by character. Texts are folded first (module
-    `fold`).
+    the same for another language ("blank-de"), or the name of an installed spaCy pipeline. Words of
+    a language without lemmas (`has_lemmas`) are compared unchanged; languages that are written
+    without blanks, character by character.
 
-    Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer. Texts are
-    lowercased first, because the lookup table has "countries" and not "Countries".
+    Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer.
 
     >>> texts = pl.Series("text", ["A guitar.", "Guitars", "...", None])
     >>> Normaliser().normalise(texts).to_list()
@@ -76,25 +73,25 @@ class Normaliser:
 
     def normalise(self, texts: pl.Series) -> pl.Series:
         """Give the lemmas of each text: String to List(String), null to null; each text once."""
-        rows = texts.cast(pl.String).to_frame("given")
+        rows = texts.cast(pl.String).to_frame("original")
         folded = rows.drop_nulls().unique()
-        folded = folded.with_columns(text=fold(folded["given"], self._language))
+        folded = folded.with_columns(text=fold(folded["original"], self._language))
         distinct = folded.select(pl.col("text").unique()).with_row_index("place")
         parts = distinct.select("place", part=self._parts).explode("part")
-        of_parts = self._of_parts(parts["part"].unique())
-        words = parts.join(of_parts, on="part", maintain_order="left").drop_nulls("lemmas")
+        part_lemmas = self._lemmatise(parts["part"].unique())
+        words = parts.join(part_lemmas, on="part", maintain_order="left").drop_nulls("lemmas")
         joined = words.group_by("place").agg("lemmas").with_columns(_JOINED)
         lemmas = distinct.join(joined, on="place", how="left").select("text", _LISTS)
-        lemmas = folded.join(lemmas, on="text").select("given", "lemmas")
-        rows = rows.join(lemmas, on="given", how="left", maintain_order="left")
+        lemmas = folded.join(lemmas, on="text").select("original", "lemmas")
+        rows = rows.join(lemmas, on="original", how="left", maintain_order="left")
         return rows["lemmas"].rename(texts.name)
 
     @property
     def _parts(self) -> pl.Expr:
-        """What of a text has the same lemmas by itself: in English, from letter to letter.
+        """Parts of a text whose lemmas do not depend on the rest: in English, cut between letters.
 
         Rules about marks look past a blank ("overlord' 'd-day" has "'d" in it, and "' 'd"), and
-        those of some languages are about several words.
+        rules of some languages concern several words.
         """
         text = pl.col("text")
         if self.pipeline != BLANK:
@@ -102,20 +99,29 @@ class Normaliser:
         cut = text.str.replace_all(*_CUT).str.replace_all(*_CUT)  # a word may be one letter
         return cut.str.split(_MARK)
 
-    def _of_parts(self, parts: pl.Series) -> pl.DataFrame:
+    def _lemmatise(self, parts: pl.Series) -> pl.DataFrame:
         """The lemmas of each part, joined; null: it has none."""
-        texts = parts.to_list()
-        with _ONE_THREAD:
-            known = _remembered(self.pipeline)
-            new = [part for part in texts if part not in known]
-            known.update(zip(new, self._joined_lemmas(new), strict=True))
-            found = [known[part] for part in texts]
-            for part in list(islice(known, max(0, len(known) - _REMEMBERED))):
-                del known[part]
-        return pl.DataFrame({"part": parts, "lemmas": pl.Series(found, dtype=pl.String)})
+        if language_of(self.pipeline) in BY_CHARACTER:
+            lemmas = parts.str.extract_all(_UNIT).list.join(SEPARATOR).replace("", None)
+            return pl.DataFrame({"part": parts, "lemmas": lemmas})
+        nlp = self._nlp
+        # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary remembers
+        # every string that it has ever seen.
+        with _ONE_THREAD, nlp.memory_zone():
+            if language_of(self.pipeline) is None:
+                joined = [self._joined_lemmas(doc) for doc in nlp.pipe(parts)]
+            else:
+                joined = [_word_lemmas(self, part) for part in parts]
+        return pl.DataFrame({"part": parts, "lemmas": pl.Series(joined, dtype=pl.String)})
+
+    def _joined_lemmas(self, tokens: "Doc") -> str | None:
+        words = [self._lemma(token) for token in tokens if not (token.is_punct or token.is_space)]
+        if language_of(self.pipeline) == "ko":
+            words = [part for word in words for part in _without_particles(word)]
+        return SEPARATOR.join(words) if words else None
 
     def has_words(self, texts: pl.Series) -> pl.Series:
-        """Whether each text has a lemma; no answer can match a label that has none."""
+        """Whether each text has a lemma; no answer can match a label without one."""
         by_character = language_of(self.pipeline) in BY_CHARACTER
         word = r"[\p{L}\p{M}\p{N}]" if by_character else r"[^\p{P}\s\x1c-\x1f]"
         return fold(texts, self._language).str.contains(word)
@@ -143,7 +149,7 @@ class Normaliser:
 
     @cached_property
     def _lemma(self) -> "Callable[[Token], str]":
-        """What gives a word's lemma; nouns of other languages may stand in tables in capitals."""
+        """A function from a word to its lemma."""
         if language_of(self.pipeline) is None:
             return lambda token: _without_stop(token.lemma_)
         nlp = self._nlp
@@ -159,13 +165,14 @@ class Normaliser:
             return english_lemma
 
         def lemma(token: "Token") -> str:
-            text = token.text  # not every language's rules part the punctuation at its ends from it
+            text = token.text  # some languages' rules leave punctuation at its ends
             ends = "".join(sign for sign in text if unicodedata.category(sign)[0] == "P")
             word = text.strip(ends) or text
             if text.startswith("-") and word[:1].isdigit():
                 word = f"-{word}"
             # Folded texts have "ss" for the "ß" of German tables.
             spellings = [word, word.replace("ss", "ß")] if self._language == "de" else [word]
+            # Tables may have nouns in capitals.
             entries = (table.get(form, table.get(form.capitalize())) for form in spellings)
             entry = next(filter(None, entries), word)
             return (entry if isinstance(entry, str) else entry[0]).lower().replace("ß", "ss")
@@ -181,20 +188,11 @@ class Normaliser:
         language = language_of(self.pipeline)
         return installed(self.pipeline) if language is None else _blank(language)
 
-    def _joined_lemmas(self, texts: Iterable[str]) -> Iterator[str | None]:
-        if language_of(self.pipeline) in BY_CHARACTER:
-            yield from _units(texts)
-            return
-        lemma, nlp = self._lemma, self._nlp
-        split = nlp.pipe if language_of(self.pipeline) is None else nlp.tokenizer.pipe
-        # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary
-        # remembers every string that it has ever seen.
-        with nlp.memory_zone():
-            for doc in split(texts):
-                words = [lemma(t) for t in doc if not (t.is_punct or t.is_space)]
-                if language_of(self.pipeline) == "ko":
-                    words = [part for word in words for part in _without_particles(word)]
-                yield SEPARATOR.join(words) if words else None
+
+@lru_cache(maxsize=_REMEMBERED)
+def _word_lemmas(normaliser: Normaliser, part: str) -> str | None:
+    """The joined lemmas of a part; the words of one relation often recur in the next."""
+    return normaliser._joined_lemmas(normaliser._nlp.tokenizer(part))
 
 
 def language_of(pipeline: str) -> str | None:
@@ -225,22 +223,8 @@ def _without_stop(word: str) -> str:
     return word.rstrip(".") or word
 
 
-def _units(texts: Iterable[str]) -> list[str | None]:
-    """Split texts without blanks between words into units, joined; null: a text has none.
-
-    A character is a unit. Runs of letters of other scripts are one, and so are numbers.
-
-    >>> _units(["日本の3.5 km。"])[0].split(SEPARATOR)
-    ['日', '本', 'の', '3.5', 'km']
-    """
-    units = pl.Series(list(texts), dtype=pl.String).str.extract_all(_UNIT).list.join(SEPARATOR)
-    return units.replace("", None).to_list()
-
-
 def _without_particles(word: str) -> list[str]:
-    """A Korean word and the particles behind it, each for itself.
-
-    Names that end like a particle are parted as well, in labels and answers alike.
+    """A Korean word and its particles, separated; also names that end like a particle.
 
     >>> _without_particles("서울에서는"), _without_particles("종로")
     (['서울', '에서', '는'], ['종로'])
@@ -262,30 +246,21 @@ def _content(files: Iterable[Path]) -> str:
 
 
 def _spacy() -> Any:
-    """spaCy, without torch where it is not loaded yet, nor its own command line.
+    """spaCy, without torch unless it is loaded already, nor its own command line.
 
-    Words are told apart by rules and tables alone, and spaCy would load torch if it is there: two
-    seconds and 180 MB for each process that matches answers. Its commands take a fifth of a second.
+    Rules and tables need no torch, which would cost each process that matches answers two seconds
+    and 180 MB. spaCy's commands take a fifth of a second.
     """
     nothing = SimpleNamespace(info=None)
     unused: dict[str, Any] = {"torch": None, "spacy.cli": nothing, "spacy.cli.info": nothing}
     if {"torch", "spacy"} & sys.modules.keys():
         unused = {}
-    sys.modules.update(unused)  # null: as if it were not installed
+    sys.modules.update(unused)  # null: as if not installed
     try:
         return importlib.import_module("spacy")
     finally:
         for name in unused:
             del sys.modules[name]
-
-
-@lru_cache(maxsize=4)
-def _remembered(_pipeline: str) -> dict[str, str | None]:
-    """The lemmas of the last words or texts, in a string each: Polars is slow to take many lists.
-
-    Those of one relation are often those of the next, whoever matches it.
-    """
-    return {}
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Which of its distractors a right answer beats: preferences → the table `preferred`."""
+"""The distractors that a right answer beats: preferences → the table `preferred`."""
 
 import polars as pl
 
@@ -31,66 +31,56 @@ def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
 
 
 _KEYS = ["prompt_id", "entity_id"]
-# What a row of a file may have beside its keys and its log-probability.
+# Optional columns of a file, in addition to the keys and the log-probability.
 FURTHER = ("label", "n_tokens", "open_logprob")
 
 
 def given_preferences(
-    given: pl.DataFrame, prompts: pl.DataFrame, sets: pl.DataFrame, n: int
+    preferences: pl.DataFrame, prompts: pl.DataFrame, sets: pl.DataFrame, n: int
 ) -> pl.DataFrame:
-    """The right answer of each prompt beside its distractors, from one row per candidate.
+    """The right answer of each prompt with its distractors, from one row per candidate.
 
-    `given` has prompt_id, entity_id and logprob (nats; summed over the entity's names), and may
-    have the columns FURTHER. `prompts` is the canonical table, `sets` the table candidate_sets.
-    Where candidates have ranks, these are the order, and all must be there. Elsewhere the n most
-    plausible are the distractors. A prompt without a row for its answer is left out.
+    `preferences` has prompt_id, entity_id and logprob (nats; summed over the entity's names), and
+    may have the columns FURTHER. `prompts` is the canonical table, `sets` the table candidate_sets.
+    Ranked candidates are ordered by rank and must be complete; otherwise the n most plausible are
+    the distractors. A prompt without a row for its answer is left out.
 
     Raises:
-        InputError: a row is of no candidate of its prompt, stands twice, or is missing.
+        InputError: a row is of no candidate of its prompt, occurs twice, or is missing.
     """
-    absent = [pl.lit(None).alias(name) for name in FURTHER if name not in given.columns]
-    asked = prompts.select("prompt_id", "candidates_id", "answer_id", "left_out")
-    known = sets.select("candidates_id", "entity_id", "rank", first=pl.col("labels").list.first())
-    strangers = given.join(asked, on="prompt_id", how="anti", maintain_order="left")
+    absent = [pl.lit(None).alias(name) for name in FURTHER if name not in preferences.columns]
+    answers = prompts.select("prompt_id", "candidates_id", "answer_id", "left_out")
+    sets = sets.select("candidates_id", "entity_id", "rank", first=pl.col("labels").list.first())
+    strangers = preferences.join(answers, on="prompt_id", how="anti", maintain_order="left")
     _refuse(strangers, "belongs to no prompt of this benchmark; check prompt= and seed=")
-    rows = given.with_columns(absent).join(asked, on="prompt_id", maintain_order="left")
-    _refuse(rows.filter(pl.struct(_KEYS).is_duplicated()), "stands twice; leave one out")
-    unknown = rows.join(known, on=["candidates_id", "entity_id"], how="anti")
+    rows = preferences.with_columns(absent).join(answers, on="prompt_id", maintain_order="left")
+    _refuse(rows.filter(pl.struct(_KEYS).is_duplicated()), "occurs twice; leave one out")
+    unknown = rows.join(sets, on=["candidates_id", "entity_id"], how="anti")
     _refuse(unknown, "is no candidate of this prompt; check prompt= and seed=")
-    rows = rows.join(known, on=["candidates_id", "entity_id"], maintain_order="left")
+    rows = rows.join(sets, on=["candidates_id", "entity_id"], maintain_order="left")
     rows = rows.with_columns(label=pl.coalesce(pl.col("label").cast(pl.String), "first"))
-    answers = rows.filter(pl.col("entity_id") == pl.col("answer_id"))
+    right = rows.filter(pl.col("entity_id") == pl.col("answer_id"))
     wrong = rows.filter(
         pl.col("entity_id") != pl.col("answer_id"),
         ~pl.col("left_out").list.contains(pl.col("entity_id")),
     )
-    _refuse_missing(answers, wrong, known)
-    return _together(answers, wrong, n)
-
-
-def _refuse_missing(answers: pl.DataFrame, wrong: pl.DataFrame, known: pl.DataFrame) -> None:
-    """Refuse a ranked set of which a candidate has no row: its order would have a gap."""
-    ranked = known.filter(pl.col("rank") > 0).select("candidates_id", "entity_id")
-    needed = answers.select("prompt_id", "candidates_id").join(ranked, on="candidates_id")
+    # The order of a ranked set must have no gap.
+    ranked = sets.filter(pl.col("rank") > 0).select("candidates_id", "entity_id")
+    needed = right.select("prompt_id", "candidates_id").join(ranked, on="candidates_id")
     _refuse(needed.join(wrong, on=_KEYS, how="anti"), "has no row; give one for each candidate")
+    order = ["prompt_id", "rank", "logprob", "entity_id"]
+    distractors = (
+        wrong.with_columns(pl.col("n_tokens").cast(pl.UInt32))
+        .sort(order, descending=[False, False, True, False])
+        .group_by("prompt_id", maintain_order=True)
+        .agg(distractors=pl.struct("entity_id", "label", "logprob", "n_tokens").head(n))
+    )
+    table = right.join(distractors, on="prompt_id", how="left", maintain_order="left")
+    table = table.with_columns(pl.col("distractors").fill_null([]))
+    fields = columns("preferences")
+    return table.select(fields.names()).cast(fields)
 
 
 def _refuse(rows: pl.DataFrame, problem: str) -> None:
     for prompt_id, entity_id in rows.select(_KEYS).head(1).iter_rows():
         raise InputError(f"prompt {prompt_id}, entity {entity_id}: it {problem}.")
-
-
-def _together(answers: pl.DataFrame, wrong: pl.DataFrame, n: int) -> pl.DataFrame:
-    """The answers with their distractors, in the order in which they count."""
-    fields = columns("preferences")
-    order = ["prompt_id", "rank", "logprob", "entity_id"]
-    descending = [False, False, True, False]
-    counted = (
-        wrong.with_columns(pl.col("n_tokens").cast(pl.UInt32))
-        .sort(order, descending=descending)
-        .group_by("prompt_id", maintain_order=True)
-        .agg(distractors=pl.struct("entity_id", "label", "logprob", "n_tokens").head(n))
-    )
-    found = answers.join(counted, on="prompt_id", how="left", maintain_order="left")
-    found = found.with_columns(pl.col("distractors").fill_null([]))
-    return found.select(fields.names()).cast(fields)

@@ -55,12 +55,12 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
 
 def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
     heading = pl.col("metric").replace_strict(HEADINGS, default=None)
-    return wide.wide(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
+    return wide.pivot(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
-    numbers = wide.card(metrics, HEADINGS, SHARE, own=("draw", "prompts"))
+    numbers = wide.card(metrics, HEADINGS, SHARE, row_variants=("draw", "prompts"))
     columns = pl.Series("column", numbers.columns[1:], dtype=pl.String).to_frame()
     scopes = columns.select("column", _scope(pl.col("column"), pl.col("column")))
     row = pl.DataFrame([{"metric": "scope", **dict(scopes.iter_rows())}])

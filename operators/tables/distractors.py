@@ -119,7 +119,7 @@ def missing(table: pl.DataFrame) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return wide.card(metrics, _HEADINGS, _PERCENT, own=("width",))
+    return wide.card(metrics, _HEADINGS, _PERCENT, row_variants=("width",))
 
 
 def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
@@ -136,7 +136,7 @@ def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
     columns = sorted(
         cells["heading"].unique().sort(), key=lambda column: order[column.partition(" width=")[0]]
     )
-    return wide.wide(cells, [*SETTING, *further], columns)
+    return wide.pivot(cells, [*SETTING, *further], columns)
 
 
 def _per_measure(

@@ -60,7 +60,7 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
         heading=pl.concat_str("setting", pl.col("metric").replace(_HEADINGS), separator=" "),
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
-    table = wide.wide(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
+    table = wide.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
     return wide.joined(table.sort(keys, nulls_last=False), counts, keys)
 
 
@@ -150,7 +150,7 @@ def years(
         text=decimal(1).dashed(pl.col("value")),
     )
     keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
-    table = wide.wide(cells, [*keys, *counts], ["mean", "median"])
+    table = wide.pivot(cells, [*keys, *counts], ["mean", "median"])
     if table.is_empty() or published is None:
         return table.select(*keys, cs.by_name("mean", "median", require_all=False), *counts)
     theirs = wide.with_source(wide.of_relations(published, relation_labels)).filter(
@@ -172,7 +172,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
-    return wide.card(rows, headings(SHOWN), _PERCENT, own=("matching", "labels"))
+    return wide.card(rows, headings(SHOWN), _PERCENT, row_variants=("matching", "labels"))
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":

@@ -106,7 +106,7 @@ def by_relation(
     keys = [*_NAMES, "ID", "Label"]
     overall = rows.filter(metric="plausibility")
     counts = overall.select(*keys, groups="n", failed="n_failed")
-    table = wide.joined(wide.wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    table = wide.joined(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     return wide.ordered(table, _NAMES, overall, best_first=True)
 
 
@@ -161,7 +161,7 @@ def _table(
     first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
-    table = wide.joined(wide.wide(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    table = wide.joined(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -184,7 +184,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return wide.card(metrics, headings(METRICS), _PERCENT, own=("score",))
+    return wide.card(metrics, headings(METRICS), _PERCENT, row_variants=("score",))
 
 
 def frames_figure(

@@ -1,4 +1,4 @@
-"""Counts, lists and names in messages, as a person writes them."""
+"""Counts, lists and names in messages."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ _LINES, _WIDTH = 4, 100
 
 
 def count(n: float, noun: str) -> str:
-    """A number with its noun, in the plural where it is not one.
+    """A number with its noun, in the plural unless it is one.
 
     >>> count(1, "problem"), count(0, "shard"), count(1200, "prompt"), count(2, "category")
     ('1 problem', '0 shards', '1,200 prompts', '2 categories')
@@ -18,7 +18,7 @@ def count(n: float, noun: str) -> str:
 
 
 def few(lines: Sequence[str]) -> str:
-    """The first of some lines in a row, each cut where it is long, and how many more there are.
+    """The first of some lines in a row, long ones cut, and the number of further ones.
 
     >>> few(["seed: 0 → 1"]), few([*"abcdef"]), few(["a" * 101]) == "a" * 99 + "…"
     ('seed: 0 → 1', 'a; b; c; d; 2 more', True)
@@ -33,27 +33,25 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed([])
     ('a, b and c', 'a or b', 'none')
     """
-    *before, end = [*names] or ["none"]
-    return f"{', '.join(before)} {last} {end}" if before else end
+    *first_names, last_name = [*names] or ["none"]
+    return f"{', '.join(first_names)} {last} {last_name}" if first_names else last_name
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """What a misspelt name was probably meant to be, as a sentence to put behind a refusal.
-
-    Empty if nothing known is similar.
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """A sentence with the candidate most similar to a misspelt name; empty: none is similar.
 
     >>> suggestion("seeed", ["seed", "model"])
     ' Did you mean seed?'
     """
-    found = get_close_matches(name, list(known), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(name, list(candidates), n=1)
+    return f" Did you mean {matches[0]}?" if matches else ""
 
 
-def first_of(known: Sequence[str]) -> str:
-    """The known names, as far as a sentence has room for them.
+def first_of(names: Sequence[str]) -> str:
+    """The first names, as many as a sentence has room for.
 
     >>> first_of(["a", "b"]), first_of(["a"] * 116)[-9:]
     ('a, b', ', … (116)')
     """
-    more = f", … ({len(known)})" if len(known) > _MOST else ""
-    return f"{', '.join(known[:_MOST])}{more}"
+    remainder = f", … ({len(names)})" if len(names) > _MOST else ""
+    return f"{', '.join(names[:_MOST])}{remainder}"

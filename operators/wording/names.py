@@ -1,4 +1,4 @@
-"""Names that become names of files and folders: which are fit, and which fall together."""
+"""Checks of names that become names of files and folders."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -8,22 +8,24 @@ import polars as pl
 from factsweep.operators.errors import InputError
 
 _SEPARATORS = "/\\:"
-_TAKEN = ("baselines", "compare", "report")  # beside runs, in a folder of results
+_RESERVED = ("baselines", "compare", "report")  # folders of ours among those of runs
 _BETWEEN = "to"  # between two runs, in a folder of comparisons
-_LONGEST = 120  # bytes: a file's name has 255, and more is written behind it
+_LONGEST = 120  # bytes: a file's name has 255, and suffixes are appended
 
 
 def fault(name: str) -> str | None:
-    """What is wrong with a name; null: nothing.
+    """The fault of a name; null: none.
 
-    >>> [fault(each) for each in ("P36", "place of birth", "日本", "../x", ".P36", "P36 ", "")]
+    >>> [fault(name) for name in ("P36", "place of birth", "日本", "../x", ".P36", "P36 ", "")]
     [None, None, None, "holds '/'", "starts with '.'", 'begins or ends with a blank', 'is empty']
     """
     if not name.strip():
         return "is empty"
-    unfit = next((c for c in name if c in _SEPARATORS or not _is_seen(c)), None)
-    if unfit is not None:
-        return f"holds {unfit!r}" if _is_seen(unfit) else f"holds {unfit!a}, which nobody sees"
+    for character in name:
+        if not _is_visible(character):
+            return f"holds {character!a}, which is invisible"
+        if character in _SEPARATORS:
+            return f"holds {character!r}"
     if name.startswith("."):
         return "starts with '.'"
     if name != name.strip():
@@ -33,14 +35,13 @@ def fault(name: str) -> str | None:
     return None
 
 
-def _is_seen(character: str) -> bool:
-    """Whether a character leaves a trace: no control, format, surrogate or unassigned one."""
+def _is_visible(character: str) -> bool:
     category = unicodedata.category(character)
     return not category.startswith("C") and category not in ("Zl", "Zp")
 
 
 def folded(name: str) -> str:
-    """What a name is to a file system that knows neither case nor ways to write an accent.
+    """A name as a file system has it that ignores case and the ways to write an accent.
 
     >>> folded("P36") == folded("p36"), folded("Caf\u00e9") == folded("Cafe\u0301")
     (True, True)
@@ -49,20 +50,20 @@ def folded(name: str) -> str:
 
 
 def check(name: str, what: str) -> None:
-    """Refuse a name that is not fit.
+    """Refuse an unfit name, of the thing `what`.
 
     Raises:
-        InputError: it says what is wrong; `what` is what the message calls the name.
+        InputError: it has a fault.
     """
     if (problem := fault(name)) is not None:
         raise InputError(f"{what} {shown(name)} {problem}; rename it.")
 
 
 def check_relation(relation_id: str) -> None:
-    """Refuse an id of a relation that is not fit: in shards and pairs a dot ends it.
+    """Refuse an unfit id of a relation: in names of shards and pairs a dot ends it.
 
     Raises:
-        InputError: it says what is wrong.
+        InputError: it has a fault or a dot.
     """
     check(relation_id, "the relation")
     if "." in relation_id:
@@ -70,21 +71,21 @@ def check_relation(relation_id: str) -> None:
 
 
 def check_run(name: str) -> None:
-    """Refuse a name of a run that is not fit; a night's has the night's before a slash.
+    """Refuse an unfit name of a run; a slash separates the night's name in front.
 
     Raises:
-        InputError: it says what is wrong.
+        InputError: a part has a fault or is a folder of factsweep's own.
     """
     for part in name.split("/"):
         if (problem := fault(part)) is not None:
             raise InputError(f"run_name={shown(name)}: {shown(part)} {problem}; give another.")
     parts = folded(name).split("/")
-    if parts[0] in _TAKEN or _BETWEEN in parts:
+    if parts[0] in _RESERVED or _BETWEEN in parts:
         raise InputError(f"run_name={shown(name)} is a folder of factsweep's own; give another.")
 
 
 def compared(first: str, second: str) -> str:
-    """The folder in which two runs are compared: another for any two others.
+    """The folder of the comparison of two runs.
 
     >>> compared("gpt2", "night-2026-11-01/gpt2-mini")
     'gpt2/to/night-2026-11-01/gpt2-mini'
@@ -93,30 +94,30 @@ def compared(first: str, second: str) -> str:
 
 
 def check_apart(names: Iterable[str], what: str) -> None:
-    """Refuse names that some file system takes for one another.
+    """Refuse names that are equal to some file systems.
 
     Raises:
-        InputError: it names two of them.
+        InputError: two differ only in case or accents.
     """
-    seen: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(folded(name), name)
-        if other != name:
+        first = first_names.setdefault(folded(name), name)
+        if first != name:
             raise InputError(
-                f"{what} {shown(other)} and {shown(name)} differ only in case or in how an accent "
-                "is written, and some file systems take them for one; rename one of them."
+                f"{what} {shown(first)} and {shown(name)} differ only in case or in how an accent "
+                "is written, and are one name to some file systems; rename one of them."
             )
 
 
 def check_ids(ids: pl.Series, what: str) -> None:
-    """Refuse ids that stand twice, are empty, or hold a character that nobody sees.
+    """Refuse ids that occur twice, are empty or too long, or hold a control character.
 
     Raises:
-        InputError: it names the first.
+        InputError: there is such an id.
     """
-    twice = ids.filter(ids.is_duplicated())
-    if not twice.is_empty():
-        raise InputError(f"{what} {shown(twice[0])} stands twice; leave one out.")
+    duplicates = ids.filter(ids.is_duplicated())
+    if not duplicates.is_empty():
+        raise InputError(f"{what} {shown(duplicates[0])} occurs twice; leave one out.")
     unfit = ids.filter(ids.str.contains(r"^\s*$|[\x00-\x1f\x7f]|^.{1001}"))
     if not unfit.is_empty():
         raise InputError(
@@ -126,9 +127,5 @@ def check_ids(ids: pl.Series, what: str) -> None:
 
 
 def shown(name: str) -> str:
-    """A name as messages have it: in quotes, cut short.
-
-    >>> shown("a" * 99)
-    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'"
-    """
+    """A name as messages have it: in quotes, cut short."""
     return repr(name if len(name) <= 40 else f"{name[:40]}…")

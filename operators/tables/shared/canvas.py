@@ -1,6 +1,6 @@
-"""What figures share: their frame, the look of their series, curves and legends.
+"""The frame of figures, the look of their series, curves, legends and fonts.
 
-Matplotlib is loaded here, when something is drawn: that takes half a second.
+Matplotlib takes half a second to load, and is loaded when a figure is drawn.
 """
 
 import re
@@ -11,10 +11,6 @@ from typing import IO, TYPE_CHECKING, Any
 import polars as pl
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 else:
@@ -22,7 +18,7 @@ else:
 
 __all__ = ["SERIES", "Axes", "Figure", "below", "blank", "curves", "framed", "in_rows", "series"]
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; each with a marker of its own.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, each with its marker.
 SERIES = (
     ("#0072B2", "o"),
     ("#D55E00", "s"),
@@ -37,7 +33,7 @@ _MOST_MARKED = 20  # points of a series
 
 
 def blank(width: float, height: float) -> "Figure":
-    """A figure of that size in inches, whose parts give each other room."""
+    """A figure of that size in inches, without overlapping parts."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -46,7 +42,7 @@ def blank(width: float, height: float) -> "Figure":
 def framed(
     width: float, height: float, *, grid: Any = "both", **labels: Any
 ) -> tuple["Figure", "Axes"]:
-    """A figure with one frame, whose labels are those of `Axes.set`, and a grid behind it all."""
+    """A figure with one frame, its labels (`Axes.set`), and a grid in the background."""
     figure = blank(width, height)
     axes = figure.add_subplot()
     axes.set(**labels)
@@ -56,26 +52,26 @@ def framed(
 
 
 def in_rows(
-    names: Sequence[str], width: float, row: float, rest: float, **labels: Any
+    names: Sequence[str], width: float, row: float, margins: float, **labels: Any
 ) -> tuple["Figure", "Axes"]:
     """A frame with a row for each name, the first at the top; each is `row` inches high."""
-    figure, axes = framed(width, row * len(names) + rest, grid="x", **labels)
+    figure, axes = framed(width, row * len(names) + margins, grid="x", **labels)
     axes.set_yticks(range(len(names)), names, fontsize="small")
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     return figure, axes
 
 
-def below(figure: "Figure", ncols: int, **how: Any) -> None:
-    """Put the legend below everything."""
-    given = {"fontsize": "small", **how}
-    figure.legend(loc="outside lower center", ncols=ncols, frameon=False, **given)
+def below(figure: "Figure", ncols: int, **options: Any) -> None:
+    """Put the legend below the frames."""
+    look = {"frameon": False, "fontsize": "small"}
+    figure.legend(loc="outside lower center", ncols=ncols, **look, **options)
 
 
 def series(
     rows: pl.DataFrame, names: Sequence[str] = ()
 ) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
-    """The rows of each series with its look; `names`: those that stand in several frames alike."""
+    """The rows of each series with its look; `names` gives several frames the same looks."""
     for number, name in enumerate(names or rows["series"].unique(maintain_order=True)):
         colour, marker = SERIES[number % len(SERIES)]
         stroke = _STROKES[number // len(SERIES) % len(_STROKES)]
@@ -94,8 +90,8 @@ def curves(
     **style: Any,
 ) -> None:
     """A line for each series (column `series`) in the order of `x`, with a band between `ends`."""
-    for mine, look in series(rows, names):
-        points = mine.sort(x)
+    for series_rows, look in series(rows, names):
+        points = series_rows.sort(x)
         unmarked = {"marker": ""} if points.height > _MOST_MARKED else {}
         if points.height:
             axes.plot(points[x], points[y], **look | unmarked | style)
@@ -108,9 +104,9 @@ _MISSING = re.compile(r"Glyph (\d+) .* missing from")
 _NO_FONT = "Last Resort"  # a box for every letter
 
 
-def save(figure: "Figure", out: IO[Any], **how: Any) -> str:
+def save(figure: "Figure", out: IO[Any], **options: Any) -> str:
     """Save a figure, in fonts that have all its letters if any do; returns those none has."""
-    if missing := _saved(figure, out, **how):
+    if missing := _save(figure, out, **options):
         from matplotlib.text import Text
 
         families = _families(missing)
@@ -119,35 +115,40 @@ def save(figure: "Figure", out: IO[Any], **how: Any) -> str:
         if families:
             out.seek(0)
             out.truncate()
-            missing = _saved(figure, out, **how)
+            missing = _save(figure, out, **options)
     return missing
 
 
-def _saved(figure: "Figure", out: IO[Any], **how: Any) -> str:
-    with warnings.catch_warnings(record=True) as said:
+def _save(figure: "Figure", out: IO[Any], **options: Any) -> str:
+    """Save a figure; returns the letters that its fonts lack."""
+    letters = set()
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure.savefig(out, **how)
-    missing = {found[1] for each in said if (found := _MISSING.match(str(each.message)))}
-    for each in said:
-        if not _MISSING.match(str(each.message)):
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return "".join(sorted(chr(int(number)) for number in missing))
+        figure.savefig(out, **options)
+    for warning in caught:
+        if match := _MISSING.match(str(warning.message)):
+            letters.add(chr(int(match[1])))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return "".join(sorted(letters))
 
 
 def _families(letters: Iterable[str]) -> list[str]:
-    """Installed fonts that have these letters: each has one that those before it lack."""
+    """Installed fonts that have these letters, each at least one that the fonts before it lack."""
     from matplotlib.font_manager import fontManager
     from matplotlib.ft2font import FT2Font
 
-    wanted, found = {*map(ord, letters)}, []
-    for font in sorted(fontManager.ttflist, key=lambda each: (each.name, each.fname)):
-        if not wanted:
+    missing, families = {*map(ord, letters)}, []
+    for font in sorted(fontManager.ttflist, key=lambda font: (font.name, font.fname)):
+        if not missing:
             break
         try:
-            has = set() if font.name.startswith(_NO_FONT) else {*FT2Font(font.fname).get_charmap()}
-        except (OSError, RuntimeError):  # a font that was removed, or that it cannot read
+            supported = missing & FT2Font(font.fname).get_charmap().keys()
+        except (OSError, RuntimeError):  # a font that was removed or cannot be read
             continue
-        if wanted & has:
-            found.append(font.name)
-            wanted -= has
-    return found
+        if supported and not font.name.startswith(_NO_FONT):
+            families.append(font.name)
+            missing -= supported
+    return families

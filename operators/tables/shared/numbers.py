@@ -1,4 +1,4 @@
-"""Numbers as text: one format for each kind of number, for a single one and for a column."""
+"""Numbers as text: one format for each kind of number, for single numbers and columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Number:
         """
         if value is None:
             return DASH
-        # Two ways to add the same numbers up may differ in the last bit: not in what is printed.
+        # Sums in another order may differ in the last bit; their texts must not.
         text = format(round(self.factor * value, _SURE), f"{'+' * signed}{self.spec}")
         return _ZERO.sub(r"\1.", text) if self.bare else text
 
@@ -60,10 +60,10 @@ class Number:
         >>> rows.select(SHARE.interval()).to_series().to_list()
         ['.1302–.1881', '-.4161 to -.1053']
         """
-        given = [pl.col(each) if isinstance(each, str) else each for each in ends]
-        texts = [self.column(each, signed=signed) for each in given]
-        dashed, apart = (pl.concat_str(*texts, separator=each) for each in (between, " to "))
-        return pl.when(pl.min_horizontal(given) < 0).then(apart).otherwise(dashed)
+        numbers = [pl.col(end) if isinstance(end, str) else end for end in ends]
+        texts = [self.column(number, signed=signed) for number in numbers]
+        dashed, spelt = (pl.concat_str(*texts, separator=sign) for sign in (between, " to "))
+        return pl.when(pl.min_horizontal(numbers) < 0).then(spelt).otherwise(dashed)
 
 
 def percent(digits: int) -> Number:
@@ -123,8 +123,8 @@ def number(name: str, *, signed: bool = False) -> pl.Expr:
 def difference() -> dict[str, pl.Expr]:
     """A difference with its interval and its p-value, by heading."""
     interval = SHARE.interval(" to ", signed=True)
-    shown = {"difference": number("difference", signed=True), "95 % interval": interval}
-    return {**shown, "p (Holm)": p_holm()}
+    signed = number("difference", signed=True)
+    return {"difference": signed, "95 % interval": interval, "p (Holm)": p_holm()}
 
 
 def p_holm() -> pl.Expr:

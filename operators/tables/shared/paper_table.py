@@ -1,8 +1,8 @@
-"""The language in which a paper's tables are described, what fills them, and published numbers.
+"""Layouts of a paper's tables, filled with measured and published numbers.
 
 A number of the metrics table has a *place*: model, benchmark, setting, variant, slice, metric. A
-row of a table fixes a part of it, a column another part; their cell shows the number that is there.
-What neither fixes is null, except for the benchmark, which is the one that is asked for.
+row of a table fixes a part of it, a column another part; their cell shows the number of the place.
+Parts that neither fixes are null; the default benchmark is that of the run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,12 @@ from factsweep.operators.tables.shared.wide import OTHER_FACTS, PUBLISHED, joine
 
 Place = Mapping[str, str | None]
 
-NOT_APPLICABLE = "n/a"
 _SOURCES = ("measured", "published", "difference")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, and the places whose numbers share a cell, a slash between them.
-
-    `{benchmark}` in a heading becomes the name of the benchmark that is asked for.
-    """
+    """A column: its heading (`{benchmark}`: that of the run), and the places that share a cell."""
 
     heading: str
     places: tuple[Place, ...]
@@ -38,8 +34,7 @@ class Column:
 class Table:
     """A paper's table: `heads` name a row, a cell within a place of `without` has no number.
 
-    `printed_in` says where the papers have it (`003:5` is Table 5 of paper 003); of several, the
-    first that has a number counts.
+    `printed_in`: its places in the papers (`003:5` is Table 5 of paper 003), the preferred first.
     """
 
     title: str
@@ -51,7 +46,7 @@ class Table:
 
 
 class Filled(NamedTuple):
-    """A table with its numbers as text, why numbers are missing, and how many the runs have."""
+    """A table of texts, reasons for missing numbers, and the number of measured ones."""
 
     table: pl.DataFrame
     missing: pl.DataFrame
@@ -69,36 +64,34 @@ def fill(
 ) -> Filled:
     """The table, filled from the metrics of any number of runs.
 
-    Each row is there as measured, as published and as their difference (none to other facts).
-    Further models follow. With `alone` there is nothing of other benchmarks, and no row in which
-    nothing was measured. `names` are the printed names of models, settings and metrics.
+    Each row is measured, published or their difference (none to other facts). Further models
+    follow. `alone` drops other benchmarks and rows without a measured number. `names` are the
+    printed names of models, settings and metrics.
 
     Raises:
         InputError: two different numbers for one cell, such as those of two runs of one setting.
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
-    theirs = _first_printed(published, table.printed_in)
     cells = _measured(cells, metrics)
     if alone:
         cells = cells.filter(pl.col("benchmark") == benchmark)
         cells = cells.filter(pl.col("measured").is_not_null().any().over("row"))
-    cells = joined(cells, theirs, PLACE)
+    cells = joined(cells, _first_printed(published, table.printed_in), PLACE)
     is_same = pl.col("source") == PUBLISHED
     difference = pl.when(is_same).then(pl.col("measured") - pl.col("published"))
-    wide = _wide(cells.with_columns(difference=difference), table.heads, names)
+    texts = _wide(cells.with_columns(difference=difference), table.heads, names)
     name = names.get(benchmark, benchmark)
-    named = {column: column.format(benchmark=name) for column in wide.columns}
+    headings = {column: column.format(benchmark=name) for column in texts.columns}
     n_measured, models = cells["measured"].count(), set(metrics["model"].drop_nulls())
     if models and not any(row.get("model") in models for row in table.rows):
-        # Of other models, none of a paper's models was to be measured.
-        is_ours = pl.col("model").is_null() | pl.col("model").is_in(list(models))
-        cells = cells.filter(is_ours)
-    return Filled(wide.rename(named), _missing(cells), n_measured)
+        # A run of other models lacks no number of a paper's models.
+        cells = cells.filter(pl.col("model").is_null() | pl.col("model").is_in(list(models)))
+    return Filled(texts.rename(headings), _missing(cells), n_measured)
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
-    """One row per number that the table shows: its place, row, heading, and whether it applies."""
+    """One row per number of the table: its place, row, heading, and whether it applies."""
     places = [
         {**place, "heading": column.heading} for column in table.columns for place in column.places
     ]
@@ -106,41 +99,44 @@ def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
     down = pl.DataFrame(rows, schema=texts, orient="row").with_row_index("row")
     across = pl.DataFrame(places, schema={**texts, "heading": pl.String()}, orient="row")
     cells = down.join(across, how="cross", suffix=" of column", maintain_order="left_right")
-    whole = cells.with_columns(pl.coalesce(f"{name} of column", name).alias(name) for name in PLACE)
-    without = (pl.all_horizontal(pl.col(n) == x for n, x in each.items()) for each in table.without)
+    cells = cells.with_columns(pl.coalesce(f"{name} of column", name).alias(name) for name in PLACE)
+    without = (
+        pl.all_horizontal(pl.col(n) == x for n, x in place.items()) for place in table.without
+    )
     applies = ~pl.any_horizontal(pl.lit(False), *without).fill_null(False)
-    named = whole.select(*PLACE, "row", "heading", applies=applies)
-    return named.with_columns(pl.col("benchmark").fill_null(benchmark))
+    cells = cells.select(*PLACE, "row", "heading", applies=applies)
+    return cells.with_columns(pl.col("benchmark").fill_null(benchmark))
 
 
 def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[Place]:
     """The table's rows repeated for each measured model that it does not name."""
     if "model" not in table.heads:
         return []
-    named = [row["model"] for row in table.rows]
+    paper_models = [row["model"] for row in table.rows]
     models = metrics.filter(benchmark=benchmark)["model"].drop_nulls().unique(maintain_order=True)
-    rests = ([(n, x) for n, x in row.items() if n != "model"] for row in table.rows)
-    asked = [dict(rest) for rest in dict.fromkeys(map(tuple, rests))]
-    rows = [{**rest, "model": model} for model in models if model not in named for rest in asked]
+    settings = (tuple((n, x) for n, x in row.items() if n != "model") for row in table.rows)
+    distinct = [*map(dict, dict.fromkeys(settings))]
+    further_models = [model for model in models if model not in paper_models]
+    rows = [{**setting, "model": model} for model in further_models for setting in distinct]
     cells = _cells(table, rows, benchmark).join(metrics, on=PLACE, how="semi", nulls_equal=True)
     return [rows[number] for number in cells["row"].unique().sort()]
 
 
 def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """The cells with `measured`, and `reason` where there is no number."""
-    ours = metrics.select(*PLACE, measured="value", found=pl.lit(True)).unique()
-    twice = ours.filter(ours.select(PLACE).is_duplicated())
-    twice = cells.join(twice, on=PLACE, how="semi", nulls_equal=True)
-    if not twice.is_empty():
+    ours = metrics.select(*PLACE, measured="value", is_row=pl.lit(True)).unique()
+    duplicates = ours.filter(ours.select(PLACE).is_duplicated())
+    duplicates = cells.join(duplicates, on=PLACE, how="semi", nulls_equal=True)
+    if not duplicates.is_empty():
         raise InputError(
             "metrics: {model}, {setting} has two different numbers for {metric} of {benchmark}; "
-            "leave one of the two runs out.".format(**twice.row(0, named=True))
+            "leave one of the two runs out.".format(**duplicates.row(0, named=True))
         )
-    runs = metrics.select(*SETTING, run=pl.lit(True)).unique()
-    reasons = {"found": "undefined", "run": "not measured by the run"}
-    known = (pl.when(name).then(pl.lit(reason)) for name, reason in reasons.items())
-    lacks = pl.col("applies") & pl.col("measured").is_null()
-    reason = pl.when(lacks).then(pl.coalesce(*known, pl.lit("no run")))
+    runs = metrics.select(*SETTING, is_run=pl.lit(True)).unique()
+    undefined = pl.when("is_row").then(pl.lit("undefined"))
+    unmeasured = undefined.when("is_run").then(pl.lit("not measured by the run"))
+    is_missing = pl.col("applies") & pl.col("measured").is_null()
+    reason = pl.when(is_missing).then(unmeasured.otherwise(pl.lit("no run")))
     return joined(joined(cells, ours, PLACE), runs, SETTING).with_columns(reason=reason)
 
 
@@ -149,8 +145,8 @@ def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.
     if published is None:
         texts = dict.fromkeys((*PLACE, "source"), pl.String())
         return pl.DataFrame(schema={**texts, "published": pl.Float64()})
-    mine = with_source(published).filter(pl.col("table").is_in(list(tables)))
-    ordered = mine.sort(pl.col("table").cast(pl.Enum(tables)))
+    rows = with_source(published).filter(pl.col("table").is_in(list(tables)))
+    ordered = rows.sort(pl.col("table").cast(pl.Enum(tables)))
     first = ordered.unique(PLACE, keep="first").select(*PLACE, "source", published="value")
     return first.cast(dict.fromkeys(PLACE, pl.String()))
 
@@ -159,21 +155,19 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
     """One column per heading, one row per row and source, if the source has a number in the row."""
     labels = {head: pl.col(name).replace(dict(names)) for name, head in heads.items()}
     other = pl.when((pl.col("source") == OTHER_FACTS).any().over("row")).then(pl.lit(OTHER_FACTS))
-    applicable = pl.when("applies")
-    shown = {
-        name: applicable.then(as_printed(name, signed=name == "difference")).otherwise(
-            pl.lit(NOT_APPLICABLE)
-        )
-        for name in _SOURCES
-    }
-    texts = cells.with_columns(**labels, **shown, other=other).drop("source")
+    numbers = {name: as_printed(name, signed=name == "difference") for name in _SOURCES}
+    texts = cells.with_columns(
+        **labels,
+        **{n: pl.when("applies").then(x).otherwise(pl.lit("n/a")) for n, x in numbers.items()},
+        other=other,
+    ).drop("source")
     long = texts.unpivot(
         _SOURCES,
         index=["row", *labels, "heading", "other"],
         variable_name="source",
         value_name="text",
     )
-    empty = pl.col("text").is_in([DASH, NOT_APPLICABLE]).all().over("row", "source")
+    empty = pl.col("text").is_in([DASH, "n/a"]).all().over("row", "source")
     source = pl.col("source")
     order = source.cast(pl.Enum(_SOURCES))
     return (
@@ -190,7 +184,7 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
 
 
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:
-    """Why numbers are missing: one row per run and reason, with the names of the metrics."""
+    """The reasons for missing numbers: one row per run and reason, with the metrics."""
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
     metrics = metric.unique(maintain_order=True).str.join(", ")
     by_reason = cells.drop_nulls("reason").group_by(*SETTING, "reason", maintain_order=True)
@@ -204,14 +198,14 @@ PUBLISHED_SCHEMA = pl.Schema(
 
 
 def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
-    """One row per measured number that was published, and table that has it."""
-    theirs = with_source(published).rename({"value": "published"})
-    theirs = theirs.cast(dict.fromkeys(PLACE, pl.String))
+    """One row per measured number that was published, and per paper's table that has it."""
+    printed = with_source(published).rename({"value": "published"})
+    printed = printed.cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
     # Papers print four digits; more would be the noise of floating point.
     rounded = (pl.col("measured") - pl.col("published")).round(6)
     difference = pl.when(pl.col("source") == PUBLISHED).then(rounded).alias("difference")
-    both = theirs.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
+    both = printed.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
     numbers = ("measured", "ci_low", "ci_high", "source", "published")
     return both.select(*PLACE, "table", *numbers, difference)
 
@@ -219,7 +213,7 @@ def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
 def of_other_facts(
     published: pl.DataFrame, benchmark: str, *, by_relation: bool = True
 ) -> pl.DataFrame:
-    """The published numbers; those of the benchmark are marked as of other facts."""
+    """The published numbers, those of the benchmark marked as of other facts."""
     is_other = pl.col("benchmark").eq_missing(benchmark)
     if not by_relation:
         is_other &= ~pl.col("slice").str.starts_with("relation=").fill_null(value=False)
@@ -230,8 +224,7 @@ def of_other_facts(
 def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
 
-    The papers draw for each prompt, which here is the variant `scope=prompt`. Runs without
-    demonstrations belong to both.
+    The papers draw for each prompt (variant `scope=prompt`); runs without demonstrations are both.
 
     >>> runs = pl.DataFrame({"setting": ["zero-shot", "4-random", "4-random"],
     ...     "variant": [None, None, "templates=manual,scope=prompt"]})

@@ -80,35 +80,32 @@ def joined(table: pl.DataFrame, further: pl.DataFrame, on: Sequence[str]) -> pl.
     return table.join(further, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
-def wide(
+def pivot(
     cells: pl.DataFrame, keys: Sequence[str], headings: Collection[str], missing: str | None = DASH
 ) -> pl.DataFrame:
     """The cells (keys, heading, text) as a table, columns as in `headings`, then others by name."""
-    there = set(cells["heading"].drop_nulls())
-    shown = [*(each for each in headings if each in there), *sorted(there - {*headings})]
-    table = cells.pivot("heading", shown, index=keys, values="text", aggregate_function="first")
-    return table.with_columns(pl.col(shown).fill_null(pl.lit(missing, pl.String)))
+    present = set(cells["heading"].drop_nulls())
+    columns = [*(heading for heading in headings if heading in present)]
+    columns += sorted(present - {*headings})
+    table = cells.pivot("heading", columns, index=keys, values="text", aggregate_function="first")
+    return table.with_columns(pl.col(columns).fill_null(pl.lit(missing, pl.String)))
 
 
 def by_source(
     metrics: pl.DataFrame, published: pl.DataFrame | None, baseline: str = ""
 ) -> pl.DataFrame:
-    """The rows with their `source`: measured, of the baseline, and published of the same places."""
+    """The rows with their `source`: measured, baseline, and published for the same places."""
     is_baseline = pl.col("metric").str.starts_with(_BASELINE)
     source = pl.when(is_baseline).then(pl.lit(baseline)).otherwise(pl.lit(MEASURED))
     rows = metrics.with_columns(pl.col("metric").str.strip_prefix(_BASELINE), source=source)
     if published is None:
         return rows
-    theirs = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
-    return pl.concat([rows, with_source(theirs)], how="diagonal_relaxed")
+    printed = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
+    return pl.concat([rows, with_source(printed)], how="diagonal_relaxed")
 
 
 def with_source(published: pl.DataFrame) -> pl.DataFrame:
-    """The published numbers with their `source`: of the facts that were measured, if none is said.
-
-    >>> with_source(pl.DataFrame({"value": [0.5]}))["source"].to_list()
-    ['published']
-    """
+    """The published numbers with their `source`; the default is that of the measured facts."""
     if "source" in published.columns:
         return published
     return published.with_columns(source=pl.lit(PUBLISHED))
@@ -123,13 +120,13 @@ def of_relations(metrics: pl.DataFrame, labels: Mapping[str, str] | None) -> pl.
 def ordered(
     table: pl.DataFrame, keys: Sequence[str], rows: pl.DataFrame, *, best_first: bool
 ) -> pl.DataFrame:
-    """The table of relations by its keys and the `value` of each in `rows`, undefined ones last."""
+    """The table of relations sorted by keys and their `value` in `rows`, undefined ones last."""
     place = [*keys, "ID"]
     order = [*keys, "value", "ID"]
-    found = joined(table, rows.select(*place, "value"), place)
-    descending = [best_first and each == "value" for each in order]
-    last = [each == "value" for each in order]
-    return found.sort(order, descending=descending, nulls_last=last).drop("value")
+    with_values = joined(table, rows.select(*place, "value"), place)
+    descending = [best_first and column == "value" for column in order]
+    nulls_last = [column == "value" for column in order]
+    return with_values.sort(order, descending=descending, nulls_last=nulls_last).drop("value")
 
 
 def has_seeds(metrics: pl.DataFrame) -> bool:
@@ -138,7 +135,7 @@ def has_seeds(metrics: pl.DataFrame) -> bool:
 
 
 def spread(metrics: pl.DataFrame, number: Number) -> pl.Expr:
-    """Behind a mean over seeds, their standard deviation and number; nothing behind other numbers.
+    """A suffix of means over seeds: standard deviation and number of seeds; empty for the rest.
 
     >>> from factsweep.operators.tables.shared.numbers import SHARE
     >>> counts = {"n_seeds": [3, 1, 1], "n_asked": [3, 3, 1]}
@@ -149,16 +146,14 @@ def spread(metrics: pl.DataFrame, number: Number) -> pl.Expr:
     if not has_seeds(metrics):
         return pl.lit("")
     deviation = pl.format(" ± {}", number.column(pl.col("sd"))).fill_null("")
-    n, asked = pl.col("n_seeds").cast(pl.String), pl.col("n_asked").cast(pl.String)
-    of = pl.when(pl.col("n_seeds") < pl.col("n_asked")).then(pl.format("{} of {}", n, asked))
-    text = pl.format("{} ({} seeds)", deviation, of.otherwise(n))
+    is_partial = pl.col("n_seeds") < pl.col("n_asked")
+    count = pl.when(is_partial).then(pl.format("{} of {}", "n_seeds", "n_asked"))
+    text = pl.format("{} ({} seeds)", deviation, count.otherwise(pl.format("{}", "n_seeds")))
     return pl.when(pl.col("n_asked") > 1).then(text).otherwise(pl.lit(""))
 
 
 def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """A table of several settings with the column `seeds`: over how many its numbers are means.
-
-    A row that names no single setting has the number of each that it could mean.
+    """A table of several settings with the column `seeds`, their numbers of seeds.
 
     >>> place = {"model": ["m", "m"], "benchmark": ["b"] * 2, "setting": ["x", "y"]}
     >>> metrics = pl.DataFrame({**place, "variant": [None] * 2, "n_asked": [3, 1]})
@@ -174,7 +169,7 @@ def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
-    """What several seeds measured: one row per setting and metric over everything, as numbers."""
+    """The means over several seeds: one row per setting and metric over everything, as numbers."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("n_asked") > 1)
     return rows.select(
         *SETTING, "metric", pl.col("value").alias("mean"), pl.col("sd").alias("SD"), seeds="n_seeds"
@@ -182,13 +177,16 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(
-    metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, own: Sequence[str]
+    metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, row_variants: Sequence[str]
 ) -> pl.DataFrame:
-    """The metrics in `headings` over everything, with intervals or seeds; variants `own` by row."""
+    """The metrics in `headings` over everything, with intervals or seeds.
+
+    Variants whose name is in `row_variants` have rows of their own, the others columns.
+    """
     overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
     parts = pl.col("variant").fill_null("").str.split(",")
-    made = pl.element().str.split("=").list.first().is_in(list(own))
-    in_row, in_column = (parts.list.filter(each).list.join(",") for each in (made, ~made))
+    is_own = pl.element().str.split("=").list.first().is_in(list(row_variants))
+    in_row, in_column = (parts.list.filter(part).list.join(",") for part in (is_own, ~is_own))
     interval = pl.format(" ({})", number.interval()).fill_null("")
     heading = pl.col("metric").replace_strict(headings)
     rows = overall.select(
@@ -200,19 +198,18 @@ def card(
 
 
 class Asking(NamedTuple):
-    """Who was asked how: one row of a table of results."""
+    """A model in a setting: one row of a table of results."""
 
     model: str
     setting: str
     variant: str | None
 
     def __str__(self) -> str:
-        """As it stands in tables and figures."""
         return " ".join(filter(None, self))
 
 
 def called(*names: str | pl.Expr) -> pl.Expr:
-    """What is called by the values of some columns together; those that are null are left out."""
+    """The values of some columns as one name, without nulls."""
     return pl.concat_str(*names, separator=" ", ignore_nulls=True)
 
 
@@ -223,5 +220,5 @@ class Answers(NamedTuple):
     of: Callable[[str], pl.DataFrame]
 
     def all(self) -> pl.DataFrame:
-        """Those of all relations together."""
+        """The answers of all relations."""
         return pl.concat(map(self.of, self.relations))

@@ -1,7 +1,5 @@
 """Normalising texts to lemmas."""
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import polars as pl
@@ -9,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from spacy.tokenizer import Tokenizer
+from spacy.tokens import Doc
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching import normalise
@@ -49,31 +48,20 @@ def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> N
     assert normaliser.normalise(texts).to_list() == [["b"], ["a"], ["b"], None, ["a"]]
 
 
-def test_normalise_word_is_read_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    normalise._remembered.cache_clear()
+def test_normalise_word_is_read_once_per_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    normalise._word_lemmas.cache_clear()
     read: list[str] = []
     joined = Normaliser._joined_lemmas
 
-    def noted(self: Normaliser, texts: Iterable[str]) -> Iterator[str | None]:
-        read.extend(texts := list(texts))
-        return joined(self, texts)
+    def noted(self: Normaliser, tokens: Doc) -> str | None:
+        read.append(tokens.text)
+        return joined(self, tokens)
 
     monkeypatch.setattr(Normaliser, "_joined_lemmas", noted)
     for pipeline in ("blank", "blank", "blank-de"):  # whose lemmas are others
         texts = pl.Series(["Zwei Gitarren, once", "Once zwei"])
-        assert [each[-1] for each in Normaliser(pipeline).normalise(texts)] == ["once", "zwei"]
+        assert [lemmas[-1] for lemmas in Normaliser(pipeline).normalise(texts)] == ["once", "zwei"]
     assert sorted(read) == ["gitarren, once", "once", "once zwei", "zwei", "zwei gitarren, once"]
-
-
-def test_normalise_threads_that_forget_take_nothing_from_each_other(
-    normaliser: Normaliser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(normalise, "_REMEMBERED", 1)
-    texts = [[f"{place} {word}" for word in range(500)] for place in ("oslo", "rome", "oslo")]
-    with ThreadPoolExecutor(len(texts)) as threads:
-        found = threads.map(normaliser.normalise, map(pl.Series, texts))
-        for words, lemmas in zip(texts, found, strict=True):
-            assert lemmas.to_list() == [each.split() for each in words]
 
 
 _MARKED = ("can't", "a.m.", "10km", "n't", "'s-bahn", "'d-day", "'", ":)", "x.", "(", "…", "\ue000")

@@ -93,5 +93,5 @@ def test_facts_of_relations_that_fall_together_are_refused(
 
 def test_facts_with_an_id_twice_are_refused(mini: Facts) -> None:
     twice = pl.concat([mini.pairs, mini.pairs.head(1)])
-    with pytest.raises(InputError, match=naming("pair", "stands", "leave")):
+    with pytest.raises(InputError, match=naming("pair", "twice", "leave")):
         checked(Facts(mini.relations, mini.templates, twice))
