@@ -2,8 +2,7 @@
 
 import argparse
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from factsweep.operators.wording import count, listed
@@ -59,8 +58,6 @@ def _artifacts(asked: argparse.Namespace) -> int:
     if items:
         print(shown(_table(items)))
     print(_sum(items, f"in {Store(where['artifacts']).where()}"))
-    for line in _outdated(items):
-        print(line)
     if idle := unneeded(items, unfinished=False):
         fix = shlex.join(["factsweep", "prune", *asked.overrides])
         print(f"{_sum(idle, 'needed by nothing')}: {fix}")
@@ -130,20 +127,6 @@ def _sum(items: Sequence["Item"], what: str) -> str:
 
     size = MEGABYTES.text(sum(item.bytes for item in items))
     return f"{count(len(items), 'artifact')} {what}, {size} MB"
-
-
-def _outdated(items: Sequence["Item"]) -> Iterator[str]:
-    """What a run of today would make anew, by what is of another version now, and what it took."""
-    by_cause: dict[tuple[str, ...], list[Item]] = {}
-    for item in items:
-        if item.outdated:
-            by_cause.setdefault(tuple(item.outdated), []).append(item)
-    for why, found in by_cause.items():
-        took = sum((item.took for item in found), Counter[str]())
-        hours = took["gpu_seconds"] / 3600, took["core_seconds"] / 3600
-        cost = f"{hours[0]:.2f} GPU-hours" if hours[0] else f"{hours[1]:.2f} core-hours"
-        what = _sum(found, "of another version")
-        yield f"{what} ({', '.join(why)}): today's runs make them anew; they took {cost}"
 
 
 def _why(asked: argparse.Namespace) -> int:

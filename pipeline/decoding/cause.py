@@ -1,7 +1,6 @@
-"""Why a task failed; why an engine died, as its own log tells: the root cause, in one line."""
+"""The root cause of a failed task or a dead engine, in one line."""
 
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ray.exceptions import RayError, RayTaskError
@@ -13,31 +12,30 @@ from factsweep.pipeline.machine.secrets import hidden
 SILENT = "it wrote nothing, so it was killed from outside, for want of memory say"
 _READ_BYTES = 2**18
 _LONGEST = 400
-_LAST = 8  # lines of a log that a message ends with
-# A line that a traceback ends with, bare or behind the prefixes of vLLM's processes.
+_LAST = 8  # lines of a log at the end of a message
+# The last line of a traceback, bare or behind the prefixes of vLLM's processes.
 _RAISED = re.compile(
     r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b:? ?.*)$"
 )
-# What the interpreter, the C++ library and the watchdog write of a sudden end.
+# The interpreter, the C++ library and the watchdog write these at a sudden end.
 _FATAL = re.compile(r"^(Fatal Python error: .*|terminate called .*|Timeout \(.*\)!)$")
 _ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateError", re.I)
 
 
 def of_task(error: BaseException) -> BaseException:
-    """The error of ours, of Ray or of its machine that a worker's error is about, or itself."""
-    seen: BaseException | None = error
-    while seen is not None:
-        before = getattr(seen, "cause", None) or seen.__cause__
-        if isinstance(seen, FactsweepError | OSError) and not hasattr(seen, "cause"):
-            return seen
-        if isinstance(seen, RayError) and not isinstance(seen, RayTaskError):
-            return of_ray(seen)
-        seen = before
+    """The first error of factsweep, the system or Ray in the chain of causes, or else `error`."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, FactsweepError | OSError) and not hasattr(link, "cause"):
+            return link
+        if isinstance(link, RayError) and not isinstance(link, RayTaskError):
+            return of_ray(link)
+        link = getattr(link, "cause", None) or link.__cause__
     return error
 
 
 def of_ray(error: BaseException) -> DecodingError:
-    """What an error of Ray's own comes to; whose process it was, and how it ended, are told."""
+    """A DecodingError for an error of Ray's own."""
     return DecodingError(
         f"Ray itself failed during the run ({_short(_whole(error))}); what is published is kept, "
         "so look for the cause in the logs of its last session, and run again."
@@ -45,57 +43,45 @@ def of_ray(error: BaseException) -> DecodingError:
 
 
 def of_error(error: BaseException, log: Path) -> str:
-    """Why an engine raised an error; read from its log where the error points to it."""
+    """The cause of an engine's error, from its log if the error only points there."""
     text = _whole(error)
     return of_log(log) if _ELSEWHERE.search(text) else _short(text)
 
 
 def of_log(log: Path) -> str:
-    """The last error in the log of a process, in what it wrote to its standard error or output.
+    """The last error in the standard error or output of a process, or its last lines.
 
-    A line that only points to another one is passed over. Without any error these are the last
-    lines.
+    Lines that only point to another error are skipped.
     """
-    written = [_lines(path) for path in (log, log.with_suffix(".out"))]
-    for lines in written:
-        if found := list(_errors(lines)):
-            return _short(found[-1])
-    last = [line for lines in written for line in lines if not logs.is_note(line)][-3:]
+    outputs = [_lines(path) for path in (log, log.with_suffix(".out"))]
+    for lines in outputs:
+        candidates = [line for line in reversed(lines) if not _ELSEWHERE.search(line)]
+        matches = (_RAISED.match(line) or _FATAL.match(line) for line in candidates)
+        if match := next(filter(None, matches), None):
+            return _short(match[1])
+    last = [line for lines in outputs for line in lines if not logs.is_note(line)][-3:]
     return _short(" / ".join(last)) if last else SILENT
 
 
 def with_log(error: DecodingError, log: Path) -> DecodingError:
-    """An error that ends with the last lines that an engine wrote to its log, if it is here."""
-    for line in last_lines(log):
-        error.add_note(f"its log: {line}")
+    """The error with the last lines of an engine's log as notes, if the log is on this machine."""
+    for line in (_lines(log) or _lines(log.with_suffix(".out")))[-_LAST:]:
+        error.add_note(f"its log: {_short(line)}")
     return error
 
 
-def last_lines(log: Path) -> list[str]:
-    """The last lines that an engine wrote to its log, for a message; none of one elsewhere."""
-    written = _lines(log) or _lines(log.with_suffix(".out"))
-    return [_short(line) for line in written[-_LAST:]]
-
-
 def whole_log(log: Path) -> str:
-    """What a process wrote to its standard output and error, the last quarter megabyte of each."""
+    """The standard output and error of a process, the last quarter megabyte of each."""
     return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _lines(path))
 
 
 def own_log() -> Path:
-    """The file that the standard error of this process goes to, where it is a file."""
+    """The file of this process's standard error."""
     return Path("/proc/self/fd/2").resolve()
 
 
-def _errors(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        found = _RAISED.match(line) or _FATAL.match(line)
-        if found and not _ELSEWHERE.search(line):
-            yield found[1]
-
-
 def _lines(path: Path) -> list[str]:
-    """The last lines of a file that are not blank; none where there is no such file."""
+    """The last lines of a file that are not blank; empty if there is no file."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -109,6 +95,6 @@ def _whole(error: BaseException) -> str:
 
 
 def _short(text: str) -> str:
-    """A text without secrets that fits a message."""
+    """A text without secrets, cut to fit a message."""
     shown = hidden(text)
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"

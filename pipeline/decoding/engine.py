@@ -1,4 +1,4 @@
-"""The engine of a run, loaded where Ray put this process; also as a callable: prompt → text."""
+"""Loads the engine of a run in this process; also as a callable: prompt → text."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from factsweep.operators.engines.protocol import Refused, Request, Sampling
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster.hardware import check_build, device
-from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import adapters, models
 from factsweep.pipeline.inputs.models import Weights
@@ -34,104 +33,94 @@ class Used(NamedTuple):
 
 
 class Clocked:
-    """An engine, and how much of its time since it was loaded it has nothing to answer.
+    """An engine, and its idle time: the time in which no request is under way.
 
-    A request is being answered from when it is handed out until its answer is there. Whatever is
-    done meanwhile, the engine does not wait for it.
-
-    An engine lives in one thread, that in which this is made, and is asked and stepped in no other:
-    vLLM's is not safe there, and OpenMP's threads, with the cores that vLLM binds them to, belong
-    to the thread that first asks for them.
+    Its methods are those of the engine (`answers`, `scores`, `preferences`, …). They may be called
+    only in the thread in which this is made: vLLM is not safe elsewhere, and OpenMP's threads, with
+    the cores that vLLM binds them to, belong to the thread that asks for them first.
     """
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._thread = threading.get_ident()
-        self._n_asked = 0  # and not answered
+        self._n_open = 0  # requests without an answer
         self._since = self._idle_since = time.monotonic()
         self._idle_s = 0.0
 
     @property
     def is_paid(self) -> bool:
-        """Whether somebody charges what it is asked."""
+        """Whether requests cost money."""
         return bool(getattr(self._engine, "is_paid", False))
 
     def used(self) -> Used:
-        """Its seconds since the last time that somebody asked."""
+        """Its seconds since the last call."""
         now = time.monotonic()
-        if not self._n_asked:
-            self._rested(now)
+        if not self._n_open:
+            self._add_idle_time(now)
         used = Used(now - self._since, self._idle_s)
         self._since, self._idle_s = now, 0.0
         return used
 
     def faults(self) -> Mapping[str, float]:
-        """The calls of a server that went wrong since the last time that somebody asked, by how."""
-        ask = getattr(self._engine, "faults", None)
-        return {} if ask is None else dict(ask())
+        """The failed calls of a server since the last call, by reason."""
+        faults = getattr(self._engine, "faults", None)
+        return {} if faults is None else dict(faults())
 
-    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's answers."""
-        return self._clocked(self._engine.answers, requests)
-
-    def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's scores."""
-        return self._clocked(self._engine.scores, requests)
-
-    def predictions(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's predictions."""
-        return self._clocked(self._engine.predictions, requests)
-
-    def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's preferences."""
-        return self._clocked(self._engine.preferences, requests)
-
-    def beams(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """The engine's beams."""
-        return self._clocked(self._engine.beams, requests)
+    def __getattr__(self, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        return partial(self._clocked, getattr(self._engine, name))
 
     def _clocked(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
         self._check_thread()
         try:
-            for answer in ask(map(self._asked, requests)):
-                self._answered(1)
+            for answer in ask(map(self._count_request, requests)):
+                self._close_requests(1)
                 yield answer
                 self._check_thread()
         finally:
-            self._answered(self._n_asked)  # what is left is dropped
+            self._close_requests(self._n_open)  # open requests are dropped
 
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             here = threading.current_thread().name
             raise RuntimeError(f"an engine is asked in the thread {here}, which is not its own")
 
-    def _asked(self, request: Any) -> Any:
-        if not self._n_asked:
-            self._rested(time.monotonic())
-        self._n_asked += 1
+    def _count_request(self, request: Any) -> Any:
+        if not self._n_open:
+            self._add_idle_time(time.monotonic())
+        self._n_open += 1
         return request
 
-    def _answered(self, n: int) -> None:
-        if n and self._n_asked == n:
+    def _close_requests(self, n: int) -> None:
+        if n and self._n_open == n:
             self._idle_since = time.monotonic()
-        self._n_asked -= n
+        self._n_open -= n
 
-    def _rested(self, now: float) -> None:
+    def _add_idle_time(self, now: float) -> None:
         self._idle_s += now - self._idle_since
         self._idle_since = now
 
 
 def load(run: Run, weights: Weights) -> Any:
-    """The engine that the configuration names, with the model loaded.
+    """Load the engine of the configuration with its model.
 
     Raises:
-        InputError: the model's files on this machine are not those of the plan, or the engine
-            cannot compute on the GPUs that it holds.
+        InputError: the model's files on this machine differ from those of the plan, or the engine
+            cannot compute on its GPUs.
     """
     check_build(run)
     models.verify(weights)
-    model = weights.model
-    place = _place()
+    model, client = weights.model, weights.model.client
+    endpoint = None
+    if model.endpoint is not None:
+        endpoint = Endpoint(
+            url=model.endpoint,
+            key=client.key_variable,
+            timeout_s=client.timeout_s,
+            give_up_s=client.give_up_s,
+            max_concurrent=client.max_concurrent,
+            chat=model.chat_template,
+        )
+    place = _ray_placement()
     start = Start(
         model=models.location(weights),
         revision=weights.revision if model.source in ("hub", "endpoint") else None,
@@ -145,7 +134,7 @@ def load(run: Run, weights: Weights) -> Any:
         trust_remote_code=model.trust_remote_code,
         place=place,
         arguments=model.arguments,
-        endpoint=_endpoint(model),
+        endpoint=endpoint,
         adapter=None if model.adapter is None else adapters.folder(model.adapter),
     )
     with in_turn(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
@@ -156,10 +145,9 @@ def load(run: Run, weights: Weights) -> Any:
 
 @contextmanager
 def in_turn(gpus: Sequence[str]) -> Iterator[None]:
-    """Engines of this user that share a GPU load one after the other.
+    """Have engines of this user that share a GPU load one after the other.
 
-    While vLLM loads it measures the memory of the whole GPU, and takes what another takes
-    meanwhile for its own.
+    While vLLM loads, it measures the memory of the whole GPU and counts all of it as its own.
     """
     if not gpus:
         yield
@@ -174,26 +162,11 @@ def in_turn(gpus: Sequence[str]) -> Iterator[None]:
         os.close(file)
 
 
-def _endpoint(model: Model) -> Endpoint | None:
-    """The server that has the model, if it is not loaded here."""
-    if model.endpoint is None:
-        return None
-    client = model.client
-    return Endpoint(
-        url=model.endpoint,
-        key=client.key_variable,
-        timeout_s=client.timeout_s,
-        give_up_s=client.give_up_s,
-        max_concurrent=client.max_concurrent,
-        chat=model.chat_template,
-    )
-
-
-def _place() -> dict[str, Any]:
-    """Where Ray put this process: its node, its GPUs, the bundles of its placement group."""
+def _ray_placement() -> dict[str, Any]:
+    """The node, the GPUs and the bundles of the placement group of this process."""
     import ray
 
-    if not ray.is_initialized():  # to ask would start one, or join some other
+    if not ray.is_initialized():  # a query would start Ray, or join another one
         return {}
     context = ray.get_runtime_context()
     group = ray.util.get_current_placement_group()
@@ -205,14 +178,14 @@ def _place() -> dict[str, Any]:
 
 
 def prompted(name: str) -> Ask:
-    """The model of that name in conf/model/, id of the hub or folder, asked as a chat if it is one.
+    """A function that prompts a model (of conf/model/, the hub or a folder), a chat model as such.
 
-    The same prompt gets another answer each time, and the same ones in the same order.
+    Repeated prompts get other answers: the seeds count up from 0.
 
     Raises:
-        InputError: there is no such model, or (when it is asked) it cannot be loaded or answer.
+        InputError: the model does not exist, or (at the first prompt) it does not load or answer.
     """
-    from factsweep.pipeline.config import settings  # loads Hydra, which no engine of a run needs
+    from factsweep.pipeline.config import settings  # loads Hydra, which engines of a run do without
 
     run = settings.load([f"model={name}", "decoding=greedy"])
     seeds = count()

@@ -1,13 +1,12 @@
-"""The pool of engines: Ray actors that are handed the names of shards, not rows.
+"""The pool of engines: Ray actors that get the names of shards, not rows.
 
-An actor reads its shard, decodes it and publishes it: no answer lives in Ray's object store, and
-losing a node loses only what was in flight. A shard of an engine that died goes to whoever is free.
+An actor reads, decodes and publishes its shards: no answer lives in Ray's object store. The shards
+of a dead engine go to the next free one.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any
 
 import ray
@@ -25,20 +24,19 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Lease
 
-# Shards that an engine has: one that it answers, and one that follows, waits or is published. One
-# alone takes none from others: small sets have shards of fewer prompts than it answers together.
+# Shards that an engine holds: one that it answers, and one that waits or is published. A single
+# engine holds more, because small sets have shards of fewer prompts than it answers together.
 _AT_ONCE, _ALONE = 2, 4
 _LOOK_EVERY_S = 1.0
-_ROUNDS = 3  # shards that each engine gets of the last relations, were all as large
+_ROUNDS = 3  # shards of the last relations per engine, if all were as large as the largest
 
 
 def decode_all(
     plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any], *_after: None
 ) -> None:
-    """Decode every shard that is missing, and publish each manifest when its last one is there.
+    """Decode every missing shard, and publish each manifest after its last shard; a Ray task.
 
-    A Ray task. `ready` are the futures of each setting's prompts where some are still written;
-    where all are there, none.
+    `ready` are the futures of each setting's prompts, empty if all prompts are complete.
     """
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():
@@ -56,15 +54,12 @@ def decode_all(
 
 
 def n_engines(run: Run, n_shards: int) -> int:
-    """How many engines are asked for, all at once: no more than there are shards."""
+    """The number of engines to start at once: at most one per shard."""
     return min(most_engines(run), max(run.model.replicas.min, n_shards))
 
 
 class Queue:
-    """What lacks answers in the settings of a plan, setting by setting, as their prompts are there.
-
-    `ready` are the futures of each setting's prompts; none: all are there.
-    """
+    """The shards that lack answers, setting by setting, as soon as their prompts are `ready`."""
 
     def __init__(
         self, plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any]
@@ -74,21 +69,21 @@ class Queue:
         self._n_begun = 0
 
     def first(self) -> list[Work]:
-        """The shards of the settings that are ready, of one at least that lacks answers."""
-        found: list[Work] = []
-        while not found and not self.is_over():
-            found = self._next()
-        return found + self.more()
+        """The shards of all settings that are ready; waits for the first that lacks answers."""
+        shards: list[Work] = []
+        while not shards and not self.is_over():
+            shards = self._next()
+        return shards + self.more()
 
     def more(self) -> list[Work]:
         """The shards of the settings that have become ready since."""
-        found: list[Work] = []
+        shards: list[Work] = []
         while not self.is_over() and (not self.coming() or ray.wait(self.coming(), timeout=0)[0]):
-            found += self._next()
-        return found
+            shards += self._next()
+        return shards
 
     def expected(self, shards: Sequence[Work]) -> int:
-        """How many shards there may be in all: others have as many as those begun had."""
+        """The number of shards in all if later settings have as many as the largest so far."""
         n = max(
             sum(len(question.shards(branch.prompts)) for _, question in branch.asked())
             for branch in self._plan.branches[: self._n_begun]
@@ -96,45 +91,46 @@ class Queue:
         return len(shards) + n * sum(self._is_open[self._n_begun :])
 
     def coming(self) -> list[Any]:
-        """The future of the prompts of the next setting, if there is one."""
+        """The future of the next setting's prompts, if there is one."""
         return self._ready[self._n_begun : self._n_begun + 1]
 
     def is_over(self) -> bool:
-        """Whether no setting is to come."""
+        """Whether no setting is left."""
         return self._n_begun >= len(self._plan.branches)
 
     def close(self) -> None:
-        """Leave out the settings that are to come."""
+        """Drop the settings that are left."""
         self._n_begun = len(self._plan.branches)
 
     def _next(self) -> list[Work]:
-        """Begin the next setting when it is ready, and tell what it lacks."""
+        """Begin the next setting when it is ready; returns its shards in their order."""
         ray.get(self.coming())
-        branch = self._plan.branches[self._n_begun]
+        branch, run = self._plan.branches[self._n_begun], self._plan.run
         self._n_begun += 1
         for artifact in branch.answered():
             if not artifact.is_complete():
                 begin(branch, leased(artifact, self._leases))
+                forget_trials(leased(artifact, self._leases))
         shards = [
-            replace(each, artifact=leased(each.artifact, self._leases))
-            for each in branch_work(self._plan.run, branch)
+            replace(shard, artifact=leased(shard.artifact, self._leases))
+            for shard in branch_work(run, branch)
         ]
-        left = remaining.left(shards)
-        # Of a budget nothing is published: where none of it is left, no engine is needed.
-        is_open = [n > 0 or of.question.part is None for of, n in zip(shards, left, strict=True)]
-        shards, left = [*compress(shards, is_open)], [*compress(left, is_open)]
-        answers = {each.name: each.n_answers(n) for each, n in zip(shards, left, strict=True)}
-        self._tally.announce.remote(answers, sum(self._is_open[self._n_begun :]))
-        for artifact in {each.artifact.folder: each.artifact for each in shards}.values():
-            forget_trials(artifact)
-        relations = [relation_of(each.shard) for each in shards]
-        order = order_of_shards(relations, left, most_engines(self._plan.run))
-        return [shards[i] for i in order]
+        # A budget publishes no shard: where none of its prompts is left, no engine is needed.
+        items = [
+            (shard, n)
+            for shard, n in zip(shards, remaining.left(shards), strict=True)
+            if n > 0 or shard.question.part is None
+        ]
+        n_answers = {shard.name: shard.n_answers(n) for shard, n in items}
+        self._tally.announce.remote(n_answers, sum(self._is_open[self._n_begun :]))
+        relations = [relation_of(shard.shard) for shard, _ in items]
+        order = order_of_shards(relations, [n for _, n in items], most_engines(run))
+        return [items[i][0] for i in order]
 
 
 @dataclass(eq=False)
 class _Engine:
-    """An actor, the name of its place, and the placement group that it is in, if any."""
+    """An actor, the name of its place, and its placement group, if any."""
 
     place: str
     actor: Any
@@ -143,30 +139,29 @@ class _Engine:
 
 
 class Pool:
-    """The engines of a run, and the shards that each has in hand.
+    """The engines of a run, and the shards that each holds.
 
-    An engine that dies is followed by another in its place, if shards wait. One that no shard waits
-    for any more ends.
+    A dead engine is replaced while shards wait. An engine ends when no shard waits for it.
     """
 
     def __init__(self, plan: Plan, tally: Any, n: int) -> None:
         self._plan, self._tally = plan, tally
         self._at_once = _ALONE if n == 1 else _AT_ONCE
         self._engines: list[_Engine] = []
-        self._vacant: list[str] = []  # places whose engine has died
-        self._calls: dict[Any, tuple[_Engine, Work | None]] = {}  # null: it is loading
+        self._vacant: list[str] = []  # places of dead engines
+        self._calls: dict[Any, tuple[_Engine, Work | None]] = {}  # None: the engine is loading
         self._waiting = deque[Work]()
         self._is_broke = False
-        self._n_left = Counter[str]()  # shards that are not done, by the folder of their artifact
+        self._n_left = Counter[str]()  # unfinished shards, by the folder of their artifact
         for number in range(n):
             self._start(f"engine {number}")
 
     def answer(self, queue: Queue, shards: Sequence[Work]) -> Iterator[str]:
-        """Have all shards answered; yields the folder of each artifact when its last one is done.
+        """Have all shards answered; yields the folder of an artifact when no shard of it is left.
 
         Raises:
             StoppedError: the money is spent.
-            FactsweepError: an engine says so of a shard.
+            FactsweepError: an engine returned this for a shard.
         """
         self._add(shards)
         while True:
@@ -210,22 +205,22 @@ class Pool:
         self._n_left.update(shard.artifact.folder for shard in shards)
 
     def _hand_out(self) -> None:
-        """Hand shards to the engines that have the fewest; those left are worth new engines."""
+        """Hand shards to the engines that hold the fewest; replace dead engines for the rest."""
         while self._waiting:
-            ready = [each for each in self._engines if each.is_ready]
+            ready = [engine for engine in self._engines if engine.is_ready]
             engine = min(ready, key=self._n_in_hand, default=None)
             if engine is None or self._n_in_hand(engine) == self._at_once:
                 break
             shard = self._waiting.popleft()
             self._calls[engine.actor.decode.remote(shard)] = engine, shard
-        n_loading = sum(not each.is_ready for each in self._engines)
+        n_loading = sum(not engine.is_ready for engine in self._engines)
         while self._vacant and n_loading < len(self._waiting):
             self._start(self._vacant.pop())
             n_loading += 1
 
     def _end(self, future: Any) -> Iterator[str]:
-        """Note what came of a call; yields the folder of its artifact if no other shard is left."""
-        if future not in self._calls:  # it is of a setting, or of an engine that has died meanwhile
+        """Handle the end of a call; yields the folder of its artifact if no shard of it is left."""
+        if future not in self._calls:  # it is of a setting, or of an engine that died meanwhile
             return
         engine, shard = self._calls[future]
         try:
@@ -233,7 +228,7 @@ class Pool:
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as died:
             if getattr(died, "actor_init_failed", False):
                 raise
-            ray.kill(engine.actor)  # it may only be out of reach
+            ray.kill(engine.actor)  # it may be alive, but out of reach
             self._waiting.extendleft(reversed(self._drop(engine)))
             self._vacant.append(engine.place)
             return
@@ -242,7 +237,7 @@ class Pool:
             engine.is_ready = True
             return
         if isinstance(error, StoppedError):
-            self._is_broke = True  # the others are to end what is under way
+            self._is_broke = True  # other engines finish the requests under way
         elif error is not None:
             raise error
         self._n_left[shard.artifact.folder] -= 1
@@ -250,15 +245,15 @@ class Pool:
             yield shard.artifact.folder
 
     def _end_idle(self) -> None:
-        """End those that have nothing in hand, and free what they hold.
+        """End engines that hold no shard, and free their resources.
 
-        Of the fewest that are asked for each stays while others are at work, which may die.
+        While shards are decoded, `replicas.min` engines stay, because a busy engine may die.
         """
         n_spare = len(self._engines)
         if any(shard is not None for _, shard in self._calls.values()):
             n_spare -= self._plan.run.model.replicas.min
-        idle = [each for each in self._engines if not self._n_in_hand(each)]
-        for engine in sorted(idle, key=lambda each: each.is_ready)[: max(0, n_spare)]:
+        idle = [engine for engine in self._engines if not self._n_in_hand(engine)]
+        for engine in sorted(idle, key=lambda engine: engine.is_ready)[: max(0, n_spare)]:
             self._drop(engine)
             if engine.is_ready:
                 engine.actor.__ray_terminate__.remote()
@@ -266,12 +261,13 @@ class Pool:
                 ray.kill(engine.actor)
 
     def _n_in_hand(self, engine: _Engine) -> int:
-        return sum(at is engine and shard is not None for at, shard in self._calls.values())
+        calls = self._calls.values()
+        return sum(holder is engine and shard is not None for holder, shard in calls)
 
     def _drop(self, engine: _Engine) -> list[Work]:
-        """Forget an engine; returns the shards that it had in hand."""
+        """Remove an engine; returns the shards that it held."""
         self._engines.remove(engine)
-        futures = [future for future, (at, _) in self._calls.items() if at is engine]
+        futures = [future for future, (holder, _) in self._calls.items() if holder is engine]
         shards = [self._calls.pop(future)[1] for future in futures]
         if engine.group is not None:
             remove_placement_group(engine.group)
@@ -279,10 +275,10 @@ class Pool:
 
 
 def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int) -> list[int]:
-    """In what order shards are handed out, given the relation of each and what it lacks.
+    """The order in which shards are handed out, by their relations and the prompts left in each.
 
-    Relation by relation, so that each can be measured while others are answered. Of the last ones,
-    enough for all engines, the largest first: so that engines end at much the same time.
+    Relation by relation; of the last relations, enough for all engines, the largest shard first, so
+    that engines end at about the same time.
 
     >>> order_of_shards(["a", "a", "b", "c", "c"], [1, 2, 9, 5, 3], engines=1)
     [2, 3, 4, 1, 0]
@@ -290,9 +286,9 @@ def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int)
     sizes = Counter[str]()
     for relation, n in zip(relations, left, strict=True):
         sizes[relation] += n
-    behind, kept = sizes.total(), _ROUNDS * engines * max(left, default=0)
-    place: dict[str, int] = {}
+    n_behind, n_tail = sizes.total(), _ROUNDS * engines * max(left, default=0)
+    rank: dict[str, int] = {}
     for relation, n in sizes.most_common():
-        behind -= n
-        place[relation] = len(place) if behind >= kept else len(sizes)
-    return sorted(range(len(left)), key=lambda i: (place[relations[i]], -left[i]))
+        n_behind -= n
+        rank[relation] = len(rank) if n_behind >= n_tail else len(sizes)
+    return sorted(range(len(left)), key=lambda i: (rank[relations[i]], -left[i]))

@@ -1,7 +1,6 @@
-"""What is seen of the work: its counts, in one live line or plain lines, and as metrics.
+"""Shows the counts of a run in one live line or plain lines, and as metrics for Prometheus.
 
-What engines report is described once, in `COUNTS`. Prometheus reads the metrics from the endpoint
-that Ray has on each node; docker/grafana.json is a dashboard of these.
+Ray serves the metrics on each node; docker/grafana.json is a dashboard of them.
 """
 
 import time
@@ -17,10 +16,9 @@ Counts = Mapping[str, float]
 
 
 class Counted(NamedTuple):
-    """What is counted: as a metric, and as the line says it where there are any; null: it is not.
+    """A count as a metric, and as a noun with its suffix in the line if it is not 0; null: neither.
 
-    Ray puts `ray_` before the name of a metric, and `_total` behind that of one that only grows.
-    `said` is a noun, and what is said behind it.
+    Ray adds the prefix `ray_`, and the suffix `_total` to metrics that only grow.
     """
 
     metric: str | None = None
@@ -29,7 +27,7 @@ class Counted(NamedTuple):
     said: tuple[str, str] | None = None
 
 
-# By what they are called in a tally (tally.py), and what follows from these (`_figures`).
+# By their names in a tally (tally.py) and in `_figures`.
 COUNTS: Mapping[str, Counted] = {
     "prompts": Counted("factsweep_prompts", "Prompts that engines answered"),
     "decoded": Counted("factsweep_answers", "Answers that engines gave"),
@@ -38,7 +36,7 @@ COUNTS: Mapping[str, Counted] = {
     "output_tokens": Counted("factsweep_output_tokens", "Tokens of answers"),
     "errors": Counted("factsweep_errors", "Prompts that became error rows", said=("error", "")),
     "again": Counted(said=("answer", " given twice")),
-    # Why calls of an endpoint are asked again.
+    # Why calls of an endpoint are retried.
     "turned_away": Counted(said=("call", " turned away")),
     "timed_out": Counted(said=("call", " timed out")),
     "failed": Counted(said=("call", " failed")),
@@ -56,13 +54,13 @@ COUNTS: Mapping[str, Counted] = {
     "shards_left": Counted("factsweep_shards_left", "Shards that are not published", grows=False),
     "answers_left": Counted("factsweep_answers_left", "Answers that are missing", grows=False),
 }
-SHOWN = {name: each for name, each in COUNTS.items() if each.metric is not None}
-_WINDOW_S = 60.0  # how far back rates look
-_SURE_S = 10.0  # of answers, before a rate is taken to last
+SHOWN = {name: count for name, count in COUNTS.items() if count.metric is not None}
+_WINDOW_S = 60.0  # of rates
+_SURE_S = 10.0  # of answers, before the time left is predicted
 
 
 class Recent(NamedTuple):
-    """What was counted lately, in so many seconds."""
+    """The counts of the last `seconds`."""
 
     counts: Counts
     seconds: float
@@ -70,16 +68,16 @@ class Recent(NamedTuple):
 
 @dataclass
 class Pace:
-    """How fast work proceeds: over the last minute, or further back until there is an answer.
+    """The speed of decoding over the last minute, or longer if it has no answer.
 
-    A mean since the start would hold on to slow beginnings: engines that were not yet ready.
+    A mean since the start would include the time in which engines load.
     """
 
     _past: deque[tuple[float, Counts]] = field(default_factory=deque)
     _first_answer: float | None = None
 
     def add(self, now: float, counts: Counts) -> None:
-        """Note the counts of this moment; counting starts with the first engine that is ready."""
+        """Add the counts of this moment; counting starts when the first engine is ready."""
         if not counts.get("started"):
             return
         if self._past and counts["decoded"] < self._past[-1][1]["decoded"]:
@@ -87,36 +85,34 @@ class Pace:
         if self._first_answer is None and counts["decoded"]:
             self._first_answer = now
         self._past.append((now, counts))
-        while len(self._past) > 2 and self._is_old(now, self._past[1]):
+        while len(self._past) > 2:
+            then, earlier = self._past[1]
+            if now - then < _WINDOW_S or earlier["decoded"] == counts["decoded"]:
+                break
             self._past.popleft()
 
-    def _is_old(self, now: float, past: tuple[float, Counts]) -> bool:
-        then, counts = past
-        return now - then >= _WINDOW_S and counts["decoded"] < self._past[-1][1]["decoded"]
-
     def recent(self) -> Recent | None:
-        """What was counted lately; null where there is no answer."""
+        """The recent counts; null without an answer."""
         if len(self._past) < 2:
             return None
         (then, before), (now, counts) = self._past[0], self._past[-1]
-        found = {name: value - before.get(name, 0) for name, value in counts.items()}
-        return Recent(found, now - then) if found["decoded"] else None
+        new = {name: value - before.get(name, 0) for name, value in counts.items()}
+        return Recent(new, now - then) if new["decoded"] else None
 
     def is_sure(self) -> bool:
-        """Whether answers have come for long enough to say how much time is left."""
+        """Whether answers have come for long enough to predict the time left."""
         now = self._past[-1][0] if self._past else 0.0
         return self._first_answer is not None and now - self._first_answer >= _SURE_S
 
 
 class Bar:
-    """What a meter shows of the decoding; a first engine may take `start_s` to be ready."""
+    """Shows the decoding on a meter; `start_s` is the time limit for the first engine."""
 
     def __init__(self, meter: Meter, start_s: float) -> None:
-        self._meter = meter
-        self._start_s = start_s
-        self._started = time.monotonic()
-        self._waiting: float | None = None
-        self._first: float | None = None
+        self._meter, self._start_s = meter, start_s
+        self._began = time.monotonic()
+        self._has_shards_at: float | None = None
+        self._has_engine_at: float | None = None
         self._pace = Pace()
         self._counts: Counts = {}
 
@@ -124,30 +120,33 @@ class Bar:
         """Draw the line, or print it if the last plain one was long ago."""
         now = time.monotonic()
         self._pace.add(now, counts)
-        if self._waiting is None and counts.get("all_shards"):
-            self._waiting = now
-        if self._first is None and counts.get("started"):
-            self._first = now
+        if self._has_shards_at is None and counts.get("all_shards"):
+            self._has_shards_at = now
+        if self._has_engine_at is None and counts.get("started"):
+            self._has_engine_at = now
         self._counts = counts
         text = line(counts, self._pace.recent(), sure=self._pace.is_sure())
-        if self._waiting is not None and self._first is None:
-            text += f" · {clock(now - self._waiting)} of at most {clock(self._start_s)}"
+        if self._has_shards_at is not None and self._has_engine_at is None:
+            text += f" · {clock(now - self._has_shards_at)} of at most {clock(self._start_s)}"
         self._meter.show(text)
 
     def close(self) -> None:
-        """Print what was done, for good, with its mean rates, if there was anything to do."""
+        """Print a summary with mean rates, if there was anything to decode."""
         if not self._counts.get("all_answers"):
             return
-        now = time.monotonic()
-        parts = [*_done(self._counts)]
-        if self._counts["decoded"] and self._first is not None and now > self._first:
-            parts += rates(self._counts, now - self._first, "decoded")
-        told = f"{' · '.join(parts)} · {clock(now - self._started)} in all"
-        self._meter.say(f"{self._meter.title}: {told}")
+        now, parts = time.monotonic(), [*_done(self._counts)]
+        if (
+            self._counts["decoded"]
+            and self._has_engine_at is not None
+            and now > self._has_engine_at
+        ):
+            parts += rates(self._counts, now - self._has_engine_at, "decoded")
+        parts.append(f"{clock(now - self._began)} in all")
+        self._meter.say(f"{self._meter.title}: {' · '.join(parts)}")
 
 
 class Metrics:
-    """The metrics of a run, from its counts; the tag `run` names it."""
+    """The metrics of a run; the tag `run` names it."""
 
     def __init__(self, run: str) -> None:
         from ray.util import metrics
@@ -160,39 +159,33 @@ class Metrics:
             self._metrics[name].set_default_tags({"run": run})
 
     def show(self, counts: Counts) -> None:
-        """Show the counts of this moment; they may begin again where the tally was restarted."""
-        now = _figures(counts)
+        """Show the counts of this moment; a restarted tally begins again at 0."""
+        figures = _figures(counts)
         for name, shown in SHOWN.items():
             if not shown.grows:
-                self._metrics[name].set(now[name])
-            elif (more := now[name] - self._before.get(name, 0)) > 0:
+                self._metrics[name].set(figures[name])
+            elif (more := figures[name] - self._before.get(name, 0)) > 0:
                 self._metrics[name].inc(more)
-        self._before = now
+        self._before = figures
 
 
 def _figures(counts: Counts) -> dict[str, float]:
-    """The counts, 0 where there is none, and what follows from them.
-
-    >>> found = _figures({"all_shards": 4, "shards": 1, "prompt_tokens": 8, "cached_tokens": 2})
-    >>> found["shards_left"], found["cached_share"], found["errors"]
-    (3, 0.25, 0)
-    """
-    found = {name: counts.get(name, 0) for name in COUNTS}
-    found["faults"] = found["turned_away"] + found["timed_out"] + found["failed"]
-    found["cached_share"] = found["cached_tokens"] / max(1, found["prompt_tokens"])
+    figures = {name: counts.get(name, 0) for name in COUNTS}
+    figures["faults"] = figures["turned_away"] + figures["timed_out"] + figures["failed"]
+    figures["cached_share"] = figures["cached_tokens"] / max(1, figures["prompt_tokens"])
     for name in ("shards", "answers"):
-        found[f"{name}_left"] = max(0, counts.get(f"all_{name}", 0) - counts.get(name, 0))
-    return found
+        figures[f"{name}_left"] = max(0, counts.get(f"all_{name}", 0) - counts.get(name, 0))
+    return figures
 
 
 def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
-    """The state of the work, and how fast it is; the time that is left, if that is `sure`.
+    """The state and the speed of decoding; with the time left if that is `sure`.
 
     >>> counts = {"shards": 1, "all_shards": 4, "answers": 5, "all_answers": 25, "started": 1}
-    >>> lately = {"decoded": 4, "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12}
     >>> line(counts, None, sure=False)
     '5/25 answers · 1/4 shards · waiting for the first answers'
-    >>> line({**counts, "engines": 2}, Recent(lately, 2.0), sure=True).partition("shards · ")[2]
+    >>> new = {"decoded": 4, "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12}
+    >>> line({**counts, "engines": 2}, Recent(new, 2.0), sure=True).partition("shards · ")[2]
     '2.0 answers/s · 45 + 6 tokens/s · 50% cached · 2 engines · 0:10 left'
     """
     if not counts.get("all_shards"):
@@ -219,13 +212,14 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
 def _done(counts: Counts) -> Iterator[str]:
     yield f"{counts['answers']:,.0f}/{counts['all_answers']:,.0f} answers"
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
-    for name, (noun, behind) in ((n, each.said) for n, each in COUNTS.items() if each.said):
-        if counts.get(name):
-            yield f"{count(counts[name], noun)}{behind}"
+    for name, counted in COUNTS.items():
+        if counted.said and counts.get(name):
+            noun, suffix = counted.said
+            yield f"{count(counts[name], noun)}{suffix}"
 
 
 def rates(counts: Counts, seconds: float, unit: Literal["decoded", "prompts"]) -> Iterator[str]:
-    """Answers or prompts per second, tokens in and out per second, the share that was cached."""
+    """Answers or prompts per second, tokens read and written per second, the cached share."""
     name = "answers" if unit == "decoded" else unit
     yield f"{counts[unit] / seconds:,.1f} {name}/s"
     read, written = (counts[f"{kind}_tokens"] / seconds for kind in ("prompt", "output"))

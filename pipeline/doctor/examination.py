@@ -16,7 +16,7 @@ from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import model, stores
-from factsweep.pipeline.runs.needs import absolute
+from factsweep.pipeline.runs.inventory import absolute
 from factsweep.pipeline.storage.store import Store
 
 _NODE_S, _REACHED_WITHIN_S = 120.0, 5.0

@@ -1,4 +1,4 @@
-"""plan --calibrate: a minute of the plan's prompts in the real engine; only the rate is kept."""
+"""plan --calibrate: measures the rates of the real engine on a minute of the plan's prompts."""
 
 import tempfile
 import time
@@ -27,11 +27,11 @@ from factsweep.pipeline.stages.question import Question, Task, check_reading, ro
 from factsweep.pipeline.storage.store import Store
 
 LIMIT_S = 60.0
-_ROWS = 512  # of a relation: enough neighbours for an engine to find their prefixes in its cache
+_ROWS = 512  # of a relation: enough neighbours for the prefix cache of an engine
 
 
 class Job(NamedTuple):
-    """Some prompts of a setting, in parts as small as shards, and what is asked about them."""
+    """A question of a setting, with some of its prompts by relation."""
 
     branch: Branch
     stage: str
@@ -43,11 +43,11 @@ def calibrate(run: Run) -> Iterator[str]:
     """Measure the rates of a plan for at most `LIMIT_S` and keep them; yields lines about them.
 
     Raises:
-        InputError: the model's replica does not fit one node, or the engine does not load.
+        InputError: a replica of the model needs several nodes, or the engine does not load.
     """
     import ray
 
-    run = settled(run)  # here, not by the worker that measures
+    run = settled(run)  # on the driver, not on the worker
     if run.model.pipeline_parallel > 1:
         raise InputError(
             "plan --calibrate measures a replica on one node; with model.pipeline_parallel="
@@ -70,16 +70,24 @@ def calibrate(run: Run) -> Iterator[str]:
 
 def measured(run: Run, limit_s: float) -> pl.DataFrame:
     """The rates of each setting and stage of a plan, measured in this process."""
+    rows = list[dict[str, Any]]()
     with prepared(run) as plan:
-        asked = list(jobs(plan))
+        all_jobs = list(jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
-        spent = [_spent(plan, job, engine, tokenizer, limit_s / len(asked)) for job in asked]
-    return pl.DataFrame([row for row in spent if row["answers"]], schema=SPENT)
+        for job in all_jobs:
+            sums, began = Counter[str](), time.monotonic()
+            parts = (part for part in job.parts if part.height)  # one by one, as shards are
+            for answered in job.task.answered(parts, engine, tokenizer):
+                sums.update(answered.counts)
+                if time.monotonic() - began > limit_s / len(all_jobs):
+                    break
+            rows.append(row(plan, job, sums, time.monotonic() - began))
+    return pl.DataFrame([row for row in rows if row["answers"]], schema=SPENT)
 
 
 @contextmanager
 def prepared(run: Run) -> Iterator[Plan]:
-    """The plan of a run whose facts are there, in a folder that is gone at the end."""
+    """The plan of a run with its facts, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         plan = planned(replace(run, artifacts=folder))
         for step in plan.branches[0].sources():
@@ -88,7 +96,7 @@ def prepared(run: Run) -> Iterator[Plan]:
 
 
 def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]:
-    """Each setting with the question for its answers and the prompts of its first relation."""
+    """Each setting with its main question and the prompts of its first relation."""
     for branch in plan.branches:
         table = plan.run.method.ask.ability.answers
         questions = (question for _, question in branch.asked())
@@ -100,39 +108,26 @@ def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
-    """What is asked of an engine, with prompts of every relation that leave room for an answer."""
+    """The questions of a plan, with prompts of every relation that leave room for an answer."""
     run, tokenizer = plan.run, models.tokenizer(plan.weights)
     for branch in plan.branches:
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates are read from beside the prompts
-        questions = branch.questions()
-        found = [Job(branch, each.table, each.task, []) for each in questions]
+        pairs = [(each, Job(branch, each.table, each.task, [])) for each in branch.questions()]
         for expansion in expand.expansions():
-            for question, job in zip(questions, found, strict=True):
+            for question, job in pairs:
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
                 check_reading(job.task, tokenizer, rows)
                 ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
-                fits = [len(each) <= room(run) for each in ids]
+                fits = [len(prompt) <= room(run) for prompt in ids]
                 job.parts.append(rows.filter(pl.Series(fits, dtype=pl.Boolean)))
-        yield from found
-
-
-def _spent(plan: Plan, job: Job, engine: Any, tokenizer: Any, limit_s: float) -> dict[str, Any]:
-    """What was answered in the time, as a row of what was spent."""
-    sums = Counter[str]()
-    began = time.monotonic()
-    parts = (rows for rows in job.parts if rows.height)  # one after the other, as shards are
-    for answered in job.task.answered(parts, engine, tokenizer):
-        sums.update(answered.counts)
-        if time.monotonic() - began > limit_s:
-            break
-    return row(plan, job, sums, time.monotonic() - began)
+        yield from (job for _, job in pairs)
 
 
 def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
-    """A row of what was spent (`spent.SPENT`) on answers of a job, by what they count."""
+    """The costs of a job's answers as a row of `SPENT`; `sums` are their counts."""
     held = hardware(plan.run)
     return {
         "fingerprint": uuid4().hex[:16],

@@ -23,7 +23,7 @@ from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import Controls
 from factsweep.pipeline.results.notes import treated
 from factsweep.pipeline.runs import journal
-from factsweep.pipeline.runs.needs import begin_use, note_use
+from factsweep.pipeline.runs.inventory import begin_use, note_use
 from factsweep.pipeline.runs.run import (
     check_answers,
     compute,

@@ -1,4 +1,4 @@
-"""plan: what a run would compute, in figures, without computing it or writing anything."""
+"""plan: the figures of a run, without computing or writing anything."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,36 +41,35 @@ _WORK = {"stage": pl.String, "setting": pl.String, "model": pl.String, "answers"
 
 @dataclass
 class Forecast:
-    """The figures of one setting."""
+    """The figures of one setting: of the prompts of a budget, if there is one."""
 
     branch: Branch
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
-    whole: int = 0  # of the setting, of which a budget asks some: all other figures are of these
-    needed: list[pl.DataFrame] = field(default_factory=list)  # ids that an engine is asked for it
+    whole: int = 0  # prompts of the setting without a budget
+    needed: list[pl.DataFrame] = field(default_factory=list)  # prompt_id of a budget, by relation
     first: str = ""  # prompt, as the model reads it
-    warnings: list[str] = field(default_factory=list)  # of how the model reads it
+    warnings: list[str] = field(default_factory=list)  # about the first prompt
     pairs: int = 0
     duplicates: int = 0
-    shown: Shown = NOTHING  # of the whole setting, where prompts are read
-    too_long: set[str] = field(default_factory=set)  # their ids
+    shown: Shown = NOTHING  # without a budget
+    too_long: set[str] = field(default_factory=set)  # prompt_id
     tokens: int = 0  # of the prompts that are decoded
     shared_tokens: int = 0
-    name_tokens: int = 0  # at most, of the entities that are compared behind them
+    name_tokens: int = 0  # at most, of candidates
     shards: int = 0
-    anew: list[str] = field(default_factory=list)  # in what earlier answers differ, if in little
-    asked: Counter[str] = field(default_factory=Counter)  # prompts that engines are asked, by stage
-    asked_tokens: Counter[str] = field(default_factory=Counter)  # theirs
-    left: Counter[str] = field(default_factory=Counter)  # answers that are not there, or other work
+    anew: list[str] = field(default_factory=list)  # the few differences from earlier answers
+    asked: Counter[str] = field(default_factory=Counter)  # prompts for engines, by stage
+    asked_tokens: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)  # missing answers or prompts, by stage
 
 
 def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
-    """Expand and tokenise every setting of the run, and count what is complete.
+    """Expand and tokenise every setting of the run, and count the complete prompts.
 
-    Without `tokens` no prompt is read: that is quicker, and every prompt is taken to fit.
+    Without `tokens` no prompt is tokenised, and every prompt counts as short enough.
 
     Raises:
-        InputError: something that was given is wrong, or answers lack of weights that the engine
-            cannot compute with here.
+        InputError: the configuration is wrong, or the engine cannot compute with the weights here.
     """
     plan = asked(paid_for(run))
     run = plan.run
@@ -81,28 +80,25 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
         entry = catalog.of_benchmark(run.benchmark)
         facts = replace(facts, knowledge_base=facts_stage.read_knowledge_base(run.benchmark, entry))
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
-    found = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
-    for figures in found if run.answers is None else ():
-        figures.anew = _anew(figures.branch.answers, recipes)
-    return plan, found
+    forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
+    for figures in forecasts if run.answers is None else ():
+        figures.anew = _differences(figures.branch.answers, recipes)
+    return plan, forecasts
 
 
-def _anew(answers: Artifact, recipes: Recipes) -> list[str]:
-    """The few fields in which the nearest complete answers of this model differ; none if these are.
-
-    Answers that are there, or begun, need no such reason; of a new model there are none.
-    """
+def _differences(answers: Artifact, recipes: Recipes) -> list[str]:
+    """The few fields in which missing answers differ from the nearest complete ones."""
     if answers.is_complete() or answers.shards(answers.stage):
         return []
     nearest: list[str] = []
     for name in answers.store.folders(answers.stage):
-        other = recipes.get(name)
-        if other is None or not Artifact(answers.store, other).is_complete():
+        recipe = recipes.get(name)
+        if recipe is None or not Artifact(answers.store, recipe).is_complete():
             continue
-        why = causes(other, answers.recipe, recipes)
-        if 0 < len(why) <= _FEW and not any(each.startswith(_MODEL) for each in why):
-            nearest = min(nearest or why, why, key=len)
-    return [each.replace("fields.", "").replace('"', "") for each in nearest]
+        fields = causes(recipe, answers.recipe, recipes)
+        if 0 < len(fields) <= _FEW and not any(text.startswith(_MODEL) for text in fields):
+            nearest = min(nearest or fields, fields, key=len)
+    return [text.replace("fields.", "").replace('"', "") for text in nearest]
 
 
 def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
@@ -110,7 +106,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
     expand = branch.step(branch.prompts).stage
     assert isinstance(expand, Expand), "prompts are expanded"
     facts = expand.demonstrated(facts)
-    part = _part(run, branch, facts)
+    choose = _chooser(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id
         last = ends(rows.height, run.cluster.rows_per_shard)
@@ -118,37 +114,36 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
         if tokens:
             leaks = shown(expansion, facts.pairs)
             figures.shown = Shown(*(a + b for a, b in zip(figures.shown, leaks, strict=True)))
-        if part is None:
+        if choose is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)
             figures.duplicates += rows["same_as"].count()
         else:
-            found = part(expansion)
-            needed = found.select(prompt_id="source_id").unique()
-            figures.prompts[name] = found.height
+            chosen = choose(expansion)
+            needed = chosen.select(prompt_id="source_id").unique()
+            figures.prompts[name] = chosen.height
             places = rows.with_row_index("place").join(needed, on="prompt_id", how="semi")["place"]
             figures.shards += len(set(np.searchsorted(last, places.to_numpy(), side="right")))
-            figures.duplicates += found.height - needed.height
+            figures.duplicates += chosen.height - needed.height
             figures.needed.append(needed)
         _count(plan, figures, expansion, tokens=tokens)
-    _look(plan.run, figures)
+    _count_left(plan.run, figures)
     return figures
 
 
-def _part(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl.DataFrame] | None:
-    """What finds the prompts of a relation that a budget asks; null: there is none."""
+def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl.DataFrame] | None:
+    """A function that selects the prompts of a relation for the budget; null without a budget."""
     if branch.chosen is None:
         return None
     stage = branch.step(branch.chosen).stage
     assert isinstance(stage, Choose)
-    every = run.method.ask.expand(facts, branch.setting, seed=run.seed)
-    known = {each.relation_id: stage.known(each.relation_id, each.prompts) for each in every}
-    asked = stage.chosen(known).asked
-    return lambda each: stage.of(asked[each.relation_id], each.prompts)
+    expansions = run.method.ask.expand(facts, branch.setting, seed=run.seed)
+    asked = stage.chosen({e.relation_id: stage.known(e.relation_id, e.prompts) for e in expansions})
+    return lambda expansion: stage.of(asked.asked[expansion.relation_id], expansion.prompts)
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
-    """Add the figures of a relation: what is asked of it, in how many tokens, what does not fit."""
+    """Add a relation: the prompts to ask, their tokens, and the prompts that are too long."""
     for question in figures.branch.questions():
         rows = question.asked(expansion.of(question.source))
         if figures.branch.chosen is not None:
@@ -158,17 +153,18 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
             continue
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
             tokenizer = models.tokenizer(plan.weights)
-            ids = whole = question.task.token_ids(tokenizer, part["text"].to_list())
+            ids = longest_ids = question.task.token_ids(tokenizer, part["text"].to_list())
             if expansion.candidate_sets is not None:
-                whole = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
-            fits = pl.Series([len(each) <= room(plan.run) for each in whole], dtype=pl.Boolean)
+                longest_ids = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
+            limit = room(plan.run)
+            fits = pl.Series([len(prompt) <= limit for prompt in longest_ids], dtype=pl.Boolean)
             figures.asked[question.table] += int(fits.sum())
             figures.asked_tokens[question.table] += sum(map(len, compress(ids, fits)))
             if question.table == plan.run.method.ask.ability.answers:
                 check_reading(question.task, tokenizer, part)
                 if not figures.first:
-                    sent = plan.run.model.endpoint is not None  # to a server, which renders it
-                    figures.first = part["text"][0] if sent else visible(tokenizer, ids[0])
+                    is_sent = plan.run.model.endpoint is not None  # the server renders the prompt
+                    figures.first = part["text"][0] if is_sent else visible(tokenizer, ids[0])
                     figures.warnings = question.task.warnings(tokenizer, part["text"][0])
                 figures.tokens += sum(map(len, ids))
                 figures.shared_tokens += n_shared(ids)
@@ -180,53 +176,49 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
 
 
 def _name_tokens(rows: pl.DataFrame, sets: pl.DataFrame, task: Task, tokenizer: Any) -> int:
-    """How many tokens the names of all candidates of some prompts have, behind these."""
+    """The number of tokens in the names of all candidates of some prompts."""
     names = sets.select("candidates_id", name="labels").explode("name").drop_nulls()
     texts = names["name"].unique()
     anchor, *ids = task.token_ids(tokenizer, ["a", *("a " + texts)])
-    lengths = pl.DataFrame({"name": texts, "n": [len(each) - len(anchor) for each in ids]})
+    lengths = pl.DataFrame({"name": texts, "n": [len(name) - len(anchor) for name in ids]})
     by_set = names.join(lengths, on="name").group_by("candidates_id").agg(pl.sum("n"))
     return int(rows.select("candidates_id").join(by_set, on="candidates_id")["n"].sum())
 
 
-def _look(run: Run, figures: Forecast) -> None:
-    """Count what of the work is not there."""
+def _count_left(run: Run, figures: Forecast) -> None:
     branch = figures.branch
-    unanswered = _unanswered(run, figures)
+    n_unanswered = _n_unanswered(run, figures)
     for step in branch.steps:
         artifact, question = step.artifact, step.question
         if question is not None:
-            missing = unanswered.get(artifact.folder, figures.asked[artifact.stage])
-            figures.left[artifact.stage] += missing * question.task.answers_per_prompt
+            n = n_unanswered.get(artifact.folder, figures.asked[artifact.stage])
+            figures.left[artifact.stage] += n * question.task.answers_per_prompt
         else:
-            whole = figures.pairs if step in branch.sources() else figures.whole
-            figures.left[artifact.stage] = 0 if artifact.is_complete() else whole
+            n = figures.pairs if step in branch.sources() else figures.whole
+            figures.left[artifact.stage] = 0 if artifact.is_complete() else n
 
 
-def _unanswered(run: Run, figures: Forecast) -> dict[str, int]:
-    """How many prompts of each artifact have no answer yet, where that is known."""
+def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
+    """The number of prompts without an answer, by artifact; only of artifacts where it is known."""
     branch = figures.branch
-    complete = {each.folder: 0 for each in branch.answered() if each.is_complete()}
     if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
-        return complete
-    if branch.chosen is not None:
-        return {branch.answers.folder: _n_lacking(run, branch, pl.concat(figures.needed))}
-    found = {each.folder: 0 for each in branch.answered()}
+        return {artifact.folder: 0 for artifact in branch.answered() if artifact.is_complete()}
+    if branch.chosen is not None:  # the chosen prompts may not be written yet
+        steps = ((step, step.question) for step in branch.steps if step.question is not None)
+        whole = tuple(replace(step, question=replace(of, part=None)) for step, of in steps)
+        rows = remaining.unanswered([*branch_work(run, replace(branch, steps=whole))])
+        needed = pl.concat(figures.needed)
+        n = sum(ids.join(needed, on="prompt_id", how="semi").height for ids in rows)
+        return {branch.answers.folder: n}
+    n_left = {artifact.folder: 0 for artifact in branch.answered()}
     items = list(branch_work(run, branch))
     for item, n in zip(items, remaining.left(items), strict=True):
-        found[item.artifact.folder] += n
-    return found
-
-
-def _n_lacking(run: Run, branch: Branch, needed: pl.DataFrame) -> int:
-    """How many of a budget's prompts have no answer yet; nobody has written these down yet."""
-    asked = ((step, step.question) for step in branch.steps if step.question is not None)
-    steps = tuple(replace(step, question=replace(of, part=None)) for step, of in asked)
-    return remaining.n_lacking(list(branch_work(run, replace(branch, steps=steps))), needed)
+        n_left[item.artifact.folder] += n
+    return n_left
 
 
 def work_left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
-    """stage, setting, model, answers: what is not there yet; the sources stand once."""
+    """The missing answers by stage and setting: stage, setting, model, answers."""
     rows: dict[tuple[str, str | None], dict[str, Any]] = {}
     for figures in forecasts:
         for step in figures.branch.steps:
@@ -239,16 +231,21 @@ def work_left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
 
 
 def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    """The plan in words and figures."""
+    """The plan as text."""
     run = plan.run
     model = f"{run.model.name} ({plan.weights.revision})"
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     table = f"; {run.table}" if run.table else ""
     yield f"{run.name}: {model} on {run.benchmark.name}{computed}{table}"
     yield _model_line(run)
-    yield from (f"warning: {each}" for each in warnings(plan))
-    if run.budget is not None:
-        yield from _budget_lines(run, forecasts)
+    yield from (f"warning: {sentence}" for sentence in warnings(plan))
+    for figures in forecasts if run.budget is not None else ():
+        n, whole = sum(figures.prompts.values()), figures.whole
+        first, *further = budget_lines(run, figures.branch.title, n, whole, figures.pairs)
+        yield f"budget          {first}"
+        yield from (f"                {line}" for line in further)
+    if run.target is not None:
+        yield f"                and then more, until {run.target}: the plan is of the first look"
     for figures in forecasts:
         yield ""
         yield from _setting_lines(figures)
@@ -257,35 +254,22 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     yield from _cost_lines(plan, forecasts)
 
 
-def _budget_lines(run: Run, forecasts: list[Forecast]) -> Iterator[str]:
-    """What a budget is of each setting; all figures of the plan are those of its prompts."""
-    for figures in forecasts:
-        n, whole = sum(figures.prompts.values()), figures.whole
-        first, *few = budget_lines(run, figures.branch.title, n, whole, figures.pairs)
-        yield f"budget          {first}"
-        yield from (f"                {each}" for each in few)
-    if run.target is not None:
-        yield f"                and then more, until {run.target}: the plan is of the first look"
-
-
 def _model_line(run: Run) -> str:
     model = run.model
     most = f"at most {model.max_model_len:,} tokens"
     if model.endpoint is not None:
         way = "in a chat" if model.chat_template else "as raw text"
-        asked = f"{model.id} at {model.endpoint}, asked {way}"
-        return f"model           {asked}, {most}, {_counted(model)}"
+        server = f"{model.id} at {model.endpoint}, asked {way}"
+        return f"model           {server}, {most}, {_counted_with(model)}"
     gpus, scheme = gpus_per_engine(run), described.scheme(model)
-    held = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
+    device = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
     size = f"{model.billions_of_parameters or 0:g} billion parameters"
     weights = f"{model.architecture}, {size}{f' ({scheme})' if scheme else ''}"
-    return (
-        f"model           {weights}, {most}, {held} (model.tensor_parallel={model.tensor_parallel})"
-    )
+    parallel = f"(model.tensor_parallel={model.tensor_parallel})"
+    return f"model           {weights}, {most}, {device} {parallel}"
 
 
-def _counted(model: Model) -> str:
-    """How the tokens of a server's prompts are known beforehand."""
+def _counted_with(model: Model) -> str:
     return f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
 
 
@@ -313,14 +297,14 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
         yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
     yield f"  shards          {figures.shards:,}"
     for stage, n in figures.asked.items():
-        other = f": {BESIDE[stage]}" if stage in BESIDE else ""
-        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left{other}"
-    if why := figures.anew:
-        yield f"  decoded anew because: {'; '.join(why)}"
+        purpose = f": {BESIDE[stage]}" if stage in BESIDE else ""
+        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left{purpose}"
+    if figures.anew:
+        yield f"  decoded anew because: {'; '.join(figures.anew)}"
 
 
 def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    """What a server will charge: tokens of prompts as counted, of answers the most there may be."""
+    """The price of a server: for the prompts as counted, and for the longest possible answers."""
     run, model = plan.run, plan.run.model
     if run.engine.name != "endpoint":
         return
@@ -334,17 +318,18 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         if_single = ", if the server gives one sample per request"
     if most.n > expected.n:
         yield f"                {most.n:,} with {most.prompt_tokens:,} tokens of prompts{if_single}"
-    known = prices(model)
-    if known is None:
+    price = prices(model)
+    if price is None:
         yield "cost            unknown: give model.price_in and model.price_out, per million tokens"
         return
     prompt, output = expected.prompt_tokens, expected.output_tokens
-    cost = [known.of(prompt, 0), known.of(0, output)]
+    cost = [price.of(prompt, 0), price.of(0, output)]
     yield (
-        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts ({_counted(model)}), "
+        f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts "
+        f"({_counted_with(model)}), "
         f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
     )
-    most_cost = known.of(most.prompt_tokens, most.output_tokens)
+    most_cost = price.of(most.prompt_tokens, most.output_tokens)
     if most.n > expected.n:
         yield f"                at most {most_cost:,.4f} in all{if_single}"
     spent = paid(plan)
@@ -354,7 +339,7 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 
 
 class _Requests(NamedTuple):
-    """Requests to a server, the tokens of their prompts, and the most that answers may have."""
+    """Requests to a server, the tokens of their prompts, and the most tokens of their answers."""
 
     n: int
     prompt_tokens: int
@@ -362,10 +347,9 @@ class _Requests(NamedTuple):
 
 
 def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None) -> _Requests:
-    """The requests that are left; the samples of a prompt take `n_per_prompt`, or one each (null).
+    """The requests left; the samples of a prompt take `n_per_prompt` requests, or one each (null).
 
-    Where some prompts are answered, those that are left count as long as all are in the mean.
-    Thoughts are tokens of answers, which a server charges for.
+    Prompts left count with the mean length of all; thoughts count as tokens of answers.
     """
     n, prompt_tokens, output_tokens, decoding = 0.0, 0.0, 0, plan.run.decoding
     most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
@@ -381,17 +365,17 @@ def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | 
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    """What is left to do, by stage, and what it takes as far as rates are known."""
+    """The work left by stage, and its predicted costs."""
     work = work_left(plan, forecasts)
     if work.is_empty():
         yield "time            nothing is left to do"
         return
     costs = predicted(plan, work)
     free, needed = plan.store.free(), float(costs["bytes"].fill_null(0).sum())
-    if free is not None and needed:  # of a folder alone
+    if free is not None and needed:  # the free space of a URL is unknown
         fix = "; too little: free some, or give artifacts= on a larger disk"
-        few = fix if needed > free else ""
-        yield f"disk            {needed / 1e9:,.2f} GB to write, {free / 1e9:,.0f} GB free{few}"
+        warning = fix if needed > free else ""
+        yield f"disk            {needed / 1e9:,.2f} GB to write, {free / 1e9:,.0f} GB free{warning}"
     gpu_hours = [HOURS.column(pl.col("gpu_hours")).alias("GPU-hours")]
     table = costs.select(
         "setting",
@@ -410,14 +394,14 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     engines = costs.join(work.drop_nulls("model"), on=["stage", "setting"], how="semi")
     if engines.is_empty():
         return "time            nothing is left to decode; what is left needs no engine"
-    known = engines.drop_nulls("seconds")
+    timed = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = unknown(run, never)
-    if known.is_empty() and never:
+    if timed.is_empty() and never:
         return f"time            unknown: {fix}"
-    gpu_hours, core_hours = known["gpu_hours"].sum(), known["core_hours"].sum()
-    used = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
+    gpu_hours, core_hours = timed["gpu_hours"].sum(), timed["core_hours"].sum()
+    hours = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
     replicas = most_engines(run)
-    wall = clock(float(known["seconds"].sum()) / replicas)
-    time = f"time            {wall} of decoding with {replicas} replicas, {used}"
+    wall = clock(float(timed["seconds"].sum()) / replicas)
+    time = f"time            {wall} of decoding with {replicas} replicas, {hours}"
     return f"{time}, not counting what is unknown: {fix}" if never else time

@@ -1,71 +1,73 @@
-"""The inventory of a store: its artifacts, how large, what for, what is outdated, what can go.
+"""The artifacts of a store, the runs and baselines that need them, and their removal.
 
-A run may begin at any moment. So what goes is leased first, as a run leases what it writes; then
-the notes of uses are read once more; then the manifests go, so that a run finds the artifacts
-missing, and held; then the rest. Of each the file of its last lease stays, as the protocol of
-leases asks. A run that looked before all this computes again what it finds gone.
+<store>/uses/<id>.json   one file per run: written before it computes, again when it has results
+
+A run may begin at any moment. So artifacts are leased before their removal, the needs are read
+again, and manifests are removed first: a run then finds the artifacts missing, and held. The file
+of the last lease stays, as the protocol of leases asks.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import socket
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib import metadata
+from pathlib import Path
+from typing import Any
 
-from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
-from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import ABILITIES
-from factsweep.pipeline.runs.needs import UNFINISHED, Need, is_seen, needs, noted_uses
-from factsweep.pipeline.stages import (
-    admit,
-    aggregate,
-    answer,
-    choose,
-    expand,
-    facts,
-    given,
-    match,
-)
-from factsweep.pipeline.stages.step import took
+from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.config.recipe import build
+from factsweep.pipeline.results import baseline, record
 from factsweep.pipeline.storage import lease, manifest
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lookup import Recipes, folders
-from factsweep.pipeline.storage.object_store import File
-from factsweep.pipeline.storage.recipe import Recipe
-from factsweep.pipeline.storage.shard import numbers
+from factsweep.pipeline.storage.json_files import digest
+from factsweep.pipeline.storage.lookup import folders, located, recipe
 from factsweep.pipeline.storage.store import Store
 
 _LEASES = "leases/"
-_STAGES = {
-    "facts": facts.VERSION,
-    "knowledge-base": facts.BASE_VERSION,
-    "prompts": expand.VERSION,
-    "admitted": admit.VERSION,
-    "chosen": choose.VERSION,
-    **dict.fromkeys((table for each in ABILITIES for table in each.tables), answer.VERSION),
-    "matched": match.VERSION,
-    "metrics": aggregate.VERSION,
-}
-_GIVEN = "answers"  # the field of what was made of another system's answers
+_USES = "uses"
+_FIX = "; remove it if the run is no longer wanted, or run that again."
+_UNFINISHED = "a run that is not known and not done"
+
+
+@dataclass(frozen=True)
+class Need:
+    """A sentence on why an artifact is needed, and the time of that use, if known."""
+
+    why: str
+    when: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A run and the artifacts that it needs."""
+
+    run: str
+    results: str  # a URL, or an absolute path on the machine `host`
+    host: str
+    begun: str
+    done: str | None  # null until its results are written
+    artifacts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file in a store."""
+        return f"{_USES}/{digest([self.run, self.results, self.host])[:16]}.json"
 
 
 @dataclass(frozen=True)
 class Item:
-    """An artifact of a store, with what was set aside in it."""
+    """An artifact of a store, with its quarantined files."""
 
     folder: str
     bytes: int
     written: datetime
     is_complete: bool
     needs: Sequence[Need]
-    outdated: Sequence[str]  # what was of another version when it was made
-    took: Counter[str]  # gpu_seconds, core_seconds
 
     @property
     def used(self) -> datetime:
-        """When it was last written or used."""
+        """The time of its last use."""
         return max([self.written, *(need.when for need in self.needs if need.when)])
 
 
@@ -76,53 +78,35 @@ def inventory(store: Store, results: str) -> list[Item]:
         DamagedFileError: a note of a use, a run.json or a list of baselines is damaged.
     """
     files = {folder: store.files(folder) for folder in folders(store)}
-    # Of an artifact that was removed, the number of its last lease remains.
-    there = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
-    needed, recipes = needs(store, list(there), results), Recipes(store)
-    items = (_item(store, f, each, needed.get(f, ()), recipes) for f, each in there.items())
+    # Of a removed artifact the file of its last lease is left.
+    files = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
+    needed = needs(store, list(files), results)
+    items = [
+        Item(
+            folder=folder,
+            bytes=sum(file.bytes for file in by_name.values()),
+            written=datetime.fromtimestamp(max(file.written for file in by_name.values()), UTC),
+            is_complete=manifest.NAME in by_name,
+            needs=needed.get(folder, ()),
+        )
+        for folder, by_name in files.items()
+    ]
     return sorted(items, key=lambda item: (-item.bytes, item.folder))
 
 
-def _item(
-    store: Store, folder: str, files: dict[str, File], needed: Sequence[Need], recipes: Recipes
-) -> Item:
-    recipe = recipes.get(folder.partition("/")[2])
-    return Item(
-        folder=folder,
-        bytes=sum(each.bytes for each in files.values()),
-        written=datetime.fromtimestamp(max(each.written for each in files.values()), UTC),
-        is_complete=manifest.NAME in files,
-        needs=needed,
-        outdated=outdated(recipe, recipes) if recipe else [],
-        took=_took(Artifact(store, recipe)) if recipe else Counter(),
-    )
-
-
-def _took(artifact: Artifact) -> Counter[str]:
-    """The seconds of GPUs and cores that a complete artifact took, as far as they were noted."""
-    found = Counter[str]()
-    with suppress(FileNotFoundError, DamagedFileError):  # `verify` names what is damaged
-        if artifact.is_complete():
-            for counts in artifact.counts(artifact.stage).values():
-                found.update(numbers(counts))
-            if not found["core_seconds"]:
-                found.update(numbers(took(artifact)))
-    return Counter({name: found[name] for name in ("gpu_seconds", "core_seconds")})
-
-
 def unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
-    """The artifacts that nothing needs; with `unfinished`, those that no known run has begun."""
-    return [item for item in items if _can_go(item.needs, unfinished=unfinished)]
+    """The artifacts that nothing needs; with `unfinished`, also those of unknown open runs."""
+    return [item for item in items if _is_removable(item.needs, unfinished=unfinished)]
 
 
-def _can_go(needed: Sequence[Need], *, unfinished: bool) -> bool:
-    return all(unfinished and each.why == UNFINISHED for each in needed)
+def _is_removable(needed: Sequence[Need], *, unfinished: bool) -> bool:
+    return all(unfinished and need.why == _UNFINISHED for need in needed)
 
 
 def removed(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
-    """Remove artifacts, by their folders; yields those that went: what is needed by now stays.
+    """Remove artifacts by their folders; yields those removed: the needed ones stay.
 
     Raises:
         ArtifactHeldError: the store is being written.
@@ -130,41 +114,38 @@ def removed(
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
         needed = needs(store, list(folders(store)), results)
-        gone = [each for each in chosen if _can_go(needed.get(each, ()), unfinished=unfinished)]
-        for folder in gone:
+        removable = [f for f in chosen if _is_removable(needed.get(f, ()), unfinished=unfinished)]
+        for folder in removable:
             store.drop(f"{folder}/{manifest.NAME}")
-        for folder in gone:
+        for folder in removable:
             writer.check()
-            _empty(store, folder)
+            names = store.files(folder)
+            last_lease = max(name for name in names if name.startswith(_LEASES))
+            for name in names:
+                if name != last_lease:
+                    store.drop(f"{folder}/{name}")
+            store.drop_empty(folder)
             yield folder
-
-
-def _empty(store: Store, folder: str) -> None:
-    *_, last = sorted(name for name in store.files(folder) if name.startswith(_LEASES))
-    for name in store.files(folder):
-        if name != last:
-            store.drop(f"{folder}/{name}")
-    store.drop_empty(folder)
 
 
 def forget(store: Store, run: str) -> None:
     """Remove the notes that a run needs artifacts, if it is not done or its results are lost.
 
     Raises:
-        InputError: the store knows no such run, or its results are there.
+        InputError: the store knows no such run, or its results exist.
         ArtifactHeldError: the store is being written.
     """
-    found = [use for use in noted_uses(store) if use.run == run]
-    if not found:
+    uses = [use for use in noted_uses(store) if use.run == run]
+    if not uses:
         raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")
-    for use in found:
+    for use in uses:
         if use.done and is_seen(use) and Store(use.results).exists(f"{run}/run.json"):
             raise InputError(
                 f"the run {run} has results; remove {Store(use.results).where(run)}, and its "
                 "artifacts can go."
             )
     _check_quiet(store)
-    for use in found:
+    for use in uses:
         store.drop(use.name)
 
 
@@ -175,43 +156,144 @@ def _check_quiet(store: Store) -> None:
         )
 
 
-def outdated(recipe: Recipe, recipes: Recipes) -> list[str]:
-    """What was of another version when an artifact, or what it was made of, was made.
+def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, Sequence[Need]]:
+    """The needs of a store's artifacts, by folder.
 
-    Software that is not installed here is none of another version: the artifact is for elsewhere.
+    - A run with results needs the artifacts in its run.json, wherever these results are; if they
+      cannot be seen from here, the artifacts that it noted.
+    - A run that is not done needs all its planned artifacts.
+    - A nightly needs the metrics of its last accepted run, and all their inputs.
+    - Unfinished artifacts of unknown runs are kept with all their inputs.
+
+    Raises:
+        DamagedFileError: a note, a run.json, a list of baselines or a recipe is damaged.
     """
-    found = dict.fromkeys(_own(recipe))
-    for each in recipe.inputs.values():
-        if (source := recipes.get(each)) is not None:
-            found |= dict.fromkeys(outdated(source, recipes))
-    return list(found)
+    needed: defaultdict[str, list[Need]] = defaultdict(list)
+    by_name = {folder.partition("/")[2]: folder for folder in folders}
+    uses = list(noted_uses(store))
+    roots = [absolute(results), *(use.results for use in uses if is_seen(use))]
+    listed: dict[tuple[str, str], set[str]] = {}
+    for root in dict.fromkeys(roots):
+        for name, content in _runs(Store(root)):
+            listed[root, name] = {f for names in content["artifacts"].values() for f in names}
+            times = [use.done for use in uses if (use.results, use.run) == (root, name)]
+            last = max(map(datetime.fromisoformat, [*filter(None, times), content["started"]]))
+            _add(needed, listed[root, name], Need(f"run {name}", last))
+        for need, metrics in _baselines(root):
+            _add(needed, _with_inputs(store, metrics, by_name), need)
+    for use in uses:
+        is_open = use.done is None or not is_seen(use)
+        if is_open and not set(use.artifacts) <= listed.get((use.results, use.run), set()):
+            _add(needed, use.artifacts, _noted_need(use))
+    for folder in folders:
+        if folder not in needed and not store.exists(f"{folder}/{manifest.NAME}"):
+            _add(needed, _with_inputs(store, [folder], by_name), Need(_UNFINISHED))
+    return needed
 
 
-def _own(recipe: Recipe) -> Iterator[str]:
-    fields = recipe.fields
-    now = given.VERSION if _GIVEN in fields else _STAGES.get(recipe.stage, recipe.version)
-    if recipe.version != now:
-        yield f"stage {recipe.stage} {recipe.version} → {now}"
-    method = METHODS.get(str(fields.get("method")))
-    if method and fields.get("version", method.measure.version) != method.measure.version:
-        yield f"method {fields['method']} {fields['version']} → {method.measure.version}"
-    for name, version in {**fields.get("software", {}), **fields.get("versions", {})}.items():
-        yield from _software(name, str(version))
+def _add(needed: dict[str, list[Need]], folders: Iterable[str], need: Need) -> None:
+    for folder in folders:
+        if need not in needed[folder]:
+            needed[folder].append(need)
 
 
-def _software(name: str, version: str) -> Iterator[str]:
-    if name == "engine":
-        name, _, version = version.partition(" ")
-    now = _installed(name)
-    if now is not None and now != version:
-        yield f"{name} {version} → {now}"
+def _baselines(root: str) -> Iterator[tuple[Need, Iterable[str]]]:
+    """The metrics of the last accepted run of each nightly."""
+    for file in Store(root).names("baselines"):
+        name = file.removesuffix(".json")
+        for accepted in baseline.history(name, root)[-1:]:
+            need = Need(f"baseline of {name}", datetime.fromisoformat(accepted.accepted_at))
+            yield need, accepted.metrics.values()
 
 
-def _installed(name: str) -> str | None:
-    """The version of an engine or a distribution that is here; null if it is not."""
-    engines = (kind.version().partition(" ") for kind in ENGINES.values())
-    found = {engine: version for engine, _, version in engines}
+def _noted_need(use: Use) -> Need:
+    if use.done is None:
+        why = f"run {use.run}, begun {use.begun[:10]} and not done"
+        return Need(why, datetime.fromisoformat(use.begun))
+    why = f"run {use.run}, whose results in {use.results} on {use.host} cannot be seen"
+    return Need(why, datetime.fromisoformat(use.done))
+
+
+def is_seen(use: Use) -> bool:
+    """Whether the folder of a run's results can be read from here."""
+    if "://" in use.results:
+        return bool(Store(use.results).folders(""))
+    return use.host == socket.gethostname() and Path(use.results).is_dir()
+
+
+def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The runs in a folder of results, with those of nights, each with its run.json."""
+    for top in results.folders(""):
+        for name in (top, *(f"{top}/{night}" for night in results.folders(top))):
+            if results.exists(f"{name}/{record.NAME}"):
+                yield name, record.read(Store(below(results.root, name)))
+
+
+def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
+    left, seen = list(folders), set[str]()
+    while left:
+        folder = left.pop()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        yield folder
+        left += [by_name[name] for name in _inputs(store, folder) if name in by_name]
+
+
+def _inputs(store: Store, folder: str) -> Iterable[str]:
+    """The fingerprints of an artifact's inputs, from its recipe or its manifest.
+
+    A pruned artifact has neither, but only leases, and no inputs.
+    """
     try:
-        return found[name] if name in found else metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+        return recipe(store, folder).inputs.values()
+    except (FileNotFoundError, DamagedFileError) as error:
+        name = f"{folder}/{manifest.NAME}"  # the file itself, because `located` may list less
+        if located(store, folder).is_complete() and (inputs := store.get_json(name)["inputs"]):
+            return [source.partition("/")[2] for source in inputs]
+        if isinstance(error, DamagedFileError):
+            state = "damaged"
+        elif any(not file.startswith(_LEASES) for file in store.files(folder)):
+            state = "gone"
+        else:
+            return []
+        name = f"{folder}/recipe.json"
+        raise DamagedFileError(
+            f"{store.where(name)} is {state}, so that its inputs, which must be kept, are unknown; "
+            f"run its run again, which writes it anew, or remove {store.where(folder)}.",
+            name,
+        ) from error
+
+
+def begin_use(run: str, results: str, artifacts: Collection[str]) -> Use:
+    """The use of a run that begins now."""
+    return Use(run, absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
+
+
+def end_use(use: Use) -> Use:
+    """The use of a run whose results are written."""
+    return replace(use, done=_now())
+
+
+def note_use(store: Store, use: Use) -> None:
+    """Write a use into the store; it replaces that of an earlier run of this name."""
+    store.put_json(use.name, asdict(use))
+
+
+def noted_uses(store: Store) -> Iterator[Use]:
+    """All uses of a store.
+
+    Raises:
+        DamagedFileError: one is damaged.
+    """
+    for name in (f"{_USES}/{file}" for file in store.names(_USES)):
+        yield build(Use, store.get_json(name, fix=_FIX), store.where(name))
+
+
+def absolute(results: str) -> str:
+    """The absolute path of a folder, or a URL without secrets."""
+    return Store(results).where() if "://" in results else str(Path(results).absolute())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

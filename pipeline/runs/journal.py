@@ -1,7 +1,7 @@
-"""What a run writes of itself: its log, those of its engines beside it, and its pulse.
+"""The files of a run about itself.
 
 logs/run.log, logs/engine-<time>-<number>.log
-progress.json   how it gets on, from which others see it (`factsweep status --watch`)
+progress.json   its state and counts, read by `factsweep status --watch`
 """
 
 import logging
@@ -35,10 +35,10 @@ from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
-_MOST_BYTES = 10 * 2**20  # of a log; then it is set aside, and another begun
-_KEPT = 3  # that were set aside
-_PUT_EVERY_S = 20.0  # into a store, where each time costs two calls
-_MOST_ENGINES = 200  # whose logs are kept, the newest
+_MOST_BYTES = 10 * 2**20  # of a log before it is rotated
+_KEPT = 3  # rotated logs
+_PUT_EVERY_S = 20.0  # into an object store, in two calls
+_MOST_ENGINES = 200  # whose logs are kept
 _STOPS = (KeyboardInterrupt, StoppedError)
 _NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
 PULSE = "progress.json"
@@ -49,13 +49,13 @@ State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 @contextmanager
 def kept(run: Run) -> Iterator[None]:
-    """Write what is logged in the block into the log of the run; nothing, where nothing is.
+    """Copy the log lines of the block into the log of the run.
 
-    An error gets a note on where things lie, unless it says what is wrong with what was given.
+    An error that is no InputError gets notes on the folders of the run.
     """
     store, name = Store(run.folder), f"{_FOLDER}/{_NAMES[run.log]}"
-    near = "://" not in store.root
-    handler = _InFolder(Path(store.root) / name) if near else _InStore(store, name)
+    is_local = "://" not in store.root
+    handler = _InFolder(Path(store.root) / name) if is_local else _InStore(store, name)
     handler.setFormatter(logs.formatter(run.log, run.name))
     logs.use(run.log)
     level = logs.LOG.level
@@ -65,7 +65,10 @@ def kept(run: Run) -> Iterator[None]:
         yield
         _end(run, "done")
     except BaseException as error:
-        _log_end(handler, error)
+        sentence = ("ended by %s: %s", (type(error).__name__, error), None)
+        record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *sentence)
+        # On a terminal the command prints the error.
+        (handler if sys.stderr.isatty() else logs.LOG).handle(record)
         _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
@@ -78,40 +81,29 @@ def kept(run: Run) -> Iterator[None]:
         handler.close()
 
 
-def _log_end(own: logging.Handler, error: BaseException) -> None:
-    """Log how it ended; on a terminal in the file alone: there the sentence itself follows."""
-    said = "ended by %s: %s", (type(error).__name__, error)
-    record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *said, None)
-    taker = own if sys.stderr.isatty() else logs.LOG
-    taker.handle(record)
-
-
 def cut(run: Run, error: FactsweepError) -> None:
-    """Log and note why a run ends at once, from a thread other than the one that `kept` is in."""
+    """Record the error that ends a run at once; callable from any thread."""
     logs.LOG.error("%s", error)
     _end(run, "failed", str(error))
 
 
 def _end(run: Run, state: State, why: str | None = None) -> None:
-    """Write how the run ended into its pulse, if this process has begun it.
-
-    One that was stopped with all answered, say, is done by whoever finds nothing missing.
-    """
+    """Write the end into progress.json if this process began the run, or if it is done now."""
     last = read_pulse(run)
     if last is None:
         return
     is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
     if is_own or (state == "done" and last.state != "done"):
-        with suppress(InputError):  # the disk is full, say: the error itself says so
+        with suppress(InputError):  # such as a full disk, which is the error itself
             write_pulse(run, state, why=why and hidden(why))
 
 
 def begin(plan: Plan) -> None:
-    """Log what begins, where, and how much of it is missing."""
+    """Log the start of a run: its settings, its place, and the number of missing artifacts."""
     run = plan.run
     settings = ", ".join(branch.title for branch in plan.branches)
-    what = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
-    logs.LOG.info("run %s begins: %s", run.name, what)
+    study = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
+    logs.LOG.info("run %s begins: %s", run.name, study)
     version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
     where = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
     missing = count(len(plan.missing()), "artifact")
@@ -119,22 +111,21 @@ def begin(plan: Plan) -> None:
 
 
 def keep(run: Run, number: int, text: str) -> None:
-    """Put the log of an engine beside that of the run."""
+    """Write the log of an engine next to that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    store, text, ends = Store(run.folder), hidden(text), "log"
+    store, text, suffix = Store(run.folder), hidden(text), "log"
     if run.log == "json":
-        text, ends = logs.structured(text, run.name, number), "jsonl"
-    store.put(f"{_FOLDER}/engine-{stamp}-{number}.{ends}", text.encode())
-    earlier = [each for each in store.names(_FOLDER) if each.startswith("engine-")]
-    for each in earlier[:-_MOST_ENGINES]:
-        store.drop(f"{_FOLDER}/{each}")
+        text, suffix = logs.structured(text, run.name, number), "jsonl"
+    store.put(f"{_FOLDER}/engine-{stamp}-{number}.{suffix}", text.encode())
+    names = [name for name in store.names(_FOLDER) if name.startswith("engine-")]
+    for name in names[:-_MOST_ENGINES]:
+        store.drop(f"{_FOLDER}/{name}")
 
 
 class _InFolder(RotatingFileHandler):
-    """Appends to a file, which is made when there is something to write.
+    """Appends to a file that is opened for each line, so that its folder may be removed meanwhile.
 
-    It is closed behind each line: one whose folder is removed while the run goes on is made anew. A
-    disk that takes no line is not spoken of here: whatever is to be published there will be.
+    Errors of the disk are ignored: publishing results raises them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,11 +140,11 @@ class _InFolder(RotatingFileHandler):
                 self.stream = None
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Nothing: see above."""
+        pass
 
 
 class _InStore(logging.Handler):
-    """Puts the lines behind those that are there: errors at once, others now and then."""
+    """Appends lines to an object: errors at once, others every `_PUT_EVERY_S`."""
 
     def __init__(self, store: Store, name: str) -> None:
         super().__init__()
@@ -171,7 +162,7 @@ class _InStore(logging.Handler):
         super().close()
 
     def _put(self) -> None:
-        """Write the lines, if there are any; a store out of reach gets them the next time."""
+        """Write the lines; a store out of reach gets them the next time."""
         self._put_at = time.monotonic()
         with suppress(InputError, OSError):
             if self._lines:
@@ -185,7 +176,7 @@ class _InStore(logging.Handler):
 
 @dataclass(frozen=True)
 class Pulse:
-    """How a run got on at a moment: the counts of its engines; `why` it waits, or has failed."""
+    """The state of a run at a moment, the counts of its engines, and `why` it waits or failed."""
 
     at: str
     state: State
@@ -196,7 +187,7 @@ class Pulse:
 
 
 class Beat:
-    """Writes the pulse of a run of this process: when there is news, and else now and then."""
+    """Writes the pulse of a run: at once if the reason of a wait is new, else every 5 seconds."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -204,11 +195,11 @@ class Beat:
         self._last = -_BEAT_EVERY_S
 
     def show(self, counts: Mapping[str, float]) -> None:
-        """Write the counts, if it is time."""
+        """Write the counts if they are due."""
         self._show("running", counts)
 
     def waits(self, why: str) -> None:
-        """Tell whom the run waits for: in its log once, in its pulse if that is new, or in time."""
+        """Report a wait: in the log once, and in the pulse."""
         if why != self._why:
             logs.LOG.warning("%s.", why)
         self._show("waiting", {}, why)
@@ -227,12 +218,12 @@ def write_pulse(
         last = read_pulse(run)
         counts = last.counts if last is not None else {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
-    Store(run.folder).put_json(PULSE, asdict(found))
+    pulse = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
+    Store(run.folder).put_json(PULSE, asdict(pulse))
 
 
 def read_pulse(run: Run) -> Pulse | None:
-    """The last pulse of a run; null where there is none that can be read."""
+    """The last pulse of a run; null if there is none, or if it is damaged."""
     store = Store(run.folder)
     try:
         return build(Pulse, store.get_json(PULSE), store.where(PULSE))

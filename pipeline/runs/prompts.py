@@ -1,10 +1,8 @@
 """prompts: the prompts of a setting in a file, for any system to answer.
 
-One row per prompt: its id, its text (`prompt`), and `asked`, which says of what setting and seed it
-is; with prompt.as=turns the turns in addition (`messages`: role and content). A prompt whose text
-stands earlier is left out: its answer is that of the earlier one. Where
-texts are scored, there are candidate_id and setting in addition, and where entities are compared,
-`candidates`: a list of entity_id and labels.
+One row per prompt of distinct text: prompt_id, `prompt` (its text) and `asked` (setting and seed).
+Further columns: `messages` (role, content) with prompt.as=turns; candidate_id and setting of texts
+to score; `candidates` (a list of entity_id and labels) of entities to compare.
 """
 
 import json
@@ -34,13 +32,12 @@ FORMATS = (".jsonl", ".parquet")
 
 
 def write(run: Run, path: Path, *, batch: bool = False) -> int:
-    """Write the prompts of a run's setting into a JSONL or Parquet file; returns how many.
+    """Write the prompts of a run's setting into a JSONL or Parquet file; returns their number.
 
-    They are an artifact in the store, too, that `score` then reads. With `batch` they are requests
-    of OpenAI's batch API, which `score` takes the output of.
+    With `batch` they are requests of OpenAI's batch API, whose output `score` reads.
 
     Raises:
-        InputError: several settings, an encoder's, no such format, or the file cannot be written.
+        InputError: several settings, an encoder, another format, or the file cannot be written.
     """
     if path.suffix not in FORMATS[: 1 if batch else 2]:
         raise InputError(
@@ -50,21 +47,21 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
         )
     body = _request_body(run) if batch else {}
     n, file = 0, None
-    with _opened(path) as aside, ExitStack() as files:
+    with _replacing(path) as new_path, ExitStack() as files:
         for rows in each(run):
             n += rows.height
             if path.suffix == ".parquet":
                 table = rows.to_arrow()
-                file = file or files.enter_context(pq.ParquetWriter(aside, table.schema))
+                file = file or files.enter_context(pq.ParquetWriter(new_path, table.schema))
                 file.write_table(table)
             else:
-                file = file or files.enter_context(aside.open("wb"))
+                file = file or files.enter_context(new_path.open("wb"))
                 file.write((_requests(run, rows, body) if batch else rows.write_ndjson()).encode())
     return n
 
 
 def _request_body(run: Run) -> dict[str, Any]:
-    """What is asked for with each prompt of a batch: as a run of the endpoint would ask."""
+    """The fields of every request of a batch: those that a run with the endpoint would send."""
     if run.method.ask.ability != GENERATE:
         raise InputError(
             f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
@@ -72,7 +69,7 @@ def _request_body(run: Run) -> dict[str, Any]:
         )
     decoding = facts_stage.with_room(run)
     thought = decoding.thinking_tokens if run.model.thinking else 0
-    stops = [] if thought else [*decoding.stop]  # one would end a thought
+    stops = [] if thought else [*decoding.stop]  # a stop would end the thought
     max_tokens = "max_completion_tokens" if run.model.chat_template else "max_tokens"
     return {
         "model": run.model.id,
@@ -93,10 +90,10 @@ def _requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
 
 
 def each(run: Run) -> Iterator[pl.DataFrame]:
-    """The prompts of a run's setting, a shard after the other.
+    """The prompts of a run's setting, one table per shard.
 
     Raises:
-        InputError: several settings, an encoder's, or a fact that no answer can match.
+        InputError: several settings, an encoder, or a fact that no answer can match.
     """
     if run.method.ask.ability == FILL:
         raise InputError(
@@ -124,7 +121,6 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
 
 
 def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the columns that their ability needs."""
     ability = run.method.ask.ability
     if ability == SCORE:
         types = prompts.read("contexts", shard).select("context_id", "setting")
@@ -140,14 +136,14 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Path]:
-    """A file beside it to write to, which takes its place in the end."""
-    aside = path.with_name(f".{path.name}")
+def _replacing(path: Path) -> Iterator[Path]:
+    """A new file that replaces `path` at the end."""
+    new_path = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield aside
-        aside.replace(path)
+        yield new_path
+        new_path.replace(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from error
     finally:
-        aside.unlink(missing_ok=True)
+        new_path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
-"""run and score: compute what is missing or damaged, then write the results."""
+"""run and score: compute missing or damaged artifacts, then write the results."""
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,23 +19,21 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import past, record, report
 from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import journal
-from factsweep.pipeline.runs.needs import begin_use, end_use, note_use
+from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.store import Store
 
-_MOST = 3  # times that a file is set aside in a run; one that is damaged again has another cause
+_MOST = 3  # quarantines of a file in a run; one that is damaged again has another cause
 
 
 def run(settings: Run) -> pl.DataFrame:
-    """Do all that a run asks for; returns its metrics.
-
-    What turns out to be damaged is set aside and computed anew.
+    """Compute a run, and return its metrics; damaged files are quarantined and computed again.
 
     Raises:
-        InputError: something that was given is wrong, or another driver holds an artifact.
+        InputError: the configuration is wrong, or another driver holds an artifact.
         DecodingError: too many prompts have no answer; the results are written all the same.
         StoppedError: the user asked to stop; the next run resumes.
     """
@@ -52,21 +51,29 @@ def score(run: Run) -> pl.DataFrame:
     return measured(run, make_given)
 
 
-def check_asks(settings: Run) -> None:
-    """Refuse to ask an engine for answers that are given.
+def check_answers(run: Run) -> None:
+    """Raise an InputError if the given answers cannot be measured."""
+    if run.answers is None:
+        raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
+    if run.method.ask.ability == FILL:
+        raise InputError(f"score measures no encoder's answers; model={run.model.name} is one.")
+    if len(run.settings) != 1:
+        raise InputError("score measures one setting; name it with prompt=….")
+    if not Path(run.answers).is_file():
+        raise InputError(f"answers={run.answers} is no file; give a JSONL or Parquet file.")
 
-    Raises:
-        InputError: it says which verb takes them.
-    """
+
+def check_asks(settings: Run) -> None:
+    """Raise an InputError if the answers are given: `score` takes them."""
     if settings.answers is not None:
         raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
 
 
 def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
-    """The metrics of a run; `make` computes what is missing of its plan.
+    """The metrics of a run; `make` computes the missing artifacts of its plan.
 
     Raises:
-        InputError: something that was given is wrong, or is damaged again and again.
+        InputError: the configuration is wrong, or a file is damaged again and again.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
     if settings.budget is not None:
@@ -80,7 +87,6 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
 
 
 def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
-    """Make what is missing and write the results; what is damaged is set aside, and made anew."""
     started, settings = time.monotonic(), plan.run
     store = Store(settings.folder)
     earlier = record.earlier(store)
@@ -96,7 +102,7 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
                 journal.begin(plan)
                 say_warnings(plan)
                 make(plan)
-                while not is_settled():  # made of something that came out otherwise this time
+                while not is_settled():  # an input was computed again, with other content
                     make(plan)
             if settings.answers is None:
                 costs.publish(plan)
@@ -115,13 +121,13 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
 
 
 def say_warnings(plan: Plan) -> None:
-    """Say what the plan costs or risks here."""
-    for each in warnings(plan):
-        LOG.warning("%s", each)
+    """Log the warnings of the plan."""
+    for sentence in warnings(plan):
+        LOG.warning("%s", sentence)
 
 
 def say_served(plan: Plan) -> None:
-    """Say what a server did otherwise than an engine here."""
+    """Log the differences of a server from an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
         for line in differences(plan.run.model.name, plan.answered):
             LOG.warning("%s", line)
@@ -129,7 +135,7 @@ def say_served(plan: Plan) -> None:
 
 def compute(plan: Plan) -> None:
     """Make every missing artifact of the plan."""
-    import ray  # it takes .3 s, and so do these two: not for a run of which all is done
+    import ray  # takes 0.3 s, which a complete run saves
 
     from factsweep.pipeline.runs.follow import follow
 
@@ -150,11 +156,7 @@ def compute(plan: Plan) -> None:
 
 
 def check_failed(plan: Plan) -> None:
-    """Refuse a run in which more prompts have no answer than the configuration allows.
-
-    Raises:
-        DecodingError: it names the setting and where the reasons stand.
-    """
+    """Raise a DecodingError if more prompts failed than the configuration allows."""
     limit = plan.run.decoding.max_failed_share
     for branch in plan.branches:
         metrics = branch.metrics.read_all("metrics")
@@ -188,7 +190,7 @@ def check_failed(plan: Plan) -> None:
 
 
 def _reasons(artifacts: Sequence[Artifact]) -> str:
-    """The first reason why a prompt has no answer, and the folders of all reasons."""
+    """The first reason of a failed prompt, and the folders of all reasons."""
     complete = [artifact for artifact in artifacts if artifact.is_complete()]
     failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
     rows = (rows for artifact in failed for rows in artifact.each("errors", ["reason", "detail"]))
@@ -201,29 +203,29 @@ def _reasons(artifacts: Sequence[Artifact]) -> str:
 
 
 def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
-    """Refuse scores that depend on the order in which they were asked for."""
-    found = metrics.filter(metric="permutation_difference")["value"].max()
+    """Refuse scores that depend on the order of requests."""
+    difference = metrics.filter(metric="permutation_difference")["value"].max()
     limit = settings.decoding.max_permutation_difference
-    if isinstance(found, float) and found > limit:
+    if isinstance(difference, float) and difference > limit:
         raise DecodingError(
-            f"the same texts, scored in another order, differ by up to {found:.3g} nats, more than "
-            f"decoding.max_permutation_difference={limit:g}; choose another decoding.scorer or "
-            "model.dtype=float32. Everything else is complete."
+            f"the same texts, scored in another order, differ by up to {difference:.3g} nats, more "
+            f"than decoding.max_permutation_difference={limit:g}; choose another decoding.scorer "
+            "or model.dtype=float32. Everything else is complete."
         )
 
 
 def settle(plan: Plan, renewed: Counter[str]) -> bool:
-    """Set aside all that listings and manifests tell; whether nothing is left to compute.
+    """Quarantine damage that listings and manifests show; returns whether the plan is complete.
 
-    `renewed` counts what was set aside in this run, and is added to.
+    `renewed` counts the quarantines of this run by file.
 
     Raises:
-        InputError: what engines answered does not fit the shards of its prompts.
-        DamagedFileError: something is damaged again and again.
+        InputError: answers do not fit the shards of their prompts.
+        DamagedFileError: a file is damaged again and again.
     """
     artifacts = [step.artifact for step in plan.steps]
-    listed = plan.store.each(lambda each: list(integrity.listed(each)), artifacts)
-    for finding in (each for found in listed for each in found):
+    findings = plan.store.each(lambda artifact: list(integrity.listed(artifact)), artifacts)
+    for finding in itertools.chain.from_iterable(findings):
         _set_aside(finding, renewed)
     for finding in integrity.stale(artifacts):
         if finding.is_kept and plan.run.answers is None:
@@ -233,10 +235,10 @@ def settle(plan: Plan, renewed: Counter[str]) -> bool:
 
 
 def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
-    """Set aside what turned out to be damaged when it was read.
+    """Quarantine a file that was found damaged when it was read.
 
     Raises:
-        DamagedFileError: it is of no artifact of this plan, or was damaged again and again.
+        DamagedFileError: it belongs to no artifact of this plan, or was damaged again and again.
     """
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
@@ -258,20 +260,8 @@ def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
 
 
 def make_given(plan: Plan) -> None:
-    """Make what is missing of a plan whose answers are given, in this process."""
+    """Make the missing artifacts of a plan with given answers, in this process."""
     wait = plan.run.cluster.when_held == "wait"
     with lease.held(plan.store, plan.missing(), wait=wait) as writer:
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))
-
-
-def check_answers(run: Run) -> None:
-    """Refuse what cannot be measured of given answers."""
-    if run.answers is None:
-        raise InputError("score needs answers=<a JSONL or Parquet file, docs/adding.md>.")
-    if run.method.ask.ability == FILL:
-        raise InputError(f"score measures no encoder's answers; model={run.model.name} is one.")
-    if len(run.settings) != 1:
-        raise InputError("score measures one setting; name it with prompt=….")
-    if not Path(run.answers).is_file():
-        raise InputError(f"answers={run.answers} is no file; give a JSONL or Parquet file.")

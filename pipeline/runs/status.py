@@ -1,4 +1,4 @@
-"""status: what is complete, by listings and manifests alone; how another process gets on."""
+"""status: the state of artifacts by listings and manifests, and the progress of a running run."""
 
 import time
 from collections import Counter
@@ -22,7 +22,7 @@ from factsweep.pipeline.storage.shard import Footer, numbers
 from factsweep.pipeline.storage.store import Store
 
 _LOOK_S = 2.0
-_SILENT_S = 60.0  # after which a run that says nothing may be dead
+_SILENT_S = 60.0  # without a new pulse, before a run may be dead
 
 
 def status(settings: Run) -> Iterator[str]:
@@ -31,21 +31,18 @@ def status(settings: Run) -> Iterator[str]:
         yield branch.title
         for step in branch.steps:
             artifact = step.artifact
-            yield f"  {artifact.stage:12} {artifact.fingerprint}  {_state(step, branch, settings)}"
+            try:
+                damage = next(listed(artifact), None)
+                state = f"damaged: {damage.sentence}" if damage else _state(step, branch, settings)
+            except DamagedFileError as error:
+                state = f"damaged: {error}"
+            yield f"  {artifact.stage:12} {artifact.fingerprint}  {state}"
 
 
 def _state(step: Step, branch: Branch, run: Run) -> str:
-    try:
-        found = next(listed(step.artifact), None)
-        return _progress(step, branch, run) if found is None else f"damaged: {found.sentence}"
-    except DamagedFileError as error:
-        return f"damaged: {error}"
-
-
-def _progress(step: Step, branch: Branch, run: Run) -> str:
     artifact, question = step.artifact, step.question
     if question is not None and branch.chosen is not None and branch.chosen.is_complete():
-        return _of_budget(branch, run)
+        return _budget_state(branch, branch.chosen, run)
     if artifact.is_complete():
         return "done"
     if question is None or not branch.prompts.is_complete():
@@ -54,7 +51,7 @@ def _progress(step: Step, branch: Branch, run: Run) -> str:
     chunks = _chunks(artifact)
     if not done and not chunks:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
-    rows = sum(shards.get(shard, 0) for shard in done) + sum(each.rows for each in chunks)
+    rows = sum(shards.get(shard, 0) for shard in done) + sum(chunk.rows for chunk in chunks)
     parts = [
         f"partial: {len(done):,} of {len(shards):,} shards",
         f"{rows:,} of {sum(shards.values()):,} prompts",
@@ -62,26 +59,25 @@ def _progress(step: Step, branch: Branch, run: Run) -> str:
     return " · ".join([*parts, *_spent(artifact, chunks)])
 
 
-def _of_budget(branch: Branch, run: Run) -> str:
-    """How much of a budget is answered; what else is answered is left out."""
-    assert branch.chosen is not None
-    artifact, needed = branch.answers, branch.chosen.read_all("needed")
-    shards = sum(rows > 0 for rows in branch.chosen.rows("needed").values())
-    left = needed.height
+def _budget_state(branch: Branch, chosen: Artifact, run: Run) -> str:
+    artifact, n_needed = branch.answers, chosen.read_all("needed").height
+    n_shards = sum(rows > 0 for rows in chosen.rows("needed").values())
+    n_left = n_needed
     if branch.admitted.is_complete():
-        left = sum(remaining.left(list(branch_work(run, branch))))
-    state = "done" if not left else "missing" if left == needed.height else "partial"
-    budget = f"{count(needed.height, 'prompt')} of the budget in {count(shards, 'shard')}"
-    done = f"{state}: {needed.height - left:,} of {budget}"
+        n_left = sum(remaining.left(list(branch_work(run, branch))))
+    state = "done" if not n_left else "missing" if n_left == n_needed else "partial"
+    budget = f"{count(n_needed, 'prompt')} of the budget in {count(n_shards, 'shard')}"
+    done = f"{state}: {n_needed - n_left:,} of {budget}"
     return " · ".join([done, *_spent(artifact, _chunks(artifact))])
 
 
 def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
-    """What an engine that is not done has met and taken, and who writes."""
+    """The errors, the rates and the writer of an open artifact."""
     counts = Counter[str]()
-    for each in (*artifact.counts(artifact.stage).values(), *(each.counts for each in chunks)):
-        counts.update(numbers(each))
-    errors = sum(artifact.footer("errors", each).rows for each in artifact.shards("errors"))
+    shard_counts = artifact.counts(artifact.stage).values()
+    for part_counts in (*shard_counts, *(chunk.counts for chunk in chunks)):
+        counts.update(numbers(part_counts))
+    errors = sum(artifact.footer("errors", shard).rows for shard in artifact.shards("errors"))
     if counts:
         yield f"{errors} errors"
     if counts["seconds"]:
@@ -93,7 +89,7 @@ def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
 
 
 def _chunks(artifact: Artifact) -> list[Footer]:
-    """The rows and the counts of every finished chunk of an open shard."""
+    """The footers of all chunks of open shards."""
     done = set(artifact.shards(artifact.stage))
     return [
         artifact.footer(artifact.stage, chunk, folder)
@@ -103,50 +99,37 @@ def _chunks(artifact: Artifact) -> list[Footer]:
 
 
 def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
-    """Show how a run gets on until it ends; returns 0 if it is done, 1 if it failed or stopped."""
-    plan = planned(settings)
-    pace, silent = Pace(), _Silence(clock)
+    """Show the progress of a run until it ends; returns 0 if it is done, else 1."""
+    plan, pace = planned(settings), Pace()
+    last: Pulse | None = None
+    changed_at = 0.0
     while True:
-        found = read_pulse(settings)
-        if (code := _ended(plan, found, meter)) is not None:
+        pulse, now = read_pulse(settings), clock.monotonic()
+        if (code := _exit_code(plan, pulse, meter)) is not None:
             return code
-        if found is None:
+        if pulse is None:
             meter.show("not begun yet")
         else:
-            pace.add(clock.monotonic(), found.counts)
-            rates = line(found.counts, pace.recent(), sure=pace.is_sure())
-            meter.show(silent.said(found) or found.why or rates)
+            if pulse != last:
+                last, changed_at = pulse, now
+            pace.add(now, pulse.counts)
+            text = pulse.why or line(pulse.counts, pace.recent(), sure=pace.is_sure())
+            if now - changed_at >= _SILENT_S:
+                text = f"no sign of process {pulse.pid} on {pulse.host} since {pulse.at}"
+            meter.show(text)
         clock.sleep(_LOOK_S)
 
 
-def _ended(plan: Plan, found: Pulse | None, meter: Meter) -> int | None:
-    """Say how the run ended, if it did; returns the exit code."""
+def _exit_code(plan: Plan, pulse: Pulse | None, meter: Meter) -> int | None:
+    """Report the end of the run, and return the exit code; None while it goes on."""
     where = Store(plan.run.folder).where()
-    if found is None or found.state == "done":
-        if not plan.is_complete() and (found is None or plan.run.budget is None):
+    if pulse is None or pulse.state == "done":
+        if not plan.is_complete() and (pulse is None or plan.run.budget is None):
             return None
         meter.say(f"{meter.title}: done; results in {where}")
         return 0
-    if found.state in ("waiting", "running"):
+    if pulse.state in ("waiting", "running"):
         return None
-    why = f": {found.why}" if found.why else ""
-    meter.say(f"{meter.title}: {found.state} at {found.at}{why}; log: {where}/logs/")
+    why = f": {pulse.why}" if pulse.why else ""
+    meter.say(f"{meter.title}: {pulse.state} at {pulse.at}{why}; log: {where}/logs/")
     return 1
-
-
-class _Silence:
-    """For how long the pulse of a run has stood still."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last: Pulse | None = None
-        self._since = 0.0
-
-    def said(self, found: Pulse) -> str | None:
-        """A sentence, if that is long; null if the run lives."""
-        now = self._clock.monotonic()
-        if found != self._last:
-            self._last, self._since = found, now
-        if now - self._since < _SILENT_S:
-            return None
-        return f"no sign of process {found.pid} on {found.host} since {found.at}"

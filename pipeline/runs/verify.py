@@ -1,4 +1,4 @@
-"""verify: read every byte of a run's artifacts, or of all in a store, and say what is wrong."""
+"""verify: read every byte of a run's artifacts, or of a whole store, and report damage."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -23,36 +23,36 @@ from factsweep.pipeline.storage.store import Store
 
 
 class Verified(NamedTuple):
-    """How many shards were read, and a sentence for each thing that is wrong."""
+    """The number of shards read, and a sentence for each problem."""
 
     shards: int
     problems: list[str]
 
 
 def verify(settings: Run, *, repair: bool = False) -> Verified:
-    """Read every shard of a run, and its results as far as there are any.
+    """Read every shard of a run, or the answers of its budget, and its results if there are any.
 
-    With `repair`, what is damaged is set aside, so that the next run computes it anew. Of a budget
-    the answers to its prompts are read, wherever they are.
+    With `repair`, damaged files are quarantined, so that the next run computes them again.
     """
     plan = asked(paid_for(settings))
     artifacts = [step.artifact for step in plan.steps]
     problems = _results(Store(settings.folder), plan, repair=repair)
-    found = _verified(artifacts, repair=repair)
-    stay_open = {each.answers.folder for each in plan.branches if each.chosen is not None}
-    missing = [
-        f"{each.store.where(each.folder)} is not complete; run it again."
-        for each in artifacts
-        if each.folder not in stay_open and not _is_complete(each)
+    verified = _verified(artifacts, repair=repair)
+    open_folders = {branch.answers.folder for branch in plan.branches if branch.chosen is not None}
+    problems += verified.problems
+    problems += [
+        f"{artifact.store.where(artifact.folder)} is not complete; run it again."
+        for artifact in artifacts
+        if artifact.folder not in open_folders and not _is_complete(artifact)
     ]
-    parts = [line for each in plan.branches for line in _of_budget(plan.run, each, repair=repair)]
-    unanswered = _unanswered(plan.branches)
-    problems += [*found.problems, *missing, *parts, *unanswered]
-    return Verified(found.shards, list(dict.fromkeys(problems)))
+    for branch in plan.branches:
+        problems += _budget_problems(plan.run, branch, repair=repair)
+    problems += _unanswered(plan.branches)
+    return Verified(verified.shards, list(dict.fromkeys(problems)))
 
 
-def _of_budget(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
-    """What is wrong with the answers to the prompts of a budget, and how many there are not."""
+def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
+    """Damaged and missing answers to the prompts of a budget."""
     chosen = branch.chosen
     if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
         return
@@ -73,7 +73,7 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
     """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
 
     Raises:
-        InputError: there are none.
+        InputError: the store has no artifacts.
     """
     store = Store(root)
     artifacts = [located(store, folder) for folder in folders(store)]
@@ -83,19 +83,18 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
 
 
 def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
-    """What is wrong with the files of a run's results; the next run writes them anew."""
+    """The problems of a run's results; the next run writes them again."""
     problems, name, numbers = list[str](), record.NAME, _numbers(plan)
     try:
-        found = record.read(store)
-        if found["artifacts"] != record.artifacts(plan) or not plan.branches:
-            other = f"{store.where(name)} lists other artifacts than those of this run"
-            raise DamagedFileError(f"{other}{RERUN}")
-        problems += record.wrong_files(store, found)
+        content = record.read(store)
+        if content["artifacts"] != record.artifacts(plan) or not plan.branches:
+            where = store.where(name)
+            raise DamagedFileError(f"{where} lists other artifacts than those of this run{RERUN}")
+        problems += record.wrong_files(store, content)
         name = record.METRICS
-        metrics = past.metrics(store, found)
-        if numbers is not None and not metrics.equals(numbers):
-            what = f"{store.where(name)} is not what the run's artifacts say"
-            raise DamagedFileError(f"{what}{RERUN}")
+        if numbers is not None and not past.metrics(store, content).equals(numbers):
+            where = store.where(name)
+            raise DamagedFileError(f"{where} differs from the artifacts of the run{RERUN}")
     except FileNotFoundError:
         return list(estimates.wrong(plan.run))
     except DamagedFileError as error:
@@ -106,7 +105,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
 
 
 def _numbers(plan: Plan) -> pl.DataFrame | None:
-    """Every number in the artifacts of a run; null where one is open, or a finding of its own."""
+    """Every number in the artifacts of a run; null if one is open or damaged."""
     artifacts = [branch.metrics for branch in plan.branches]
     if not artifacts or not all(map(_is_complete, artifacts)):
         return None
@@ -117,15 +116,15 @@ def _numbers(plan: Plan) -> pl.DataFrame | None:
 
 
 def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
-    found = [finding for each in artifacts for finding in integrity.read(each)]
-    found += integrity.stale(artifacts)
-    tables = (each.manifest().tables.values() for each in artifacts if each.was_complete)
-    shards = sum(len(table) for of_each in tables for table in of_each)
-    return Verified(shards, [_sentence(each, repair=repair) for each in found])
+    findings = [finding for artifact in artifacts for finding in integrity.read(artifact)]
+    findings += integrity.stale(artifacts)
+    complete = (artifact for artifact in artifacts if artifact.was_complete)
+    n_shards = sum(len(t) for artifact in complete for t in artifact.manifest().tables.values())
+    return Verified(n_shards, [_sentence(finding, repair=repair) for finding in findings])
 
 
 def _is_complete(artifact: Artifact) -> bool:
-    """Whether there is a manifest; a damaged one is a finding of its own."""
+    """Whether the artifact has a sound manifest; a damaged one is reported elsewhere."""
     try:
         return artifact.is_complete()
     except DamagedFileError:
@@ -151,10 +150,9 @@ def _unanswered(branches: Sequence[Branch]) -> Iterator[str]:
                 left = question.asked(branch.prompts.read_all(question.source))
                 answered = artifact.read_all(artifact.stage)
             except DamagedFileError:
-                continue  # already a finding, by its name
+                continue  # reported by its name
             for rows in (answered, failed):
                 left = left.join(rows, on="prompt_id", how="anti")
             if left.height:
                 where = artifact.store.where(artifact.folder)
-                what = f"{left.height} prompts have neither answer nor error"
-                yield f"{where}: {what}{REPAIR}"
+                yield f"{where}: {left.height} prompts have neither answer nor error{REPAIR}"

@@ -202,12 +202,12 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     told = len(says.told)
     assert 0 < told < n
-    assert purse.spent == paid(plan) == 27 * told
-    assert purse.spent <= purse.limit
+    assert purse.spent() == paid(plan) == 27 * told
+    assert purse.spent() <= purse.limit
     assert purse.reserved == 0
     more = Purse(limit=1e6, spent=paid(plan))
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
-    assert more.spent == paid(plan) == 27 * n
+    assert more.spent() == paid(plan) == 27 * n
     assert max(says.told.values()) == 1
 
 
@@ -275,7 +275,7 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     purse = Purse(limit=25 * (longest + 64.0))
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
-    assert 0 < purse.spent == paid(plan) <= purse.limit
+    assert 0 < purse.spent() == paid(plan) <= purse.limit
 
 
 def test_endpoint_samples_without_an_answer_are_counted_and_explained(

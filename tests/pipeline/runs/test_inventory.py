@@ -13,17 +13,23 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import baseline, report
-from factsweep.pipeline.runs import inventory as inventories
 from factsweep.pipeline.runs.forecast import forecast, lines
-from factsweep.pipeline.runs.inventory import forget, inventory, outdated, removed, unneeded
-from factsweep.pipeline.runs.needs import Use, begin_use, end_use, needs, note_use
+from factsweep.pipeline.runs.inventory import (
+    Use,
+    begin_use,
+    end_use,
+    forget,
+    inventory,
+    needs,
+    note_use,
+    removed,
+    unneeded,
+)
 from factsweep.pipeline.runs.verify import verify_store
-from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, causes
-from factsweep.pipeline.storage.recipe import Recipe
 from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.damage import age
@@ -238,7 +244,7 @@ def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
         plan.store.drop(f"{answers.folder}/recipe.json")
     else:
         plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
-    said = f"{answers.folder}/recipe.json is {harm}, so that nobody knows what must be kept"
+    said = f"{answers.folder}/recipe.json is {harm}, so that its inputs, which must be kept"
     with pytest.raises(DamagedFileError, match=said):
         idle(plan)
     with pytest.raises(DamagedFileError, match=said):
@@ -359,38 +365,6 @@ def test_causes_of_a_lost_recipe_are_its_fingerprints(both: tuple[Plan, Plan]) -
     found = causes(left, right, Recipes(store))
     names = [plan.branches[0].admitted.fingerprint for plan in both]
     assert f"inputs.admitted: {names[0]} → {names[1]}" in found
-
-
-def test_outdated_names_versions_and_follows_inputs(
-    finished: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipes = Recipes(finished.store)
-    metrics = finished.branches[0].metrics.recipe
-    assert outdated(metrics, recipes) == []
-    answers = finished.branches[0].answers.recipe
-    older = {**answers.fields["software"], "engine": "fake 0", "torch": "1.0"}
-    changed = replace(answers, fields={**answers.fields, "software": older})
-    found = outdated(changed, recipes)
-    assert found[0] == "fake 0 → 1"
-    assert found[1].startswith("torch 1.0 → ")
-    elsewhere = replace(answers, fields={"software": {"engine": "another 3", "nosuch": "1"}})
-    assert outdated(elsewhere, recipes) == []
-    lost = Recipe("metrics", metrics.version, metrics.fields, {"x": changed.fingerprint})
-    assert outdated(lost, Recipes(finished.store, [changed])) == found
-    matched = finished.branches[0].matched.recipe
-    assert outdated(replace(matched, version=match.VERSION - 1), recipes) == [
-        f"stage matched {match.VERSION - 1} → {match.VERSION}"
-    ]
-
-
-def test_artifacts_says_what_another_version_made(
-    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = done()
-    monkeypatch.setitem(inventories._STAGES, "generations", 99)
-    assert main(["artifacts", f"artifacts={plan.run.artifacts}"]) == 0
-    out = capsys.readouterr().out
-    assert "stage generations 3 → 99" in out
 
 
 def test_plan_says_why_answers_are_decoded_anew(
