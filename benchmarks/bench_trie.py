@@ -1,6 +1,6 @@
 """Comparing candidates behind clozes with smollm2-135m: candidates a second, way by way.
 
-    trie             the engine transformers: a cloze and all its labels in one pass (TreeReader)
+    trie             the engine transformers: each cloze once, then the nodes of the trie in batches
     one by one       a plain pass over each whole text: what one would write first
     vLLM, by nodes   the engine vllm: each node of the trie a prompt, with the tokens asked for
     vLLM, default    prompt log-probabilities of each whole text, its end of text included
@@ -24,7 +24,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.engines.preference import PreferRequest, Search, log_sum
 from factsweep.operators.engines.protocol import ScoreRequest
-from factsweep.operators.engines.transformers.tries import CandidatesLM
+from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.cluster import hardware

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,11 @@ from factsweep.operators.engines.kind import EngineKind, Start
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
+    Branch,
+    BranchLogprobs,
     Preferred,
     PreferRequest,
-    Read,
-    preferred,
+    preferences,
 )
 from factsweep.operators.engines.protocol import (
     Answer,
@@ -78,7 +80,8 @@ class FakeEngine:
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in their order; the search is the real one."""
         for request in self._witnessed(requests):
-            yield preferred(request, _FakeReader(request))
+            read = partial(_read_branches, len(request.token_ids))
+            yield from preferences([request], read, reuses_cloze=True)
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
         """One answer for each request, in their order."""
@@ -99,24 +102,14 @@ class FakeEngine:
             yield request
 
 
-class _FakeReader:
-    """Says of every token behind a cloze a share that the tokens before it determine."""
-
-    def __init__(self, request: PreferRequest) -> None:
-        self._request = request
-        self.n_tokens = len(request.token_ids)
-
-    def read(self, nodes: Sequence[int]) -> list[Read]:
-        """What is said behind some nodes."""
-        self.n_tokens += sum(node > 0 for node in nodes)  # the root is the end of the cloze
-        trie, reads = self._request.trie, []
-        for node in nodes:
-            path = [trie.tokens[each] for each in trie.above(node)]
-            before = [*self._request.token_ids, *path]
-            below = [trie.tokens[child] for child in trie.children[node]]
-            said = [math.log(_share(before, token)) for token in below]
-            reads.append(Read(said, math.log(_share(before, self._request.ending))))
-        return reads
+def _read_branches(n_cloze: int, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+    """A share of every token behind a text, which the cloze and the path behind it determine."""
+    logprobs = []
+    for text, tokens, ending in branches:
+        seed = [*text[:n_cloze], *reversed(text[n_cloze:]), -1]  # -1: the root of the trie
+        of_tokens = [math.log(_share(seed, token)) for token in tokens]
+        logprobs.append(BranchLogprobs(of_tokens, math.log(_share(seed, ending))))
+    return logprobs
 
 
 def _share(*parts: object) -> float:

@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ from factsweep.operators.prompts.label_trie import Trie
 
 Search = Literal["given", "exact", "optimal"]
 _NEVER = -math.inf
-_AT_ONCE = 64  # nodes that an exact search reads together at least: few take as long as one
+_NODES_AT_ONCE = 64  # that an exact search reads together at least: few take as long as one
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,6 @@ class Preferred:
     answer: Plausible
     distractors: Sequence[Plausible]
     n_prompt_tokens: int
-    n_cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,146 +110,147 @@ class Preferrer(Protocol):
         ...
 
 
-class Read(NamedTuple):
-    """What a model says behind a node, in nats: of each child's token, and of an ending."""
+class Branch(NamedTuple):
+    """A text as token ids, the tokens that may follow it, and those that begin an ending."""
 
-    children: Sequence[float]
+    text: Sequence[int]
+    tokens: Sequence[int]
+    ending: Sequence[int]
+
+
+class BranchLogprobs(NamedTuple):
+    """Log-probabilities behind a text, in nats: of each token, and of an ending."""
+
+    tokens: Sequence[float]
     ending: float
 
 
-class Reader(Protocol):
-    """A model that reads nodes of a trie behind a cloze; it has read `n_tokens` so far."""
-
-    n_tokens: int
-
-    def read(self, nodes: Sequence[int]) -> Sequence[Read]:
-        """What the model says behind some nodes; those above them are read, or come before them."""
-        ...
+ReadBranches = Callable[[Sequence[Branch]], Sequence[BranchLogprobs]]
+CLOZES_AT_ONCE = 16  # whose tries are read together: a search needs few nodes at a time
+_MAX_TOKENS_PER_REQUEST = 128  # whose log-probabilities vLLM returns for one request
+_Steps = Generator[list[Branch], Sequence[BranchLogprobs], Preferred]
 
 
-Asked = tuple[Sequence[int], Sequence[int]]
-"""A text, and the tokens whose log-probabilities behind it are asked for."""
-Said = Callable[[Sequence[Asked]], Sequence[Mapping[int, float]]]
-"""Gives log-probabilities of tokens behind texts."""
-CLOZES_AT_ONCE = 16  # whose tries are read together: a search asks for few nodes at a time
-_MOST = 128  # tokens that vLLM names the log-probabilities of at once
-Steps = Generator[Sequence[int], Sequence[Read], Preferred]
-_TextSteps = Generator[list[Asked], Sequence[Mapping[int, float]], Preferred]
+def split_branches(
+    branches: Sequence[Branch],
+) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+    """Requests that are small enough for vLLM: the branch's index, its text, and some tokens."""
+    for index, branch in enumerate(branches):
+        tokens = [*{*branch.tokens, *branch.ending}]
+        for start in range(0, len(tokens), _MAX_TOKENS_PER_REQUEST):
+            yield index, branch.text, tokens[start : start + _MAX_TOKENS_PER_REQUEST]
 
 
-def preferred(request: PreferRequest, reader: Reader) -> Preferred:
-    """The plausibilities that a request asks for."""
-    steps = search(request)
-    nodes = next(steps)
-    while True:
-        try:
-            nodes = steps.send(reader.read(nodes))
-        except StopIteration as ended:
-            found: Preferred = ended.value
-            return replace(found, n_prompt_tokens=reader.n_tokens)
-
-
-def in_parts(asked: Sequence[Asked]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
-    """What is asked, so that each part is answered at once: its number, the text, the tokens."""
-    for number, (text, tokens) in enumerate(asked):
-        for start in range(0, len(tokens), _MOST):
-            yield number, text, tokens[start : start + _MOST]
+def join_branches(
+    branches: Sequence[Branch], parts: Iterable[tuple[int, Mapping[int, float]]]
+) -> list[BranchLogprobs]:
+    """The log-probabilities of branches from those of their parts, by the branch's index."""
+    logprobs: list[dict[int, float]] = [{} for _ in branches]
+    for index, part in parts:
+        logprobs[index].update(part)
+    return [
+        BranchLogprobs(
+            [by_token[token] for token in branch.tokens],
+            log_sum(by_token[token] for token in branch.ending),
+        )
+        for branch, by_token in zip(branches, logprobs, strict=True)
+    ]
 
 
 def preferences(
-    requests: Iterable[PreferRequest], said: Said, *, n_at_once: int = CLOZES_AT_ONCE
+    requests: Iterable[PreferRequest],
+    read: ReadBranches,
+    *,
+    n_at_once: int = CLOZES_AT_ONCE,
+    reuses_cloze: bool = False,
 ) -> Iterator[Preferred]:
-    """What each request asks for, node by node as texts; `n_at_once` are searched together."""
-    waiting, live = iter(requests), list[tuple[_TextSteps, list[Asked]]]()
+    """The preferences of each request; `n_at_once` clozes are searched together.
+
+    `reuses_cloze`: the engine keeps what it has read, so each node counts as one token.
+    """
+    waiting, searches = iter(requests), list[tuple[_Steps, list[Branch]]]()
     while True:
-        started = map(_search_by_texts, islice(waiting, n_at_once - len(live)))
-        if not (live := [*live, *((steps, next(steps)) for steps in started)]):
+        started = (
+            _search(request, reuses_cloze=reuses_cloze)
+            for request in islice(waiting, n_at_once - len(searches))
+        )
+        searches += [(steps, next(steps)) for steps in started]
+        if not searches:
             return
-        logprobs = iter(said([text for _, asked in live for text in asked]))
+        logprobs = iter(read([branch for _, branches in searches for branch in branches]))
         ongoing = []
-        for steps, asked in live:
+        for steps, branches in searches:
             try:
-                ongoing.append((steps, steps.send(list(islice(logprobs, len(asked))))))
+                ongoing.append((steps, steps.send(list(islice(logprobs, len(branches))))))
             except StopIteration as ended:
                 yield ended.value
-        live = ongoing
+        searches = ongoing
 
 
-def _search_by_texts(request: PreferRequest) -> _TextSteps:
-    """`search` that yields texts, and is sent the log-probabilities of the tokens behind them."""
-    steps, trie, n_tokens = search(request), request.trie, 0
-    nodes = next(steps)
-    while True:
-        below = [[trie.tokens[child] for child in trie.children[node]] for node in nodes]
-        above = ([trie.tokens[node] for node in trie.above(node)[-2::-1]] for node in nodes)
-        texts = [[*request.token_ids, *path] for path in above]
-        n_tokens += sum(map(len, texts))
-        said = yield [
-            (text, [*{*tokens, *request.ending}]) for text, tokens in zip(texts, below, strict=True)
-        ]
-        reads = [
-            Read([logprobs[n] for n in tokens], log_sum(logprobs[n] for n in request.ending))
-            for tokens, logprobs in zip(below, said, strict=True)
-        ]
-        try:
-            nodes = steps.send(reads)
-        except StopIteration as ended:
-            preferred: Preferred = ended.value
-            return replace(preferred, n_prompt_tokens=n_tokens)
-
-
-def search(request: PreferRequest) -> Steps:
-    """Find what a request asks for: yields nodes, and is sent what is said behind them."""
-    seen = _Seen(request.trie)
-    entities = yield from _chosen(request, seen)
-    if missing := seen.unread([request.answer_id, *entities]):
-        seen.note(missing, (yield missing))
-    answer, *found = map(seen.plausible, [request.answer_id, *entities])
+def _search(request: PreferRequest, *, reuses_cloze: bool) -> _Steps:
+    """Yield the branches to read, and receive their log-probabilities."""
+    tree = _ReadTrie(request, reuses_cloze=reuses_cloze)
+    entity_ids = list(request.distractors[: request.n])
     if request.search != "given":
-        found.sort(key=lambda each: (-each.logprob, each.entity_id))
-    return Preferred(request.request_id, answer, found[: request.n], n_prompt_tokens=0)
+        entity_ids = yield from _most_plausible(request, tree)
+    if missing := tree.unread([request.answer_id, *entity_ids]):
+        tree.add(missing, (yield tree.branches(missing)))
+    answer, *distractors = map(tree.plausible, [request.answer_id, *entity_ids])
+    if request.search != "given":
+        distractors.sort(key=lambda entity: (-entity.logprob, entity.entity_id))
+    return Preferred(request.request_id, answer, distractors[: request.n], tree.n_tokens)
 
 
-def _chosen(
-    request: PreferRequest, seen: "_Seen"
-) -> Generator[Sequence[int], Sequence[Read], list[str]]:
+def _most_plausible(
+    request: PreferRequest, tree: "_ReadTrie"
+) -> Generator[list[Branch], Sequence[BranchLogprobs], list[str]]:
     """The entities to sum up: for `exact` some more than n, since sums may change their order."""
-    if request.search == "given":
-        return list(request.distractors[: request.n])
-    found, live, waiting = _Found(request), [0], dict[int, float]()
-    while live:
-        seen.note(live, (yield live))
-        for node in live:
-            found.add(node, seen.closed(node))
-            below = found.open(request.trie.children[node])
-            waiting |= {child: seen.logprobs[child] for child in below}
-        live, waiting = found.next(waiting)
-    return found.best()
+    candidates, nodes, waiting = _Candidates(request), [0], dict[int, float]()
+    while nodes:
+        tree.add(nodes, (yield tree.branches(nodes)))
+        for node in nodes:
+            candidates.add(node, tree.closed(node))
+            below = candidates.with_distractors(request.trie.children[node])
+            waiting |= {child: tree.logprobs[child] for child in below}
+        nodes, waiting = candidates.next_nodes(waiting)
+    return candidates.best()
 
 
-class _Seen:
-    """What is known of the nodes of a trie behind a cloze."""
+class _ReadTrie:
+    """A trie behind a cloze, with the log-probabilities of the nodes that were read."""
 
-    def __init__(self, trie: Trie) -> None:
-        self._trie = trie
-        self.logprobs = {0: 0.0}  # of each path, as far as its node's parent is read
+    def __init__(self, request: PreferRequest, *, reuses_cloze: bool) -> None:
+        self._request, self._trie, self._reuses_cloze = request, request.trie, reuses_cloze
+        self.n_tokens = 0
+        self.logprobs = {0: 0.0}  # of the path to each node whose parent was read
         self._endings: dict[int, float] = {}
 
-    def note(self, nodes: Sequence[int], said: Sequence[Read]) -> None:
-        """Keep what is said behind nodes; those above them are read, or among them before them."""
-        for node, each in zip(nodes, said, strict=True):
-            self._endings[node] = each.ending
-            for child, logprob in zip(self._trie.children[node], each.children, strict=True):
+    def branches(self, nodes: Sequence[int]) -> list[Branch]:
+        """The texts that end at nodes, with the tokens of their children."""
+        branches = []
+        for node in nodes:
+            path = [self._trie.tokens[above] for above in self._trie.above(node)[-2::-1]]
+            text = [*self._request.token_ids, *path]
+            tokens = [self._trie.tokens[child] for child in self._trie.children[node]]
+            branches.append(Branch(text, tokens, self._request.ending))
+            self.n_tokens += 1 if path and self._reuses_cloze else len(text)
+        return branches
+
+    def add(self, nodes: Sequence[int], branches: Sequence[BranchLogprobs]) -> None:
+        """Keep the log-probabilities behind nodes, parents before their children."""
+        for node, branch in zip(nodes, branches, strict=True):
+            self._endings[node] = branch.ending
+            for child, logprob in zip(self._trie.children[node], branch.tokens, strict=True):
                 self.logprobs[child] = self.logprobs[node] + logprob
 
-    def unread(self, entities: Iterable[str]) -> list[int]:
-        """What is to be read of all labels of some entities, and of the cloze itself."""
-        ends = {node for entity_id in entities for node in self._trie.nodes_of[entity_id]}
+    def unread(self, entity_ids: Iterable[str]) -> list[int]:
+        """The unread nodes of all labels of some entities, and of the cloze itself."""
+        ends = {node for entity_id in entity_ids for node in self._trie.nodes_of[entity_id]}
         needed = {above for node in (*ends, self._trie.start) for above in self._trie.above(node)}
         return sorted(needed - self._endings.keys())
 
     def closed(self, node: int) -> float:
-        """The log-probability of a node's label and an ending, as far as the model has read it."""
+        """The log-probability of a node's label and an ending behind it."""
         return self.logprobs[node] + self._endings[node]
 
     def plausible(self, entity_id: str) -> Plausible:
@@ -267,8 +267,8 @@ class _Seen:
         )
 
 
-class _Found:
-    """The entities that a search has come upon, and the nodes that it need not look below."""
+class _Candidates:
+    """The entities that a search has reached, and the nodes without a distractor below them."""
 
     def __init__(self, request: PreferRequest) -> None:
         self._request, self._trie = request, request.trie
@@ -280,28 +280,28 @@ class _Found:
         self._sums: dict[str, float] = {}
 
     def add(self, node: int, closed: float) -> None:
-        """A label of each entity that ends at the node is found."""
+        """Add a label's log-probability to each entity whose label ends at the node."""
         for entity_id in {name.entity_id for name in self._trie.names.get(node, ())}:
             if entity_id not in self._barred:
                 self._sums[entity_id] = log_sum([self._sums.get(entity_id, _NEVER), closed])
 
-    def open(self, nodes: Sequence[int]) -> list[int]:
+    def with_distractors(self, nodes: Sequence[int]) -> list[int]:
         """Those nodes at or below which a label of some distractor ends."""
         return [node for node in nodes if self._trie.n_names[node] > self._n_barred[node]]
 
-    def next(self, waiting: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
-        """The nodes to look behind now, and those that wait; each has what leads to it, in nats."""
-        # What a beginning must reach, so that an entity whose likeliest label it is may count.
-        least, exact = _NEVER, self._request.search == "exact"
+    def next_nodes(self, waiting: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
+        """The nodes to read next, and those that wait, with the log-probability of their paths."""
+        # The least of a path that may be the likeliest label of one of the n best entities.
+        least, is_exact = _NEVER, self._request.search == "exact"
         if len(self._sums) >= self._request.n:
             nth = heapq.nlargest(self._request.n, self._sums.values())[-1]
             least = nth - self._slack - 1e-6  # rounding must leave nothing out
         likely = {node: logprob for node, logprob in waiting.items() if logprob >= least}
-        width = max(self._request.n, _AT_ONCE) if exact else self._request.n
-        now = heapq.nsmallest(width, likely, key=lambda node: (-likely[node], node))
-        for node in now:
+        width = max(self._request.n, _NODES_AT_ONCE) if is_exact else self._request.n
+        nodes = heapq.nsmallest(width, likely, key=lambda node: (-likely[node], node))
+        for node in nodes:
             del likely[node]
-        return sorted(now), likely if exact else {}
+        return sorted(nodes), likely if is_exact else {}
 
     def best(self) -> list[str]:
         """The most plausible entities; for `exact` all that may be, once their labels are known."""

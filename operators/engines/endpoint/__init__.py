@@ -31,11 +31,13 @@ from factsweep.operators.engines.endpoint.reply import Reply, parse
 from factsweep.operators.engines.endpoint.watched_http import TROUBLES, Limit, Troubles, watched
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import (
-    Asked,
+    Branch,
+    BranchLogprobs,
     Preferred,
     PreferRequest,
-    in_parts,
+    join_branches,
     preferences,
+    split_branches,
 )
 from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
 from factsweep.operators.errors import InputError
@@ -93,19 +95,18 @@ class EndpointEngine:
             InputError: the server gives no log-probabilities of given tokens, which two tokens of a
                 text show before others are paid for; or it does not answer.
         """
-        yield from preferences(requests, self._said_behind)
+        yield from preferences(requests, self._read_branches)
 
-    def _said_behind(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
-        """The log-probability of each token that is asked for behind a text."""
-        jobs = [NextRequest(str(n), text, part) for n, text, part in in_parts(asked)]
+    def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+        jobs = [NextRequest(str(i), text, part) for i, text, part in split_branches(branches)]
         if jobs:
             self._check_scores(jobs[0], "given tokens")
-        found: list[dict[int, float]] = [{} for _ in asked]
-        for said in self._each(jobs):
-            if isinstance(said, Refused):
-                raise self._blame.refusal(f"{said.reason}: {said.detail}")
-            found[int(said.request_id)].update(said.logprobs)
-        return found
+        parts = []
+        for answer in self._each(jobs):
+            if isinstance(answer, Refused):
+                raise self._blame.refusal(f"{answer.reason}: {answer.detail}")
+            parts.append((int(answer.request_id), answer.logprobs))
+        return join_branches(branches, parts)
 
     def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
         """Ask once, for little, whether the server gives scores at all.

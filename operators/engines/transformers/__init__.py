@@ -3,8 +3,7 @@
 from typing import Any
 
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
-from factsweep.operators.engines.transformers.batched_lm import Likelihood, MaskedLM
-from factsweep.operators.engines.transformers.tries import CandidatesLM
+from factsweep.operators.engines.transformers.batched_lm import CandidatesLM, Likelihood, MaskedLM
 
 
 def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:

@@ -1,4 +1,4 @@
-"""Masked models fill masks, causal ones score texts; batches have a bounded size.
+"""Masked models fill masks, causal ones score texts or compare entities, in bounded batches.
 
 To score texts, the tokens that all of a group begin with are run once, and their keys and values
 kept; the rest of each text is run after them, several texts per batch. The last shared token is
@@ -11,6 +11,15 @@ from copy import deepcopy
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
+from factsweep.operators.engines.preference import (
+    Beams,
+    BeamsRequest,
+    Branch,
+    BranchLogprobs,
+    Preferred,
+    PreferRequest,
+    preferences,
+)
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction, Scored, ScoreRequest
 from factsweep.operators.prompts.tokens import shared_start
 
@@ -150,3 +159,83 @@ class Likelihood:
             read, asked = read.to(self._device), asked.to(self._device)
             logits = self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
             return logits.float().log_softmax(-1).gather(-1, asked[..., None])[..., 0].tolist()
+
+
+class CandidatesLM:
+    """A causal model that compares entities behind a cloze, and continues clozes by beams."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
+        self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
+
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+        """One answer for each request, in their order."""
+        return preferences(requests, self._read_branches, n_at_once=1, reuses_cloze=True)
+
+    def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+        """Read the tokens that all texts begin with once, then the rest of each in batches."""
+        import torch
+        from transformers import DynamicCache
+
+        n_shared = len(shared_start([branch.text for branch in branches]))
+        n_read = min(n_shared, min(len(branch.text) for branch in branches) - 1)
+        cache = DynamicCache(config=self._model.config)
+        if n_read:
+            self._logits([branches[0].text[:n_read]], cache)
+        logprobs = dict[int, BranchLogprobs]()
+        order = sorted(range(len(branches)), key=lambda index: len(branches[index].text))
+        for batch in bounded(order, lambda index: len(branches[index].text), _SCORED_TOKENS):
+            texts = [branches[index].text[n_read:] for index in batch]
+            copies = deepcopy(cache)
+            copies.batch_repeat_interleave(len(batch))
+            logits = self._logits(texts, copies)[range(len(texts)), [len(t) - 1 for t in texts]]
+            rows = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+            for index, row in zip(batch, rows, strict=True):
+                _, tokens, ending = branches[index]
+                of_ending = row[list(ending)].logsumexp(-1).item()
+                logprobs[index] = BranchLogprobs(row[list(tokens)].tolist(), of_ending)
+        return [logprobs[index] for index in range(len(branches))]
+
+    def _logits(self, texts: Sequence[Sequence[int]], cache: Any) -> Any:
+        import torch
+
+        with torch.inference_mode():
+            ids = padded(texts).to(self._device)
+            return self._model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+
+    def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
+        """One answer for each request, in their order."""
+        tokenizer = self._tokenizer
+        for request in requests:
+            found, n = self._search(request), len(request.token_ids)
+            logprobs = self._model.compute_transition_scores(
+                found.sequences, found.scores, found.get("beam_indices"), normalize_logits=True
+            )
+            first = found.scores[0][0].topk(min(request.top_tokens, found.scores[0].shape[-1]))
+            yield Beams(
+                request.request_id,
+                tokenizer.batch_decode(found.sequences[:, n:], skip_special_tokens=True),
+                logprobs.double().sum(-1).tolist(),
+                tokenizer.batch_decode(first.indices[:, None]),
+                n_prompt_tokens=n,
+                n_tokens=found.sequences.shape[1] - n,
+            )
+
+    def _search(self, request: BeamsRequest) -> Any:
+        import torch
+        from transformers import GenerationConfig
+
+        ids = torch.tensor([list(request.token_ids)], device=self._model.device)
+        end = self._tokenizer.eos_token_id
+        config = GenerationConfig(  # whole: what the model's own says of sampling is left out
+            num_beams=request.width,
+            num_return_sequences=request.width,
+            max_new_tokens=request.max_tokens,
+            do_sample=False,
+            length_penalty=0.0,  # the sum of log-probabilities, however long
+            eos_token_id=end,
+            pad_token_id=end,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        with torch.inference_mode():
+            return self._model.generate(ids, config, attention_mask=torch.ones_like(ids))

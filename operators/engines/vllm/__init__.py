@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
 from factsweep.operators.engines.preference import (
-    Asked,
     Beams,
     BeamsRequest,
+    Branch,
+    BranchLogprobs,
     Preferred,
     PreferRequest,
-    in_parts,
+    join_branches,
     preferences,
+    split_branches,
 )
 from factsweep.operators.engines.protocol import (
     Answer,
@@ -198,18 +200,18 @@ class VllmEngine:
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in the order in which they are found."""
-        return preferences(requests, self._said)
+        return preferences(requests, self._read_branches)
 
-    def _said(self, asked: Sequence[Asked]) -> list[dict[int, float]]:
-        jobs = [
-            _Job(number, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
-            for number, text, tokens in in_parts(asked)
-        ]
-        found: list[dict[int, float]] = [{} for _ in asked]
-        for number, output in self._outputs(jobs, self._max_answers):
-            (said,) = output.outputs[0].logprobs
-            found[number].update((token, each.logprob) for token, each in said.items())
-        return found
+    def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+        jobs = (
+            _Job(index, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
+            for index, text, tokens in split_branches(branches)
+        )
+        parts = (
+            (index, {token: each.logprob for token, each in output.outputs[0].logprobs[0].items()})
+            for index, output in self._outputs(jobs, self._max_answers)
+        )
+        return join_branches(branches, parts)
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
         """One answer for each request, in their order."""

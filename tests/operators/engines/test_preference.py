@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 from factsweep.operators import seeds
 from factsweep.operators.engines import preference
 from factsweep.operators.engines.preference import (
-    Asked,
     BeamsRequest,
+    Branch,
+    BranchLogprobs,
     Plausible,
     Preferred,
     PreferRequest,
-    Read,
     Search,
+    join_branches,
     log_sum,
     preferences,
-    preferred,
+    split_branches,
 )
-from factsweep.operators.engines.transformers import tries
-from factsweep.operators.engines.transformers.tries import CandidatesLM, TreeReader, reads_trees
+from factsweep.operators.engines.transformers import batched_lm
+from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
 from factsweep.operators.prompts.label_trie import Name, Path, Trie
 
 N_VOCABULARY = 12
@@ -36,14 +37,13 @@ SIZE = {"vocab_size": N_VOCABULARY, "num_hidden_layers": 2, "num_attention_heads
 LLAMA = {**SIZE, "hidden_size": 16, "intermediate_size": 16, "num_key_value_heads": 1}
 IDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 GPT2 = {"vocab_size": N_VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2}
-# Two that read trees, one whose places are counted, one whose attention reaches back three tokens.
+# One whose places are counted, and one whose attention reaches back three tokens.
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "llama": LLAMA,
     "bloom": {"vocab_size": N_VOCABULARY, "hidden_size": 16, "n_layer": 2, "n_head": 2},
     "mistral": {**LLAMA, "sliding_window": 3},
 }
-READ_TREES = {"gpt2", "llama"}
 # Nats. All is computed in float64, but for Bloom's attention, whose softmax is always in float32;
 # other kernels add in another order, and each of some hundred additions may cost an epsilon.
 WITHIN = {"bloom": 1e-5}
@@ -130,8 +130,7 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
 ) -> None:
     request = asked(cloze, Trie.of(labels), "given", 99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tries, "_TOKENS_PER_PASS", limit)
-        patch.setattr(tries, "_TOKENS_KEPT", limit)
+        patch.setattr(batched_lm, "_SCORED_TOKENS", limit)
         (found,) = CandidatesLM(model, None).preferences([request])
     within = WITHIN.get(model.config.model_type, 1e-9)
     check(found, plain(model, cloze, labels), within=within)
@@ -168,7 +167,7 @@ def drawn(seed: int) -> Labels:
 def test_search_exact_finds_the_best_of_many(
     llama: Any, seed: int, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preference, "_AT_ONCE", 1)
+    monkeypatch.setattr(preference, "_NODES_AT_ONCE", 1)
     labels, barred = drawn(seed), frozenset({"Q1", "Q2"})
     request = asked([3, seed + 1], Trie.of(labels), "exact", n, left_out=barred)
     (found,) = CandidatesLM(llama, None).preferences([request])
@@ -242,7 +241,7 @@ def test_preferences_any_order_of_candidates_gives_the_same_values(
     llama: Any, labels: Labels, cloze: list[int], data: st.DataObject
 ) -> None:
     shuffled = data.draw(st.permutations(labels))
-    tries = (Trie.of(labels), Trie.of(shuffled))
+    tries = Trie.of(labels), Trie.of(shuffled)
     first, second = CandidatesLM(llama, None).preferences(
         asked(cloze, trie, "exact", 3) for trie in tries
     )
@@ -264,48 +263,12 @@ def test_preferences_cloze_that_merges_with_labels_is_subtracted(
         assert each.logprob == pytest.approx(its.logprob - before, abs=1e-9)
 
 
-def test_reads_trees_tells_models_apart(model: Any) -> None:
-    assert reads_trees(model) == (model.config.model_type in READ_TREES)
-
-
 def test_preferences_text_longer_than_a_window_equal_a_plain_pass() -> None:
-    """The mask of a tree would let a token look further back than its model does."""
     model = make("mistral", sliding_window=12)
-    assert reads_trees(model)
     labels, cloze = drawn(0), [place % 11 + 1 for place in range(30)]
     request = asked(cloze, Trie.of(labels), "given", 99)
     (found,) = CandidatesLM(model, None).preferences([request])
     check(found, plain(model, cloze, labels))
-
-
-def test_next_logprobs_makes_the_logits_of_the_last_place_alone(model: Any) -> None:
-    shapes = []
-    hook = model.register_forward_hook(lambda *passed: shapes.append(passed[-1].logits.shape))
-    (logprobs,) = tries.next_logprobs(model, [([3, 1, 4, 1, 5], [2, 7])])
-    hook.remove()
-    assert shapes == [(1, 1, N_VOCABULARY)]
-    rows = model(torch.tensor([[3, 1, 4, 1, 5]])).logits[0, -1].log_softmax(-1)
-    within = WITHIN.get(model.config.model_type, 1e-9)
-    assert logprobs == pytest.approx({2: rows[2].item(), 7: rows[7].item()}, abs=within)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("ignored", [None, "position_ids", "attention_mask"])
-def test_reads_trees_wants_places_and_masks_in_any_type(
-    ignored: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make("llama").to(dtype)
-    forward = model.forward
-    without = lambda **given: forward(**{k: v for k, v in given.items() if k != ignored})  # noqa: E731
-    monkeypatch.setattr(model, "forward", without)
-    assert reads_trees(model) == (ignored is None)
-
-
-def test_tree_reader_reads_each_node_once(llama: Any) -> None:
-    labels = [(Name("Q1", "a"), (1, 2, 3)), (Name("Q2", "b"), (1, 2, 4)), (Name("Q3", "c"), (1,))]
-    reader = TreeReader(llama, [7, 8], Trie.of(labels), ENDING)
-    found = preferred(asked([7, 8], Trie.of(labels), "given", 9), reader)
-    assert found.n_prompt_tokens == reader.n_tokens == 2 + 4
 
 
 def test_search_exact_does_not_read_what_cannot_count(llama: Any) -> None:
@@ -371,31 +334,13 @@ class Model:
     def __init__(self) -> None:
         self.n_calls = 0
 
-    def __call__(self, asked: Sequence[Asked]) -> list[Mapping[int, float]]:
+    def __call__(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
         self.n_calls += 1
-        return [
-            {token: -float(seeds.key(*text, token) % 1000) / 100 for token in tokens}
-            for text, tokens in asked
-        ]
-
-
-class Alone:
-    """A reader of one cloze, node by node."""
-
-    def __init__(self, request: PreferRequest) -> None:
-        self._request, self.n_tokens = request, 0
-
-    def read(self, nodes: Sequence[int]) -> list[Read]:
-        return list(map(self._read, nodes))
-
-    def _read(self, node: int) -> Read:
-        trie = self._request.trie
-        path = [trie.tokens[each] for each in reversed(trie.above(node)[:-1])]
-        text = [*self._request.token_ids, *path]
-        self.n_tokens += len(text)
-        below = [trie.tokens[child] for child in trie.children[node]]
-        (said,) = Model()([(text, [*below, *END])])
-        return Read([said[each] for each in below], log_sum(said[each] for each in END))
+        parts = (
+            (index, {token: -float(seeds.key(*text, token) % 1000) / 100 for token in tokens})
+            for index, text, tokens in split_branches(branches)
+        )
+        return join_branches(branches, parts)
 
 
 def request(name: str, labels: list[tuple[Name, tuple[int, ...]]], search: Search) -> PreferRequest:
@@ -412,7 +357,8 @@ def test_preferences_together_are_those_of_each_alone(
 ) -> None:
     requests = [request(str(i), *each) for i, each in enumerate(asked)]
     found = {each.request_id: each for each in preferences(requests, Model(), n_at_once=n_at_once)}
-    assert found == {each.request_id: preferred(each, Alone(each)) for each in requests}
+    alone = (preferences([each], Model()) for each in requests)
+    assert found == {each.request_id: each for (each,) in alone}
 
 
 @pytest.mark.parametrize("search", SEARCHES)
