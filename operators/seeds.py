@@ -10,11 +10,7 @@ Keys = NDArray[np.uint64]
 
 
 def key(*parts: object) -> int:
-    """A 64-bit number from the parts, the same on every machine (BLAKE2b).
-
-    >>> key(0, "P36.Q142") == key(0, "P36.Q142") != key(1, "P36.Q142")
-    True
-    """
+    """A 64-bit number from the parts, the same on every machine (BLAKE2b)."""
     text = "\x1f".join(map(str, parts))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
