@@ -24,12 +24,8 @@ DEFAULTS: dict[str, Any] = {
     "model": "opt-13b",
     "benchmark": "kamel",
     "setting": "10-shot",
-    "variant": None,
-    "slice": None,
     "metric": "f1",
     "value": 0.17,
-    "ci_low": None,
-    "ci_high": None,
     "n": 100,
     "n_failed": 1,
 }

@@ -31,12 +31,9 @@ DEFAULTS: dict[str, Any] = {
     "model": "olmo-1b",
     "benchmark": "probelm-2023-11",
     "setting": "all",
-    "variant": None,
     "slice": "frame=2023-11",
     "metric": "plausibility",
     "value": 0.45,
-    "ci_low": None,
-    "ci_high": None,
     "n": 100,
     "n_failed": 1,
 }

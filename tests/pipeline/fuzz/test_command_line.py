@@ -1,25 +1,41 @@
 """Whatever it is given, a command ends with a result, or with one sentence that names the fault.
 
-Everything runs in this process, and no engine is asked: `plan` reads the configuration, the data
-and the model, and `score` reads answers.
+Everything runs in this process without an engine, a cluster or the hub: `plan` reads the
+configuration, the data and the model, `score` reads answers, jobs are printed, and a night stops
+where its first run would begin.
 """
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
+import huggingface_hub.constants
 import polars as pl
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factsweep.operators.errors import DecodingError
+from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.plan import Plan
-from tests.pipeline.fuzz.ends import OVERRIDES, VALUES, File, dumped, ends_well, fuzz, tables
-from tests.pipeline.fuzz.mutations import damaged, mutated
+from factsweep.pipeline.studies import night
+from tests.pipeline.fuzz.ends import (
+    OVERRIDES,
+    VALUES,
+    File,
+    damaged,
+    dumped,
+    ends_well,
+    fuzz,
+    mutated,
+    names,
+    tables,
+)
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[3]
@@ -179,3 +195,93 @@ def test_any_own_folder_ends_in_a_result_or_a_sentence(
     }
     chosen = f"{group}/{name}".replace("/", "=", 1)
     ends_well(*asked.get(group.parts[0], ["plan", *base, chosen]), "--config-dir", str(folder))
+
+
+CLUSTERS = ("ray", "slurm", "kuberay")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """No hub, and a folder of its own for what is kept."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", f"{place}/hub")
+    monkeypatch.setenv("FACTSWEEP_HOME", f"{place}/home")
+
+
+@st.composite
+def launched(draw: st.DrawFn) -> list[str]:
+    """Overrides of a run on a cluster, one or two of them odd."""
+    kind = draw(st.sampled_from(CLUSTERS))
+    own = [name for name in names(composed([f"cluster={kind}"])) if name.startswith("cluster.")]
+    odd = st.builds("{}={}".format, st.sampled_from(own), VALUES) | OVERRIDES
+    return [f"cluster={kind}", *draw(st.lists(odd, min_size=1, max_size=2))]
+
+
+@pytest.mark.slow
+@fuzz
+@given(overrides=launched(), places=st.sampled_from(["s3://bucket/a", "/shared", "a", "s3://"]))
+def test_any_launch_ends_in_a_job_or_a_sentence(
+    overrides: list[str], places: str, base: list[str]
+) -> None:
+    own = [each for each in base if not each.startswith(("artifacts=", "results="))]
+    there = [f"artifacts={places}", f"results={places}", "cluster.device=cpu"]
+    ends_well("launch", "--dry-run", *own, *there, *overrides)
+
+
+@pytest.fixture
+def _no_night(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a night fail before anything is computed."""
+
+    def stopped(*_: object) -> NoReturn:
+        raise DecodingError("nothing is decoded here.")
+
+    monkeypatch.setattr(night, "ask", stopped)
+
+
+DATES = st.builds("--date={}".format, VALUES) | st.just("--date=2026-11-01")
+
+
+@fuzz
+@given(
+    typed=st.lists(DATES | OVERRIDES, max_size=3),
+    name=st.sampled_from(["demo", "llama3", "nope", "demo.yaml"]) | VALUES,
+)
+@pytest.mark.usefixtures("_no_night")
+def test_any_arguments_of_a_night_end_in_a_sentence(
+    typed: list[str], name: str, base: list[str], fresh: Callable[[], Path]
+) -> None:
+    places = [each for each in base if each.startswith("artifacts=")]
+    ends_well("nightly", *typed, name, f"results={fresh()}", *places)
+
+
+@fuzz
+@given(data=st.data())
+@pytest.mark.usefixtures("_no_night")
+def test_any_file_of_a_night_ends_in_a_sentence(
+    data: st.DataObject, base: list[str], fresh: Callable[[], Path]
+) -> None:
+    text = (ROOT / "conf/nightly/demo.yaml").read_bytes()
+    content = data.draw(damaged(text) | mutated(yaml.safe_load(text)).map(dumped), label="file")
+    path = File("mine.yaml", content).written(fresh())
+    own = [each for each in base if not each.startswith("results=")]
+    ends_well("nightly", str(path), *own, f"results={path.parent}/results")
+
+
+FETCHED_MODELS = ("gpt2", "llama3-8b,gpt2", "nope", ",", "gpt2,")
+SETS = ("myriadlama-mini", "myriadlama-mini,kamel-mini", "kamel", "nope", "myriadlama")
+FETCHED = st.one_of(
+    st.just([]),
+    st.sampled_from(FETCHED_MODELS).map(lambda name: [f"model={name}"]),
+    st.sampled_from(SETS).map(lambda name: [f"benchmark={name}"]),
+)
+
+
+@fuzz
+@given(chosen=FETCHED, overrides=st.lists(OVERRIDES, max_size=2))
+def test_any_prefetch_ends_in_a_line_each_or_a_sentence(
+    chosen: list[str], overrides: list[str], base: list[str]
+) -> None:
+    of_hub = any(each.startswith("model=") for each in chosen)
+    own = ["model.dtype=float32"] if of_hub else base
+    ends_well("prefetch", *own, *chosen, *overrides)
