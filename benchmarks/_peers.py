@@ -20,7 +20,7 @@ _PRIOR_VARIANCE = 100.0
 
 
 class Guess(NamedTuple):
-    """What a peer says of the full run; null where it says nothing.
+    """A peer's estimates of the full run; null where it has none.
 
     `templates` is the variance of Acc@1 over draws of a template per relation.
     """
@@ -41,39 +41,46 @@ class Relation(NamedTuple):
     n_facts: int
 
 
-def relations(made: Made) -> list[Relation]:
+def relations(model: Made) -> list[Relation]:
     """The relations of a full run."""
-    return [_relation(*each) for each in zip(made.answers_of, made.n_names_of, strict=True)]
+    return [
+        _relation(*answers_and_names)
+        for answers_and_names in zip(model.answers_of, model.n_names_of, strict=True)
+    ]
 
 
 def _relation(answers: IntArray, n_names: IntArray) -> Relation:
-    there = np.arange(answers.shape[2]) < n_names[:, None]
-    fact, name = np.nonzero(there)
+    is_name = np.arange(answers.shape[2]) < n_names[:, None]
+    fact, name = np.nonzero(is_name)
     return Relation(answers[fact, :, name] == 0, fact, 1 / n_names[fact], len(n_names))
 
 
-def _budgets(of: list[Relation], n: int) -> list[int]:
-    """The prompts that each relation gets, in proportion to what it has; all sum up to n."""
-    edges = np.cumsum([0, *(each.right.size for each in of)])
-    return [int(each) for each in np.diff(np.round(edges * (n / edges[-1])))]
+def _budgets(all_relations: list[Relation], n: int) -> list[int]:
+    """The number of prompts per relation, proportional to its size; they sum to n."""
+    edges = np.cumsum([0, *(relation.right.size for relation in all_relations)])
+    return [int(size) for size in np.diff(np.round(edges * (n / edges[-1])))]
 
 
-def uniform(of: list[Relation], n: int, rng: np.random.Generator) -> Guess:
+def uniform(all_relations: list[Relation], n: int, rng: np.random.Generator) -> Guess:
     """Prompts drawn at random from all, and the mean of their answers, as Acc@1 weighs them.
 
     Templates differ by the variance of their means, lessened by what the choice of their prompts
     adds to it (the analysis of variance; Searle, Casella and McCulloch 1992, section 3.6).
     """
-    edges = np.cumsum([0, *(each.right.size for each in of)])
-    drawn = np.sort(rng.choice(edges[-1], n, replace=False))
-    parts = np.split(drawn, np.searchsorted(drawn, edges[1:-1]))
-    total = known = variance = 0.0
-    for each, mine, start, share in zip(of, parts, edges[:-1], _shares(of), strict=True):
-        row, template = np.divmod(mine - start, each.right.shape[1])
-        right, weight = each.right[row, template].astype(np.float64), each.weight[row]
-        total, known = total + right @ weight, known + weight.sum()
-        variance += share**2 * _between(template, right, weight, len(each.fact)) * _whole(each)
-    return Guess(total / known, max(0.0, variance))
+    edges = np.cumsum([0, *(relation.right.size for relation in all_relations)])
+    places = np.sort(rng.choice(edges[-1], n, replace=False))
+    parts = np.split(places, np.searchsorted(places, edges[1:-1]))
+    total = total_weight = variance = 0.0
+    for relation, places_of_relation, start, share in zip(
+        all_relations, parts, edges[:-1], _shares(all_relations), strict=True
+    ):
+        row, template = np.divmod(places_of_relation - start, relation.right.shape[1])
+        right, weight = relation.right[row, template].astype(np.float64), relation.weight[row]
+        total, total_weight = total + right @ weight, total_weight + weight.sum()
+        variance += (
+            share**2 * _between(template, right, weight, len(relation.fact)) * _whole(relation)
+        )
+    return Guess(total / total_weight, max(0.0, variance))
 
 
 def _between(template: IntArray, right: FloatArray, weight: FloatArray, n_full: int) -> float:
@@ -89,65 +96,74 @@ def _between(template: IntArray, right: FloatArray, weight: FloatArray, n_full: 
     return float(means[several].var(ddof=1) - noise.mean())
 
 
-def whole_templates(of: list[Relation], n: int, rng: np.random.Generator) -> Guess:
+def whole_templates(all_relations: list[Relation], n: int, rng: np.random.Generator) -> Guess:
     """One template for all facts, drawn at random; a larger budget asks a second one, and so on.
 
     In a template each fact is asked under one name, then under the next. How far templates differ
     is told by those that were asked as a whole, if there are two.
     """
     accuracy, variance = 0.0, 0.0
-    for each, budget, share in zip(of, _budgets(of, n), _shares(of), strict=True):
-        rows = _by_name(each, rng)
-        n_rows, n_templates = each.right.shape
+    for relation, budget, share in zip(
+        all_relations, _budgets(all_relations, n), _shares(all_relations), strict=True
+    ):
+        rows = _by_name(relation, rng)
+        n_rows, n_templates = relation.right.shape
         templates = rng.permutation(n_templates)
-        whole, more = divmod(budget, n_rows)
+        n_whole, n_more = divmod(budget, n_rows)
         if not budget:
             return Guess(None, None)
-        accuracies = [each.weight @ each.right[:, t] / each.n_facts for t in templates[:whole]]
-        between = np.var(accuracies, ddof=1) if whole > 1 else np.nan
-        variance += share**2 * between * _whole(each)
-        if more:
-            some = rows[:more]
-            weight = 1 / np.bincount(each.fact[some], minlength=each.n_facts)[each.fact[some]]
-            accuracies += [np.average(each.right[some, templates[whole]], weights=weight)]
-        weights = [n_rows] * whole + ([more] if more else [])
+        accuracies = [
+            relation.weight @ relation.right[:, t] / relation.n_facts for t in templates[:n_whole]
+        ]
+        between = np.var(accuracies, ddof=1) if n_whole > 1 else np.nan
+        variance += share**2 * between * _whole(relation)
+        if n_more:
+            some = rows[:n_more]
+            weight = (
+                1
+                / np.bincount(relation.fact[some], minlength=relation.n_facts)[relation.fact[some]]
+            )
+            accuracies += [np.average(relation.right[some, templates[n_whole]], weights=weight)]
+        weights = [n_rows] * n_whole + ([n_more] if n_more else [])
         accuracy += share * float(np.average(accuracies, weights=weights))
     return Guess(accuracy, None if np.isnan(variance) else float(variance))
 
 
-def _whole(of: Relation) -> float:
+def _whole(relation: Relation) -> float:
     """What makes a variance of divisor T − 1 one of divisor T."""
-    return 1 - 1 / of.right.shape[1]
+    return 1 - 1 / relation.right.shape[1]
 
 
-def _by_name(of: Relation, rng: np.random.Generator) -> IntArray:
+def _by_name(relation: Relation, rng: np.random.Generator) -> IntArray:
     """The rows in an order in which every fact comes under one name before any under two."""
-    order = rng.permutation(len(of.fact))
-    fact = of.fact[order]
+    order = rng.permutation(len(relation.fact))
+    fact = relation.fact[order]
     by_fact = np.argsort(fact, kind="stable")
-    n = np.bincount(fact, minlength=of.n_facts)
+    n = np.bincount(fact, minlength=relation.n_facts)
     visit = np.empty(len(fact), np.int64)
     visit[by_fact] = np.arange(len(fact)) - np.repeat(np.cumsum(n) - n, n)
     return order[np.argsort(visit, kind="stable")]
 
 
-def prompt_eval(of: list[Relation], n: int, rng: np.random.Generator) -> Guess:
+def prompt_eval(all_relations: list[Relation], n: int, rng: np.random.Generator) -> Guess:
     """PromptEval without covariates, one model per relation, since templates belong to relations.
 
     An example is a fact under one of its names. An answer to example j in template i is right with
     probability σ(θ_i − β_j) (the Rasch model); θ and β are fitted by logistic regression with a
     normal prior to a sample that is balanced over both. A template's performance is the mean of its
     answers and, where it was not asked, of the fitted probabilities. Acc@1 is the mean of these;
-    their distribution is what the paper estimates.
+    the paper estimates their distribution.
     """
     accuracy, variance = 0.0, 0.0
-    for each, budget, share in zip(of, _budgets(of, n), _shares(of), strict=True):
+    for relation, budget, share in zip(
+        all_relations, _budgets(all_relations, n), _shares(all_relations), strict=True
+    ):
         if not budget:
             return Guess(None, None)
-        row, template = balanced(each.right.shape, budget, rng)
-        expected = _fitted(row, template, each.right[row, template], each.right.shape)
-        expected[row, template] = each.right[row, template]
-        performance = each.weight @ expected / each.n_facts
+        row, template = balanced(relation.right.shape, budget, rng)
+        expected = _fitted(row, template, relation.right[row, template], relation.right.shape)
+        expected[row, template] = relation.right[row, template]
+        performance = relation.weight @ expected / relation.n_facts
         accuracy += share * float(performance.mean())
         variance += share**2 * float(performance.var())
     return Guess(accuracy, variance)
@@ -179,11 +195,13 @@ def _fitted(
     n, columns = len(row), np.stack([row, shape[0] + template], axis=1).ravel()
     effects = csr_matrix((np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), (n, sum(shape)))
     model = LogisticRegression(C=_PRIOR_VARIANCE, fit_intercept=False, solver="liblinear")
-    found = model.fit(effects, right).coef_[0]
-    probabilities: FloatArray = expit(found[: shape[0], None] + found[None, shape[0] :])
+    coefficients = model.fit(effects, right).coef_[0]
+    probabilities: FloatArray = expit(
+        coefficients[: shape[0], None] + coefficients[None, shape[0] :]
+    )
     return probabilities
 
 
-def _shares(of: list[Relation]) -> Iterator[float]:
-    n = sum(each.n_facts for each in of)
-    return (each.n_facts / n for each in of)
+def _shares(all_relations: list[Relation]) -> Iterator[float]:
+    n = sum(relation.n_facts for relation in all_relations)
+    return (relation.n_facts / n for relation in all_relations)

@@ -1,4 +1,4 @@
-"""Made-up earlier runs of made-up answers: what a control is worth, and whether intervals hold."""
+"""Simulated earlier runs as controls: their gain, and whether intervals cover."""
 
 from collections.abc import Iterator
 
@@ -45,18 +45,20 @@ def two_models(sizes: Sizes, *, seed: int, alike: float, logits: Logits = ANY) -
     models: tuple[list[tuple[IntArray, IntArray]], ...] = ([], [])
     other = np.random.default_rng([seed, 1])
     for rng, logit, n_names in drawn_relations(sizes, seed, logits):
-        own = drawn_logit(other, logit.shape, logits) - logits.mean
-        mixed = np.sqrt(alike) * (logit - logits.mean) + np.sqrt(1 - alike) * own
+        unrelated = drawn_logit(other, logit.shape, logits) - logits.mean
+        mixed = np.sqrt(alike) * (logit - logits.mean) + np.sqrt(1 - alike) * unrelated
         models[0].append(drawn_answers(rng, logit, n_names))
         models[1].append(drawn_answers(other, logits.mean + mixed, n_names))
     first, second = (Made(*zip(*model, strict=True)) for model in models)
     return first, second
 
 
-def later(made: Made, share: float, seed: int) -> Made:
-    """The answers of which a share has changed; any of those that there are."""
+def later(model: Made, share: float, seed: int) -> Made:
+    """A share of the answers replaced by random ones."""
     rng = np.random.default_rng(seed)
-    return Made(tuple(_changed(rng, each, share) for each in made.answers_of), made.n_names_of)
+    return Made(
+        tuple(_changed(rng, answers, share) for answers in model.answers_of), model.n_names_of
+    )
 
 
 def _changed(rng: np.random.Generator, answers: IntArray, share: float) -> IntArray:
@@ -65,12 +67,12 @@ def _changed(rng: np.random.Generator, answers: IntArray, share: float) -> IntAr
 
 
 class Known:
-    """What a made-up run says of the prompts of any sample."""
+    """A simulated run's answers to the prompts of any sample."""
 
     def __init__(self, earlier: Made) -> None:
         tables = zip(earlier.answers_of, earlier.n_names_of, strict=True)
         self._earlier = earlier
-        self._of = [_split(*each) for each in tables]
+        self._of = [_split(*table) for table in tables]
         self._means = np.concatenate([means for means, _ in self._of])
         self._starts = np.searchsorted(earlier.relation, np.arange(len(self._of)))
 
@@ -79,32 +81,34 @@ class Known:
         within = np.zeros((len(sample.fact), len(PARTS)))
         fact = sample.fact - self._starts[sample.cell_relation]
         for number, (_, split) in enumerate(self._of):
-            mine = sample.cell_relation == number
-            within[mine] = split[fact[mine], sample.template[mine], sample.name[mine]]
+            is_relation = sample.cell_relation == number
+            within[is_relation] = split[
+                fact[is_relation], sample.template[is_relation], sample.name[is_relation]
+            ]
         return Control(self._means, within, np.ones(sample.n_facts, np.bool_))
 
 
 def _split(answers: IntArray, n_names: IntArray) -> tuple[FloatArray, FloatArray]:
     """The facts' means, and the parts of each prompt: facts × templates × names × PARTS."""
-    there = np.broadcast_to(
+    is_name = np.broadcast_to(
         (np.arange(answers.shape[2]) < n_names[:, None])[:, None, :], answers.shape
     )
-    fact, template, name = np.nonzero(there)
-    right = (answers[there] == 0).astype(np.float64)
+    fact, template, name = np.nonzero(is_name)
+    right = (answers[is_name] == 0).astype(np.float64)
     split = np.zeros((*answers.shape, len(PARTS)), np.float32)
-    split[there] = parts(fact, template, name, right)
+    split[is_name] = parts(fact, template, name, right)
     return np.bincount(fact, right) / np.bincount(fact), split
 
 
-def estimated(made: Made, known: Known, share: float, seed: int) -> Controlled:
+def estimated(model: Made, control: Known, share: float, seed: int) -> Controlled:
     """Acc@1 from a sample, with a control."""
-    sample, said = made.sampled(share, seed)
-    right = (said == 0).astype(np.float64)
-    return controlled_mean(sample, right, np.ones(sample.n_facts), known.of(sample), seed=seed)
+    sample, answers = model.sampled(share, seed)
+    right = (answers == 0).astype(np.float64)
+    return controlled_mean(sample, right, np.ones(sample.n_facts), control.of(sample), seed=seed)
 
 
 def gains(
-    made: Made,
+    model: Made,
     earlier: Made,
     shares: tuple[float, ...],
     *,
@@ -114,25 +118,25 @@ def gains(
 
     `gain` is the mean number of effective prompts of each prompt that was asked.
     """
-    known, truth = Known(earlier), _accuracy(made)
-    n_prompts = int(made.n_prompts.sum())
+    control, truth = Known(earlier), _accuracy(model)
+    n_prompts = int(model.n_prompts.sum())
     rows = []
     for share in shares:
-        found = [estimated(made, known, share, seed) for seed in range(n_samples)]
-        value, low, high = np.array([each.found[:3] for each in found]).T
+        estimates = [estimated(model, control, share, seed) for seed in range(n_samples)]
+        value, low, high = np.array([estimate.found[:3] for estimate in estimates]).T
         n = round(share * n_prompts)
         covered = float(((low <= truth) & (truth <= high)).mean())
         sd, half = float(value.std()), float((high - low).mean() / 2)
-        gain = float(np.mean(list(_known(each.n_effective for each in found)))) / n
+        gain = float(np.mean(list(_known(estimate.n_effective for estimate in estimates)))) / n
         rows.append((share, covered, half, sd, float(value.mean() - truth) / sd, gain))
     return pl.DataFrame(rows, schema=GAIN, orient="row")
 
 
 def _known(numbers: Iterator[float | None]) -> Iterator[float]:
-    return (each for each in numbers if each is not None)
+    return (number for number in numbers if number is not None)
 
 
-def _accuracy(made: Made) -> float:
-    sizes = np.array([len(each) for each in made.n_names_of])
-    means = np.array([float(each.mean()) for each in made.accuracies])
+def _accuracy(model: Made) -> float:
+    sizes = np.array([len(n_names) for n_names in model.n_names_of])
+    means = np.array([float(accuracies.mean()) for accuracies in model.accuracies])
     return float(means @ sizes / sizes.sum())

@@ -58,7 +58,7 @@ class Made:
     @cached_property
     def n_templates(self) -> IntArray:
         """The templates of each relation."""
-        return np.array([each.shape[1] for each in self.answers_of])
+        return np.array([answers.shape[1] for answers in self.answers_of])
 
     @cached_property
     def relation(self) -> IntArray:
@@ -73,13 +73,13 @@ class Made:
     @cached_property
     def by_fact(self) -> tuple[FloatArray, ...]:
         """The share of right names of each fact in each template, for each relation."""
-        each = zip(self.answers_of, self.n_names_of, strict=True)
-        return tuple(_right(*tables).sum(2) / tables[1][:, None] for tables in each)
+        relations = zip(self.answers_of, self.n_names_of, strict=True)
+        return tuple(_right(*tables).sum(2) / tables[1][:, None] for tables in relations)
 
     @cached_property
     def accuracies(self) -> tuple[FloatArray, ...]:
         """The accuracy of each relation's templates in the full run."""
-        return tuple(each.mean(0) for each in self.by_fact)
+        return tuple(answers.mean(0) for answers in self.by_fact)
 
     def sampled(self, share: float, seed: int) -> tuple[Crossed, IntArray]:
         """A sample of the prompts, and its answers."""
@@ -87,24 +87,28 @@ class Made:
             square(names, int(n), seed=seed, relation_id=str(number))
             for number, (names, n) in enumerate(zip(self.n_names_of, self.n_templates, strict=True))
         ]
-        place = np.concatenate([each.place_in_relation for each in squares])
+        place = np.concatenate([grid.place_in_relation for grid in squares])
         budget = round(share * int(self.n_prompts.sum()))
         laps = allotted(budget, self.n_prompts, self.relation, place, seed=seed)
         starts = np.searchsorted(self.relation, np.arange(len(squares) + 1))
         parts: list[tuple[IntArray, ...]] = []
-        for number, each in enumerate(squares):
-            own = laps[starts[number] : starts[number + 1]]
-            fact = np.repeat(np.arange(len(own)), own)
-            lap = np.arange(len(fact)) - np.repeat(np.cumsum(own) - own, own)
-            asked = each.at(fact, lap)
-            said = self.answers_of[number][fact, asked.template, asked.name]
-            parts.append((fact + starts[number], asked.template, asked.name, said))
-        fact, template, name, said = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Crossed(self.relation, self.n_names, self.n_templates, fact, template, name), said
+        for number, grid in enumerate(squares):
+            laps_of_relation = laps[starts[number] : starts[number + 1]]
+            fact = np.repeat(np.arange(len(laps_of_relation)), laps_of_relation)
+            lap = np.arange(len(fact)) - np.repeat(
+                np.cumsum(laps_of_relation) - laps_of_relation, laps_of_relation
+            )
+            cell = grid.at(fact, lap)
+            answers = self.answers_of[number][fact, cell.template, cell.name]
+            parts.append((fact + starts[number], cell.template, cell.name, answers))
+        fact, template, name, answers = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
+        )
+        return Crossed(self.relation, self.n_names, self.n_templates, fact, template, name), answers
 
     def answers(self) -> pl.DataFrame:
         """All of them, as matched answers of a run."""
-        sample, said = self.sampled(1.0, 0)
+        sample, answers = self.sampled(1.0, 0)
         relation = sample.cell_relation
         return pl.DataFrame(
             {
@@ -114,16 +118,16 @@ class Made:
                     f"P{r}.{t:03d}" for r, t in zip(relation, sample.template, strict=True)
                 ],
                 "subject_index": sample.name,
-                "key": [f"\x1f{each}\x1f" for each in said],
-                "n_lemmas": np.where(said < ONE_WORD, 1, 2),
-                "correct": said == 0,
+                "key": [f"\x1f{answer}\x1f" for answer in answers],
+                "n_lemmas": np.where(answers < ONE_WORD, 1, 2),
+                "correct": answers == 0,
             }
         )
 
 
 @dataclass(frozen=True)
 class Logits:
-    """What the chance of a right answer is made of: normal effects, by their standard deviation."""
+    """Standard deviations of the normal effects in the chance of a right answer."""
 
     mean: float = -0.5
     relation: float = 0.8
@@ -145,7 +149,7 @@ LIKE = {
 
 
 class Sizes(NamedTuple):
-    """How large a made-up set is: `made_up` says what is meant."""
+    """The size of a simulated set, as in `made_up`."""
 
     n_relations: int
     n_facts: int
@@ -162,7 +166,7 @@ def made_up(
     seed: int,
     logits: Logits = ANY,
 ) -> Made:
-    """Answers of a made-up model: right with a chance that is logistic in all that they depend on.
+    """Answers of a made-up model: right with a chance that is logistic in the sum of their effects.
 
     A wrong answer is the fact's favourite one, or one of nine. `n_facts` is the mean number of a
     relation's facts, which are .4 to 1.6 times as many.
@@ -214,13 +218,13 @@ def drawn_relations(
         )
 
 
-def drawn_logit(rng: np.random.Generator, shape: tuple[int, ...], of: Logits) -> FloatArray:
+def drawn_logit(rng: np.random.Generator, shape: tuple[int, ...], spread: Logits) -> FloatArray:
     """The log-odds of a right answer to each prompt of a relation."""
     n_facts, n_templates, _ = shape
-    logit = rng.normal(of.mean, of.relation) + rng.normal(0, of.fact, (n_facts, 1, 1))
-    logit = logit + rng.normal(0, of.template, (1, n_templates, 1))
-    logit = logit + rng.normal(0, of.fact_template, (*shape[:2], 1))
-    return np.asarray(logit + rng.normal(0, of.name, (n_facts, 1, shape[2])))
+    logit = rng.normal(spread.mean, spread.relation) + rng.normal(0, spread.fact, (n_facts, 1, 1))
+    logit = logit + rng.normal(0, spread.template, (1, n_templates, 1))
+    logit = logit + rng.normal(0, spread.fact_template, (*shape[:2], 1))
+    return np.asarray(logit + rng.normal(0, spread.name, (n_facts, 1, shape[2])))
 
 
 def drawn_answers(
@@ -243,28 +247,28 @@ def everything(answers: pl.DataFrame) -> pl.DataFrame:
     return pairs.join(templates, on="relation_id")
 
 
-def truth(made: Made) -> dict[str, float]:
+def truth(model: Made) -> dict[str, float]:
     """The numbers of the full run, from the whole tables."""
-    each = [_whole(*tables) for tables in zip(made.answers_of, made.n_names_of, strict=True)]
-    n_facts = np.array([len(names) for names in made.n_names_of])
+    relations = [_whole(*tables) for tables in zip(model.answers_of, model.n_names_of, strict=True)]
+    n_facts = np.array([len(names) for names in model.n_names_of])
     share = n_facts / n_facts.sum()
 
     def mean(values: list[float]) -> float:
         return float(share @ values)
 
-    names = share**2 @ [whole.of_names for whole in each]
-    spread = share**2 @ [whole.by_template.var() for whole in each] + names
-    one_word = sum(whole.n_one_word for whole in each)
+    names = share**2 @ [relation.of_names for relation in relations]
+    spread = share**2 @ [relation.by_template.var() for relation in relations] + names
+    one_word = sum(relation.n_one_word for relation in relations)
     return {
-        "acc_at_1": mean([float(whole.by_template.mean()) for whole in each]),
-        "one_word_ratio": one_word / float(made.n_prompts.sum()),
-        "consist": mean([whole.consist for whole in each]),
+        "acc_at_1": mean([float(relation.by_template.mean()) for relation in relations]),
+        "one_word_ratio": one_word / float(model.n_prompts.sum()),
+        "consist": mean([relation.consist for relation in relations]),
         "fluctuation_sd": float(np.sqrt(spread)),
     }
 
 
 class Whole(NamedTuple):
-    """A relation's numbers in the full run; `of_names` is what the draw of names adds."""
+    """A relation's numbers in the full run; `of_names` is the variance from drawing names."""
 
     by_template: FloatArray
     of_names: float
@@ -273,33 +277,38 @@ class Whole(NamedTuple):
 
 
 def _right(answers: IntArray, n_names: IntArray) -> NDArray[np.bool_]:
-    there = (np.arange(answers.shape[2]) < n_names[:, None])[:, None, :]
-    right: NDArray[np.bool_] = (answers == 0) & there
+    is_name = (np.arange(answers.shape[2]) < n_names[:, None])[:, None, :]
+    right: NDArray[np.bool_] = (answers == 0) & is_name
     return right
 
 
 def _whole(answers: IntArray, n_names: IntArray) -> Whole:
     n_facts, n_templates, most = answers.shape
-    there = (np.arange(most) < n_names[:, None])[:, None, :]
+    is_name = (np.arange(most) < n_names[:, None])[:, None, :]
     right = _right(answers, n_names)
     share = right.sum(2) / n_names[:, None]
-    counts = [((answers == each) & there).sum((1, 2)) for each in range(int(answers.max()) + 1)]
+    counts = [
+        ((answers == answer) & is_name).sum((1, 2)) for answer in range(int(answers.max()) + 1)
+    ]
     n = n_names * n_templates
     matching = sum(c * (c - 1.0) for c in counts) / (n * (n - 1.0))
     return Whole(
         share.mean(0),
         float((share * (1 - share)).sum(0).mean() / n_facts**2),
-        int(((answers < ONE_WORD) & there).sum()),
+        int(((answers < ONE_WORD) & is_name).sum()),
         float(np.mean(matching)),
     )
 
 
-def estimated(sample: Crossed, said: IntArray) -> dict[str, Estimated]:
+def estimated(sample: Crossed, answers: IntArray) -> dict[str, Estimated]:
     """All estimates of a sample."""
-    correct = (said == 0).astype(np.float64)
-    keys = sample.fact * (int(said.max()) + 1) + said
+    correct = (answers == 0).astype(np.float64)
+    keys = sample.fact * (int(answers.max()) + 1) + answers
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-    one_word, n_prompts = (said < ONE_WORD).astype(np.float64), sample.n_prompts.astype(np.float64)
+    one_word, n_prompts = (
+        (answers < ONE_WORD).astype(np.float64),
+        sample.n_prompts.astype(np.float64),
+    )
     return {
         "acc_at_1": weighted_mean(sample, correct, np.ones(sample.n_facts)),
         "one_word_ratio": weighted_mean(sample, one_word, n_prompts),
@@ -308,32 +317,32 @@ def estimated(sample: Crossed, said: IntArray) -> dict[str, Estimated]:
     }
 
 
-def coverage(made: Made, share: float, *, n_samples: int) -> pl.DataFrame:
+def coverage(model: Made, share: float, *, n_samples: int) -> pl.DataFrame:
     """How often the intervals of samples cover the full run, of the schema COVERAGE.
 
     `n` counts samples with an interval; `sd` is the standard deviation of the values, and
     `bias_in_sd` their mean error, over that.
     """
-    found = [estimated(*made.sampled(share, seed)) for seed in range(n_samples)]
-    return counted(truth(made), found, share)
+    estimates = [estimated(*model.sampled(share, seed)) for seed in range(n_samples)]
+    return counted(truth(model), estimates, share)
 
 
 def counted(
-    known: Mapping[str, float], found: Sequence[Mapping[str, Estimated]], share: float
+    true_values: Mapping[str, float], estimates: Sequence[Mapping[str, Estimated]], share: float
 ) -> pl.DataFrame:
-    """How often what samples of a share found covers what is known, of the schema COVERAGE."""
+    """How often intervals from samples of a share cover the true value: schema COVERAGE."""
     rows = [
-        (name, share, value, *_covered([each[name] for each in found], value))
-        for name, value in known.items()
+        (name, share, value, *_covered([estimate[name] for estimate in estimates], value))
+        for name, value in true_values.items()
     ]
     return pl.DataFrame(rows, schema=COVERAGE, orient="row")
 
 
 def _covered(
-    found: list[Estimated], value: float
+    estimates: list[Estimated], value: float
 ) -> tuple[int, float | None, float | None, float | None, float | None]:
     """How many have an interval, how often it covers, half its width; SD and bias of the values."""
-    intervals = np.array(list(_intervals(found)), dtype=np.float64).reshape(-1, 3)
+    intervals = np.array(list(_intervals(estimates)), dtype=np.float64).reshape(-1, 3)
     if not len(intervals):
         return 0, None, None, None, None
     middle, low, high = intervals.T
@@ -346,8 +355,8 @@ def _covered(
     return len(intervals), covered, half, sd, bias
 
 
-def _intervals(found: list[Estimated]) -> Iterator[tuple[float, float, float]]:
+def _intervals(estimates: list[Estimated]) -> Iterator[tuple[float, float, float]]:
     """The value (NaN where there is a bracket alone) and the ends of each interval."""
-    for value, low, high, _ in found:
+    for value, low, high, _ in estimates:
         if low is not None and high is not None:
             yield np.nan if value is None else value, low, high

@@ -1,4 +1,4 @@
-"""The error of estimates against their budget: ours beside three other ways to spend the prompts.
+"""The error of estimates against their budget: ours and three other ways to spend the prompts.
 
 Draws samples of a full run's answers and prints how far Acc@1 and the fluctuation's SD are from the
 full run's (the root of the mean squared error), for
@@ -8,7 +8,7 @@ full run's (the root of the mean squared error), for
     whole templates   one template for all facts, drawn at random; a larger budget asks a second
     PromptEval        a Rasch model per relation (Polo et al. 2024), `_peers.py`
 
-Beside each error of the others stands the square of its ratio to ours: how many times as many
+After each error of another way comes the square of its ratio to ours: how many times as many
 prompts they need for the same error, as errors fall with the root of the number of prompts. What
 the draw of names adds to the SD is no matter of the others, and is given to them.
 
@@ -65,69 +65,73 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a full run's folder, or a file of answers")
     parser.add_argument("--setting", help="of the run; its first one if not given")
     parser.add_argument("--figure", type=Path, help="where to draw the curve, as PNG")
-    given = parser.parse_args()
-    sizes = LARGE if given.large else SMALL
-    logits = LIKE[given.like] if given.like else Logits()
-    made = (
-        of_run(given.run, given.setting)
-        if given.run
+    args = parser.parse_args()
+    sizes = LARGE if args.large else SMALL
+    logits = LIKE[args.like] if args.like else Logits()
+    model = (
+        of_run(args.run, args.setting)
+        if args.run
         else made_up(**sizes._asdict(), seed=1, logits=logits)
     )
-    n, known = int(made.n_prompts.sum()), truth(made)
-    print(f"{len(made.n_names):,} facts, {n:,} prompts, {given.samples} samples each")
-    print(", ".join(f"{name} {known[metric]:.4f}" for metric, name in METRICS.items()) + "\n")
+    n, true_values = int(model.n_prompts.sum()), truth(model)
+    print(f"{len(model.n_names):,} facts, {n:,} prompts, {args.samples} samples each")
+    print(", ".join(f"{name} {true_values[metric]:.4f}" for metric, name in METRICS.items()) + "\n")
     curves: dict[str, list[Point]] = {}
-    methods = _methods(made, known["fluctuation_sd"])
+    methods = _methods(model, true_values["fluctuation_sd"])
     _line("prompts", *(f"{way}, {name}" for name in METRICS.values() for way in methods))
     _line("---", *["---"] * len(METRICS) * len(methods))
-    for share in given.shares:
+    for share in args.shares:
         started = time.monotonic()
         for name, method in methods.items():
-            point = _point(method, round(share * n), known, given.samples)
+            point = _point(method, round(share * n), true_values, args.samples)
             curves.setdefault(name, []).append(point)
         _show(share, {name: points[-1] for name, points in curves.items()})
         print(f"<!-- {time.monotonic() - started:.0f} s -->", flush=True)
-    if given.figure:
-        _draw(curves, n, given.figure)
+    if args.figure:
+        _draw(curves, n, args.figure)
 
 
-def _methods(made: Made, sd: float) -> dict[str, Method]:
-    """What each way finds; `sd` is that of the full run, which has the draw of names in it."""
-    of = relations(made)
-    share = np.array([each.n_facts for each in of]) / len(made.n_names)
-    names = sd**2 - share**2 @ [each.var() for each in made.accuracies]
+def _methods(model: Made, sd: float) -> dict[str, Method]:
+    """The estimator of each way; `sd` is that of the full run, including the draw of names."""
+    all_relations = relations(model)
+    share = np.array([relation.n_facts for relation in all_relations]) / len(model.n_names)
+    names = sd**2 - share**2 @ [accuracies.var() for accuracies in model.accuracies]
 
     def peer(ask: Callable[..., Guess], number: int, n_prompts: int, seed: int) -> Found:
-        found = ask(of, n_prompts, np.random.default_rng([seed, number]))
-        spread = None if found.templates is None else float(np.sqrt(found.templates + names))
-        return found.acc_at_1, spread
+        guess = ask(all_relations, n_prompts, np.random.default_rng([seed, number]))
+        spread = None if guess.templates is None else float(np.sqrt(guess.templates + names))
+        return guess.acc_at_1, spread
 
     return {
-        "ours": partial(_ours, made),
+        "ours": partial(_ours, model),
         "uniform": partial(peer, uniform, 1),
         "whole templates": partial(peer, whole_templates, 2),
         "PromptEval": partial(peer, prompt_eval, 3),
     }
 
 
-def _ours(made: Made, n_prompts: int, seed: int) -> Found:
-    sample, said = made.sampled(n_prompts / int(made.n_prompts.sum()), seed)
-    correct = (said == 0).astype(np.float64)
+def _ours(model: Made, n_prompts: int, seed: int) -> Found:
+    sample, answers = model.sampled(n_prompts / int(model.n_prompts.sum()), seed)
+    correct = (answers == 0).astype(np.float64)
     acc_at_1 = weighted_mean(sample, correct, np.ones(sample.n_facts))
     return acc_at_1.value, fluctuation_sd(sample, correct).value
 
 
-def _point(method: Method, n_prompts: int, known: Mapping[str, float], n_samples: int) -> Point:
+def _point(
+    method: Method, n_prompts: int, true_values: Mapping[str, float], n_samples: int
+) -> Point:
     guesses = [method(n_prompts, seed) for seed in range(n_samples)]
     columns = zip(METRICS, zip(*guesses, strict=True), strict=True)
-    return Point(n_prompts, {name: _error(list(found), known[name]) for name, found in columns})
+    return Point(
+        n_prompts, {name: _error(list(estimates), true_values[name]) for name, estimates in columns}
+    )
 
 
-def _error(found: list[float | None], known: float) -> float | None:
-    values = np.array([each for each in found if each is not None])
-    if len(values) < max(1.0, _MOST * len(found)):
+def _error(estimates: list[float | None], true_value: float) -> float | None:
+    values = np.array([estimate for estimate in estimates if estimate is not None])
+    if len(values) < max(1.0, _MOST * len(estimates)):
         return None
-    return float(np.sqrt(((values - known) ** 2).mean()))
+    return float(np.sqrt(((values - true_value) ** 2).mean()))
 
 
 def _show(share: float, points: Mapping[str, Point]) -> None:
@@ -153,9 +157,9 @@ def _draw(curves: Mapping[str, list[Point]], n_prompts: int, path: Path) -> None
     panels = figure.subplots(1, len(METRICS))
     for axes, (metric, name) in zip(panels, METRICS.items(), strict=True):
         for (way, points), (colour, marker) in zip(curves.items(), SERIES, strict=False):
-            there = [(p.n_prompts, p.errors[metric]) for p in points if p.errors[metric]]
-            x, y = zip(*there, strict=True) if there else ((), ())
-            share = [100 * each / n_prompts for each in x]
+            errors = [(p.n_prompts, p.errors[metric]) for p in points if p.errors[metric]]
+            x, y = zip(*errors, strict=True) if errors else ((), ())
+            share = [100 * n / n_prompts for n in x]
             label = way if axes is panels[0] else None
             axes.plot(share, y, marker, ls="-", color=colour, markersize=4.5, label=label)
         axes.set(xscale="log", yscale="log", xlabel="% of the prompts", title=f"Error of {name}")
@@ -173,13 +177,16 @@ def _draw(curves: Mapping[str, list[Point]], n_prompts: int, path: Path) -> None
 def of_run(path: Path, setting: str | None) -> Made:
     """The answers of a full run, or of a Parquet file of matched answers."""
     rows = pl.read_parquet(path) if path.is_file() else _matched(path, setting)
-    tables = [_table(each) for _, each in rows.group_by("relation_id", maintain_order=True)]
+    tables = [
+        _table(relation_rows)
+        for _, relation_rows in rows.group_by("relation_id", maintain_order=True)
+    ]
     return Made(*zip(*tables, strict=True))
 
 
 def _matched(folder: Path, setting: str | None) -> pl.DataFrame:
     branches = past.settings(folder.name, past.record(str(folder.parent), folder.name))
-    branch = next(each for each in branches if setting in (None, each.setting))
+    branch = next(branch_ for branch_ in branches if setting in (None, branch_.setting))
     return branch.artifacts["matched"].read_all(METHODS[branch.method].measure.answers)
 
 

@@ -1,4 +1,4 @@
-"""Decoding smollm2-135m: the pipeline beside what one would run instead, in one go on one machine.
+"""Decoding smollm2-135m: the pipeline and its alternatives, in one run on one machine.
 
     pipeline         `factsweep run`, 4-template, demonstrations shared by a template's prompts
     vLLM, bare       LLM.generate over the same token ids with the same engine options
@@ -19,10 +19,10 @@ only borrows the project's (benchmarks/README.md), and without one its line says
 
 With `--host-bound` the model is one of two random layers of 64, with the tokenizer of smollm2-135m:
 it stands for a GPU so fast that only the host counts. The pipeline, which tokenises, is then held
-against bare vLLM that is handed token ids, as it is and in the environment that the pipeline gives
+against bare vLLM with token ids, in its default environment and in the one that the pipeline gives
 its engines (on a CPU: memory that is kept), and against bare vLLM that is handed texts: zero-shot,
 4-template, and 25 samples of each prompt. On all sides the model computes on --cores cores: with
-one, the host keeps one of two, as it keeps its own beside a GPU.
+one, the host keeps one of two, as it does with a GPU.
 
     python benchmarks/bench_decode.py [--rounds 2] [--lm-eval /tmp/lm-eval/bin/python]
     python benchmarks/bench_decode.py --host-bound [--rounds 3] [--cores 1]
@@ -96,13 +96,13 @@ class Rate(NamedTuple):
 
 
 def main() -> None:
-    """Measure one after the other, then print the table."""
+    """Measure each line in turn, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2, help="turns of the pipeline and bare vLLM")
     parser.add_argument("--lm-eval", default="/tmp/lm-eval/bin/python", help="a Python that has it")
     parser.add_argument("--host-bound", action="store_true", help="a model that costs nothing")
     parser.add_argument("--cores", type=int, default=1, help="that such a model computes on")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rates: dict[str, list[Rate]] = {}
 
     def measure(name: str, work: Callable[..., Rate | None], *arguments: Any) -> None:
@@ -115,15 +115,15 @@ def main() -> None:
             )
 
     with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
-        if given.host_bound:
+        if args.host_bound:
             tiny = (f"model={_tiny(Path(folder) / 'tiny')}", "model.replicas.max=1")
             is_cpu = processor.device("auto") == "cpu"
-            on = (f"cluster.num_cpus={given.cores}", *FLOAT32) if is_cpu else ()
-            for name, asked in HOST_BOUND.items():
+            on = (f"cluster.num_cpus={args.cores}", *FLOAT32) if is_cpu else ()
+            for name, overrides in HOST_BOUND.items():
                 rates.clear()
                 print(f"\n{name}", flush=True)
-                for turn in range(given.rounds):
-                    job = _job(f"{folder}/{name}/{turn}", *tiny, *on, *asked)
+                for turn in range(args.rounds):
+                    job = _job(f"{folder}/{name}/{turn}", *tiny, *on, *overrides)
                     measure("pipeline", through_pipeline, job)
                     measure("vLLM, ids", through_vllm, job)
                     measure("vLLM, texts", through_vllm, job, False)
@@ -131,23 +131,23 @@ def main() -> None:
                         measure("vLLM, ids, env", through_vllm, job)
                 _print_table(rates, against="vLLM, ids")
             return
-        jobs = [_job(f"{folder}/{turn}") for turn in range(given.rounds)]
+        jobs = [_job(f"{folder}/{turn}") for turn in range(args.rounds)]
         for job in jobs:
             measure("pipeline", through_pipeline, job)
             measure("vLLM, bare", through_vllm, job)
         measure("pipeline, fresh", through_pipeline, _job(f"{folder}/fresh", *FRESH))
-        measure("lm-eval", through_lm_eval, jobs[0], Path(folder), given.lm_eval)
+        measure("lm-eval", through_lm_eval, jobs[0], Path(folder), args.lm_eval)
         measure("HF, batch 32", through_hf, jobs[0], N_BATCHED, 32)
         measure("HF, batch 1", through_hf, jobs[0], N_SINGLE, 1)
     _print_table(rates)
 
 
-def _job(folder: str, *more: str) -> Run:
+def _job(folder: str, *overrides: str) -> Run:
     rows = Path(folder) / "rows.parquet"
     rows.parent.mkdir(parents=True)
     _rows().write_parquet(rows)
     places = (f"artifacts={folder}/artifacts", f"results={folder}/results", "run_name=bench")
-    return settled(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *more]))
+    return settled(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *overrides]))
 
 
 def _tiny(folder: Path) -> Path:
@@ -179,20 +179,20 @@ def _rows() -> pl.DataFrame:
 def _print_table(rates: dict[str, list[Rate]], against: str = "vLLM, bare") -> None:
     ours = _per_s(rates["pipeline"])
     print(f"\n{'':<16} {'prompts/s':>9} {'the pipeline is':>15}")
-    for name, found in rates.items():
-        ratio = ours / _per_s(found)
+    for name, turns_of_line in rates.items():
+        ratio = ours / _per_s(turns_of_line)
         note = ""
         if name in AT_LEAST:
             holds = "holds" if ratio >= AT_LEAST[name] else "MISSED"
             note = f"  target: at least {AT_LEAST[name]:.2f}: {holds}"
-        print(f"{name:<16} {_per_s(found):9.1f} {ratio:8.2f} × as fast{note}")
+        print(f"{name:<16} {_per_s(turns_of_line):9.1f} {ratio:8.2f} × as fast{note}")
     turns = zip(rates["pipeline"], rates[against], strict=True)
-    each = ", ".join(f"{_per_s([a]) / _per_s([b]):.2f}" for a, b in turns)
-    print(f"pipeline / {against}, turn by turn: {each}")
+    ratios = ", ".join(f"{_per_s([a]) / _per_s([b]):.2f}" for a, b in turns)
+    print(f"pipeline / {against}, turn by turn: {ratios}")
 
 
-def _per_s(found: Sequence[Rate]) -> float:
-    return sum(rate.prompts for rate in found) / sum(rate.seconds for rate in found)
+def _per_s(rates: Sequence[Rate]) -> float:
+    return sum(rate.prompts for rate in rates) / sum(rate.seconds for rate in rates)
 
 
 def through_pipeline(job: Run) -> Rate:
@@ -203,13 +203,13 @@ def through_pipeline(job: Run) -> Rate:
     run.run(job)
     (branch,) = planned(job).branches
     counts = [
-        each
+        count
         for artifact in (branch.further or (branch.answers,))
-        for each in artifact.counts(artifact.stage).values()
+        for count in artifact.counts(artifact.stage).values()
     ]
     return Rate(
-        prompts=sum(int(each["prompts"]) for each in counts),
-        seconds=sum(float(each["seconds"]) for each in counts),
+        prompts=sum(int(count["prompts"]) for count in counts),
+        seconds=sum(float(count["seconds"]) for count in counts),
     )
 
 
@@ -220,22 +220,22 @@ def through_vllm(job: Run, as_ids: bool = True) -> Rate:
 
     llm = LLM(**_engine_options(job))
     n, texts = job.decoding.samples.n_prompts, _texts(job)
-    drawn = {"n": job.decoding.samples.block_size, "seed": 0, "temperature": 1.0}
+    sampling_options = {"n": job.decoding.samples.block_size, "seed": 0, "temperature": 1.0}
     texts = texts[:: len(texts) // n][:n] if n else texts
     ids = encode(models.tokenizer(planned(job).weights), texts)
-    given = [{"prompt_token_ids": each} for each in ids] if as_ids else texts
+    prompts = [{"prompt_token_ids": token_ids} for token_ids in ids] if as_ids else texts
     sampling = SamplingParams(
-        **(drawn if n else {"temperature": 0.0}),
+        **(sampling_options if n else {"temperature": 0.0}),
         max_tokens=job.decoding.max_tokens,
         stop=list(job.decoding.stop),
     )
     started = time.perf_counter()
-    llm.generate(given, sampling, use_tqdm=False)
+    llm.generate(prompts, sampling, use_tqdm=False)
     return Rate(len(ids), time.perf_counter() - started)
 
 
 def _engine_options(job: Run) -> dict[str, Any]:
-    """What the pipeline gives vLLM, in the words of vLLM's own LLM."""
+    """The pipeline's engine arguments, as arguments of vLLM's LLM."""
     options: dict[str, Any] = {
         "model": models.location(planned(job).weights),
         "dtype": job.model.dtype,
@@ -265,8 +265,8 @@ def _texts(job: Run) -> list[str]:
 
 def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     """The prompts of the run as a task of lm-evaluation-harness; null where it is not there."""
-    found = subprocess.run([python, "-c", "import lm_eval"], capture_output=True, check=False)
-    if found.returncode:
+    probe = subprocess.run([python, "-c", "import lm_eval"], capture_output=True, check=False)
+    if probe.returncode:
         print("lm-eval          not installed: see benchmarks/README.md", flush=True)
         return None
     texts = _texts(job)
@@ -278,14 +278,14 @@ def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     (folder / "options.json").write_text(json.dumps(options))
     variables = {**os.environ, **hardware.variables(job), "HF_HOME": str(folder / "hf")}
     script = Path(__file__).with_name("_lm_eval.py")
-    done = subprocess.run(
+    process = subprocess.run(
         [python, str(script), str(folder)],
         env=variables,
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    return Rate(len(texts), float(done.stdout.splitlines()[-1]))
+    return Rate(len(texts), float(process.stdout.splitlines()[-1]))
 
 
 def through_hf(job: Run, n_prompts: int, batch_size: int) -> Rate:

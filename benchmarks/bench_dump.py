@@ -1,4 +1,4 @@
-"""Reading a Wikidata dump into a knowledge base: MB/s of unpacked JSON, and what a full dump takes.
+"""Reading a Wikidata dump into a knowledge base: MB/s of unpacked JSON, time of a full dump.
 
     python benchmarks/bench_dump.py --items 20000 --workers 2
 
@@ -45,22 +45,22 @@ LANGUAGES = [
 
 
 def item(number: int, rng: random.Random) -> dict[str, Any]:
-    """An item with sixteen statements, nine of which have an item as their value."""
+    """An item with sixteen statements; nine have an item as their value."""
 
     def word(n: int) -> str:
         return "".join(rng.choices(string.ascii_lowercase, k=n))
 
     def value(target: int) -> dict[str, Any]:
-        found = {"entity-type": "item", "numeric-id": target, "id": f"Q{target}"}
-        data = {"value": found, "type": "wikibase-entityid"}
+        entity = {"entity-type": "item", "numeric-id": target, "id": f"Q{target}"}
+        data = {"value": entity, "type": "wikibase-entityid"}
         return {"snaktype": "value", "hash": word(40), "datavalue": data}
 
     def moment() -> dict[str, Any]:
-        found = {"time": "+2001-01-01T00:00:00Z", "precision": 11, "timezone": 0}
+        time_value = {"time": "+2001-01-01T00:00:00Z", "precision": 11, "timezone": 0}
         return {
             "snaktype": "value",
             "hash": word(40),
-            "datavalue": {"value": found, "type": "time"},
+            "datavalue": {"value": time_value, "type": "time"},
         }
 
     def external() -> dict[str, Any]:
@@ -68,27 +68,29 @@ def item(number: int, rng: random.Random) -> dict[str, Any]:
 
     def statement(snak: dict[str, Any]) -> dict[str, Any]:
         snaks = {"P248": [value(36578)], "P813": [moment()]}
-        found = {"mainsnak": snak, "rank": "normal", "id": f"Q{number}${word(36)}"}
+        claim = {"mainsnak": snak, "rank": "normal", "id": f"Q{number}${word(36)}"}
         spans = {"qualifiers": {"P580": [moment()]}} if rng.random() < 0.2 else {}
-        return found | spans | {"references": [{"hash": word(40), "snaks": snaks}]}
+        return claim | spans | {"references": [{"hash": word(40), "snaks": snaks}]}
 
     claims = {f"P{p}": [statement(value(rng.randrange(10**6)))] for p in rng.sample(range(2000), 9)}
-    others = {f"P{p}": [statement(external())] for p in rng.sample(range(2000, 4000), 7)}
+    identifiers = {f"P{p}": [statement(external())] for p in rng.sample(range(2000, 4000), 7)}
     return {
         "type": "item",
         "id": f"Q{number}",
-        "labels": {each: {"language": each, "value": word(14)} for each in LANGUAGES},
-        "descriptions": {each: {"language": each, "value": word(30)} for each in LANGUAGES},
+        "labels": {language: {"language": language, "value": word(14)} for language in LANGUAGES},
+        "descriptions": {
+            language: {"language": language, "value": word(30)} for language in LANGUAGES
+        },
         "aliases": {"en": [{"language": "en", "value": word(10)}]},
-        "claims": claims | others,
-        "sitelinks": {f"{each}wiki": {"title": word(14)} for each in LANGUAGES[:5]},
+        "claims": claims | identifiers,
+        "sitelinks": {f"{language}wiki": {"title": word(14)} for language in LANGUAGES[:5]},
     }
 
 
 def _cpu_s() -> float:
-    """Seconds of CPU of this process and of those that it has waited for."""
+    """CPU seconds of this process and its finished children."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
@@ -96,31 +98,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
+    args = parser.parse_args()
     rng, n_bytes = random.Random(0), 0
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump.json.bz2")
         with bz2.open(dump, "wb", compresslevel=1) as file:
             file.write(b"[\n")
-            for number in range(given.items):
+            for number in range(args.items):
                 n_bytes += file.write(json.dumps(item(number, rng)).encode() + b",\n")
             file.write(b"]\n")
         began, cpu = time.perf_counter(), _cpu_s()
-        made = build_from_dump(
+        lines = build_from_dump(
             dump,
             Path(folder, "out"),
             languages=["en", "mul"],
             lines_per_part=1_000,
-            workers=given.workers,
+            workers=args.workers,
         )
-        said = list(made)
+        messages = list(lines)
         seconds, cpu = time.perf_counter() - began, _cpu_s() - cpu
     rate = n_bytes / 1e6 / seconds
     hours = FULL_TB * 1e6 / rate / 3600
-    out = {"items": given.items, "workers": given.workers, "mb": round(n_bytes / 1e6)}
+    out = {"items": args.items, "workers": args.workers, "mb": round(n_bytes / 1e6)}
     out |= {"mb_per_s": round(rate, 1), "hours_for_a_full_dump": round(hours, 1)}
     out["mb_per_cpu_s"] = round(n_bytes / 1e6 / cpu, 1)
-    print(json.dumps(out | {"made": said[0].partition(": ")[2]}))
+    print(json.dumps(out | {"made": messages[0].partition(": ")[2]}))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ START_S = 600
 
 
 class Rate(NamedTuple):
-    """How many prompts were answered, in what time, and what was said."""
+    """The number of answered prompts, their time, and the answers."""
 
     prompts: int
     seconds: float
@@ -55,19 +55,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=40, help="of each of four relations")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rates: dict[str, list[Rate]] = {"here": [], "served": []}
     with tempfile.TemporaryDirectory(prefix="bench-endpoint-") as folder:
-        for turn in range(given.rounds):
-            asked = [*ASKED, f"benchmark.pairs_per_relation={given.pairs}"]
-            here = job(f"{folder}/{turn}/here", *asked, *HERE)
-            rates["here"].append(in_fresh_process(through_run, here))
-            with server(here) as url:
-                at = ("model=endpoint", "model.id=smollm2", f"model.endpoint={url}")
-                served = job(f"{folder}/{turn}/served", *asked, *at)
+        for turn in range(args.rounds):
+            overrides = [*ASKED, f"benchmark.pairs_per_relation={args.pairs}"]
+            local_job = job(f"{folder}/{turn}/here", *overrides, *HERE)
+            rates["here"].append(in_fresh_process(through_run, local_job))
+            with server(local_job) as url:
+                address = ("model=endpoint", "model.id=smollm2", f"model.endpoint={url}")
+                served = job(f"{folder}/{turn}/served", *overrides, *address)
                 rates["served"].append(in_fresh_process(through_run, served))
-            for name, found in rates.items():
-                rate = found[-1]
+            for name, turns in rates.items():
+                rate = turns[-1]
                 load = f"load of the machine {os.getloadavg()[0]:.1f}"
                 print(
                     f"{name:<8} {rate.prompts:>5,} prompts {rate.seconds:6.1f} s  {load}",
@@ -84,14 +84,16 @@ def job(folder: str, *overrides: str) -> Run:
 
 def print_table(rates: dict[str, list[Rate]]) -> None:
     """The rates, whether the answers are the same, and whether the target is met."""
-    here, served = (
-        sum(each.prompts for each in found) / sum(each.seconds for each in found)
-        for found in rates.values()
+    loaded, served = (
+        sum(turn.prompts for turn in turns) / sum(turn.seconds for turn in turns)
+        for turns in rates.values()
     )
-    ratio = served / here
-    first, other = (found[0].answers for found in rates.values())
+    ratio = served / loaded
+    first, other = (turns[0].answers for turns in rates.values())
     differing = sum(first[name] != other.get(name) for name in first)
-    print(f"\nhere {here:.1f} prompts/s, served {served:.1f} prompts/s, {differing} other answers")
+    print(
+        f"\nhere {loaded:.1f} prompts/s, served {served:.1f} prompts/s, {differing} other answers"
+    )
     holds = "holds" if ratio >= AT_LEAST else "MISSED"
     print(f"served / here: {ratio:.2f}  target: at least {AT_LEAST:.2f}: {holds}")
 
@@ -103,27 +105,27 @@ def through_run(job: Run) -> Rate:
     counts = greedy.counts(greedy.stage).values()
     rows = greedy.read_all(greedy.stage).select("prompt_id", "text").iter_rows()
     return Rate(
-        prompts=sum(int(each["prompts"]) for each in counts),
-        seconds=sum(float(each["seconds"]) for each in counts),
+        prompts=sum(int(count["prompts"]) for count in counts),
+        seconds=sum(float(count["seconds"]) for count in counts),
         answers=dict(rows),
     )
 
 
 @contextmanager
-def server(here: Run) -> Iterator[str]:
+def server(local_job: Run) -> Iterator[str]:
     """A server of vLLM's with the model of a run, for the time of the block: its address."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as socket_:
+        port = socket_.getsockname()[1]
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", models.location(planned(here).weights), "--served-model-name", "smollm2"),
-        *("--dtype", here.model.dtype, "--max-model-len", str(here.model.max_model_len)),
+        *("--model", models.location(planned(local_job).weights), "--served-model-name", "smollm2"),
+        *("--dtype", local_job.model.dtype, "--max-model-len", str(local_job.model.max_model_len)),
         *("--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
     ]
     with tempfile.TemporaryFile() as log:
-        variables = {**os.environ, **hardware.variables(here)}
+        variables = {**os.environ, **hardware.variables(local_job)}
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=variables, start_new_session=True
         )

@@ -42,38 +42,38 @@ def main() -> None:
     parser.add_argument("--run", type=Path, nargs="+", help="full runs: folders of results")
     parser.add_argument("--figure", type=Path, help="where to draw the coverage, as PNG")
     parser.add_argument("--control", action="store_true", help="what earlier runs are worth")
-    given = parser.parse_args()
-    if given.control:
-        _controls(small=given.small, n_samples=given.samples, shares=tuple(given.shares))
+    args = parser.parse_args()
+    if args.control:
+        _controls(small=args.small, n_samples=args.samples, shares=tuple(args.shares))
         return
-    drawn: dict[str, list[pl.DataFrame]] = {}
-    for title, covering in _tables(given):
-        print(f"{title}, {given.samples} samples each\n")
+    tables: dict[str, list[pl.DataFrame]] = {}
+    for title, covering in _tables(args):
+        print(f"{title}, {args.samples} samples each\n")
         _line("metric", "prompts", "full run", "interval in", "covers", "half-width", "SD", "bias")
         _line(*["---"] * 8)
-        for share in given.shares:
+        for share in args.shares:
             started = time.monotonic()
-            found = covering(share, n_samples=given.samples)
-            for row in found.iter_rows(named=True):
-                _show(row, given.samples)
+            coverage_table = covering(share, n_samples=args.samples)
+            for row in coverage_table.iter_rows(named=True):
+                _show(row, args.samples)
             print(f"<!-- {share:.0%}: {time.monotonic() - started:.0f} s -->", flush=True)
-            drawn.setdefault(title, []).append(found)
-    if given.figure:
-        _draw({title: pl.concat(each) for title, each in drawn.items()}, given.figure)
+            tables.setdefault(title, []).append(coverage_table)
+    if args.figure:
+        _draw({title: pl.concat(parts) for title, parts in tables.items()}, args.figure)
 
 
 class _Covering(Protocol):
     def __call__(self, share: float, *, n_samples: int) -> pl.DataFrame: ...
 
 
-def _tables(given: argparse.Namespace) -> Iterator[tuple[str, _Covering]]:
-    """What is sampled: a title, and what counts how often it is covered."""
-    if given.run is None:
-        made = _answers(small=given.small, like=given.like)
-        n = int(made.n_prompts.sum())
-        yield f"{len(made.n_names):,} facts, {n:,} prompts", partial(coverage, made)
+def _tables(args: argparse.Namespace) -> Iterator[tuple[str, _Covering]]:
+    """The sampled populations: a title, and a function that measures coverage."""
+    if args.run is None:
+        model = _answers(small=args.small, like=args.like)
+        n = int(model.n_prompts.sum())
+        yield f"{len(model.n_names):,} facts, {n:,} prompts", partial(coverage, model)
         return
-    for path in given.run:
+    for path in args.run:
         yield from _of_run(path)
 
 
@@ -94,12 +94,12 @@ def _draw(coverage_of: Mapping[str, pl.DataFrame], path: Path) -> None:
     figure = blank(9.0, 3.6)
     panels = figure.subplots(1, len(coverage_of), sharey=True, squeeze=False)[0]
     for axes, (title, rows) in zip(panels, coverage_of.items(), strict=True):
-        known = rows.drop_nulls("covered")
-        metrics = known["metric"].unique(maintain_order=True).to_list()
+        covered_rows = rows.drop_nulls("covered")
+        metrics = covered_rows["metric"].unique(maintain_order=True).to_list()
         axes.axhspan(93, 97, color="0.92", zorder=0)
-        parts = known.partition_by("share", maintain_order=True)
+        parts = covered_rows.partition_by("share", maintain_order=True)
         for number, (part, (colour, marker)) in enumerate(zip(parts, SERIES, strict=False)):
-            places = [metrics.index(each) + (number - 1) * 0.2 for each in part["metric"]]
+            places = [metrics.index(metric) + (number - 1) * 0.2 for metric in part["metric"]]
             label = f"{part['share'][0]:.0%} of the prompts" if axes is panels[0] else None
             axes.plot(places, 100 * part["covered"], marker, ls="", color=colour, label=label)
         axes.set_xticks(range(len(metrics)), metrics, rotation=40, ha="right", fontsize="small")
@@ -116,9 +116,9 @@ def _controls(*, small: bool, n_samples: int, shares: tuple[float, ...]) -> None
     _line("control", "prompts", "covers", "half-width", "SD", "bias / SD", "worth")
     _line(*["---"] * 8)
     for name, alike in (("the same model", None), *((f"alike {a}", a) for a in (0.9, 0.5, 0))):
-        made, earlier = two_models(sizes, seed=1, alike=alike or 0.0)
-        earlier = later(made, _CHANGED, seed=2) if alike is None else earlier
-        rows = gains(made, earlier, shares, n_samples=n_samples)
+        model, earlier = two_models(sizes, seed=1, alike=alike or 0.0)
+        earlier = later(model, _CHANGED, seed=2) if alike is None else earlier
+        rows = gains(model, earlier, shares, n_samples=n_samples)
         for share, covered, half, sd, bias, gain in rows.iter_rows():
             cells = f"{half:.5f}", f"{sd:.5f}", f"{bias:+.2f}", f"x {gain:.2f}"
             _line(name, f"{share:.0%}", f"{covered:.1%}", *cells)

@@ -1,4 +1,4 @@
-"""Expansion of a full-size MyriadLAMA: the pipeline beside the loop that one would write instead.
+"""Expansion of a full-size MyriadLAMA: the pipeline and a plain loop.
 
 Makes a set of MyriadLAMA's size in its row format (41 relations × 100 templates, 24,643 pairs,
 6.49 M prompts; the facts are made up), then measures, each in a process of its own:
@@ -64,8 +64,8 @@ def main() -> None:
     scale = parser.parse_args().scale
     with tempfile.TemporaryDirectory(prefix="bench-expand-") as folder:
         show("(rows made)", alone(make_rows, Path(folder) / "rows", scale))
-        given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows"]
-        benchmark = settings.load(given).benchmark
+        overrides = ["benchmark=myriadlama", f"benchmark.path={folder}/rows"]
+        benchmark = settings.load(overrides).benchmark
         source = Artifact(Store(folder), ReadFacts(benchmark, catalog.entry(benchmark.data)).recipe)
         show("facts", alone(read_facts, source, benchmark))
         ours = [_expanded(source, setting) for setting in SETTINGS]
@@ -94,8 +94,8 @@ def show(name: str, cost: Cost, note: str = "") -> None:
 def alone(work: Callable[..., int], *arguments: Any) -> Cost:
     """The cost of some work in a fresh process.
 
-    This process stays small: on Linux the peak of a child starts at that of its parent. What was
-    written before reaches the disk first, so that nobody waits for the files of another.
+    This process stays small: on Linux the peak of a child starts at that of its parent. Earlier
+    files are synced to disk first, so that no measurement waits for the files of another.
     """
     os.sync()
     return in_fresh_process(measured, work, *arguments)
@@ -147,18 +147,19 @@ def loop_over_facts(target: Path, source: Artifact, setting: Setting) -> int:
 def _lines(
     template: dict[str, str], pairs: list[dict[str, Any]], setting: Setting
 ) -> Iterator[dict[str, Any]]:
-    asked = template["text"].replace("[Y]", MASK)
-    shown = [
-        f"Q: {asked.replace('[X]', pair['subjects'][0])}\nA: {pair['objects'][0]['labels'][0]}.\n"
+    question = template["text"].replace("[Y]", MASK)
+    demonstrations = [
+        f"Q: {question.replace('[X]', pair['subjects'][0])}\n"
+        f"A: {pair['objects'][0]['labels'][0]}.\n"
         for pair in pairs[: setting.shots + 1]
     ]
     for number, pair in enumerate(pairs):
-        others = shown[:number] + shown[number + 1 :]
-        context = setting.instruction + "".join(others[: setting.shots])
+        other_demonstrations = demonstrations[:number] + demonstrations[number + 1 :]
+        context = setting.instruction + "".join(other_demonstrations[: setting.shots])
         for index, name in enumerate(pair["subjects"]):
             yield {
                 "prompt_id": f"{pair['pair_id']}.{template['template_id']}.{index}",
-                "prompt": f"{context}Q: {asked.replace('[X]', name)}\nA:",
+                "prompt": f"{context}Q: {question.replace('[X]', name)}\nA:",
             }
 
 
@@ -193,13 +194,13 @@ def _relation(relation_id: str, n_pairs: int, random: np.random.Generator) -> Fa
         "origin": ["paraphrase" if n % 20 else "manual" for n in range(N_TEMPLATES)],
     }
     relations = {"relation_id": [relation_id], "label": [relation_id]}
-    return Facts(*(pl.DataFrame(each) for each in (relations, templates, pairs)))
+    return Facts(*(pl.DataFrame(rows) for rows in (relations, templates, pairs)))
 
 
 def _shared_out(parts: int, mean: float, random: np.random.Generator) -> list[int]:
     """One for each part, and the rest where it falls."""
-    rest = random.multinomial(round(parts * (mean - 1)), np.full(parts, 1 / parts))
-    return [1 + int(each) for each in rest]
+    extra = random.multinomial(round(parts * (mean - 1)), np.full(parts, 1 / parts))
+    return [1 + int(n) for n in extra]
 
 
 def _objects(count: int, random: np.random.Generator) -> list[dict[str, Any]]:

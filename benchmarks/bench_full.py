@@ -1,4 +1,4 @@
-"""A run of all of MyriadLAMA's prompts, end to end: the pipeline beside the loop of a script.
+"""A run of all of MyriadLAMA's prompts, end to end: the pipeline and the loop of a script.
 
 Makes a set of MyriadLAMA's size (bench_expand.py), then asks a fake engine all of it, greedily:
 
@@ -7,8 +7,8 @@ Makes a set of MyriadLAMA's size (bench_expand.py), then asks a fake engine all 
            JSON line per answer, and the share of right ones
 
 The loop has less to do: it finds no duplicates, can't resume, normalises nothing and has one
-number. Beside the seconds: the most memory that the processes of a name held at one time (a page
-that several share is divided among them), and what is stored. With --delay it is stored on an S3
+number. Also: the peak memory of the processes of each name at one time (a page
+that several share is divided among them), and the stored bytes. With --delay it is stored on an S3
 server on this machine, each request to which takes so many seconds longer; a fake engine answers
 as many real ones together, and so as many answers more are kept at a time.
 
@@ -46,7 +46,7 @@ from tests.s3_server import Line, bucket, serving
 TARGET_S, TARGET_GIB = 600.0, 4.0
 ALL = "all processes at one time"
 LOOK_EVERY_S = 0.5
-FAR_CHUNK = 8192  # answers: those of 16 engines, each of which keeps 512 at a time
+FAR_CHUNK = 8192  # answers: 16 engines that keep 512 each
 BATCH = 4096  # prompts that the loop tokenises at once
 
 
@@ -56,26 +56,26 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs (1: all)")
     parser.add_argument("--setting", default="zero-shot", choices=("zero-shot", "4-template"))
     parser.add_argument("--delay", type=float, help="seconds of a request to a store on S3")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-full-") as name, store(name, given.delay) as url:
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-full-") as name, store(name, args.delay) as url:
         folder = Path(name)
-        in_fresh_process(make_rows, folder / "rows", given.scale)
-        asked = overrides(folder, url, given.setting)
-        if given.delay is not None:
-            asked.append(f"cluster.rows_per_chunk={FAR_CHUNK}")
+        in_fresh_process(make_rows, folder / "rows", args.scale)
+        run_overrides = overrides(folder, url, args.setting)
+        if args.delay is not None:
+            run_overrides.append(f"cluster.rows_per_chunk={FAR_CHUNK}")
         began = time.time()
-        seconds, memory = through_run(asked, folder)
+        seconds, memory = through_run(run_overrides, folder)
         sizes = Store(url).sizes("").values()
         parts = seconds_of_parts(began, Store(url), Store(f"{folder}/results/full"))
-        prompts, peer_s = in_fresh_process(through_loop, asked, folder)
+        prompts, peer_s = in_fresh_process(through_loop, run_overrides, folder)
     print(f"run   {prompts:,} prompts in {seconds:.0f} s, {prompts / seconds:,.0f} prompts/s")
-    for each, gib in sorted(memory.items(), key=lambda found: -found[1]):
-        print(f"      {gib:5.2f} GiB at most  {each}")
+    for process, gib in sorted(memory.items(), key=lambda item: -item[1]):
+        print(f"      {gib:5.2f} GiB at most  {process}")
     print("      first shard answered after {:.1f} s, the last {:.1f} s later;".format(*parts[:2]))
     print("      after that: numbers {:.1f} s, tables and page {:.1f} s".format(*parts[2:]))
     print(f"      {len(sizes):,} files, {sum(sizes) / 1e6:,.1f} MB")
     print(f"loop  {prompts:,} prompts in {peer_s:.0f} s: {peer_s / seconds:.2f} × the run's time")
-    if given.scale == 1:
+    if args.scale == 1:
         holds = seconds < TARGET_S and memory[ALL] < TARGET_GIB
         target = f"{TARGET_S:.0f} s and {TARGET_GIB:.0f} GiB"
         print(f"target: {target}: {'holds' if holds else 'MISSED'}")
@@ -92,7 +92,7 @@ def store(folder: str, delay_s: float | None) -> Iterator[str]:
 
 
 def overrides(folder: Path, url: str, setting: str) -> list[str]:
-    """What the run is asked for."""
+    """The overrides of the run."""
     return [
         *("benchmark=myriadlama", f"benchmark.path={folder}/rows", f"prompt={setting}"),
         *("decoding.engine=fake", "decoding=greedy", "model=smollm2-135m", "cluster.device=cpu"),
@@ -100,16 +100,16 @@ def overrides(folder: Path, url: str, setting: str) -> list[str]:
     ]
 
 
-def through_run(asked: list[str], folder: Path) -> tuple[float, dict[str, float]]:
+def through_run(run_overrides: list[str], folder: Path) -> tuple[float, dict[str, float]]:
     """The seconds of a run, and the most GiB of the processes of each name."""
-    command = [str(Path(sys.executable).with_name("factsweep")), "run", *asked]
+    command = [str(Path(sys.executable).with_name("factsweep")), "run", *run_overrides]
     peaks: dict[str, float] = defaultdict(float)
     began = time.monotonic()
     with (folder / "log").open("w") as log:
         run = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
         while run.poll() is None:
-            now = held(psutil.Process(run.pid))
-            for name, gib in (*now.items(), (ALL, sum(now.values()))):
+            memory_now = held(psutil.Process(run.pid))
+            for name, gib in (*memory_now.items(), (ALL, sum(memory_now.values()))):
                 peaks[name] = max(peaks[name], gib)
             time.sleep(LOOK_EVERY_S)
     assert run.returncode == 0, (folder / "log").read_text()
@@ -132,35 +132,39 @@ def seconds_of_parts(
 
 def held(driver: psutil.Process) -> dict[str, float]:
     """The GiB that the processes of each name hold now."""
-    found: dict[str, float] = defaultdict(float)
-    for each in (driver, *driver.children(recursive=True)):
+    gib_by_name: dict[str, float] = defaultdict(float)
+    for process in (driver, *driver.children(recursive=True)):
         try:
-            words = each.cmdline() or [each.name()]
+            words = process.cmdline() or [process.name()]
             name = words[0].split(".")[0] if words[0].startswith("ray::") else Path(words[0]).name
-            found["driver" if each == driver else name] += each.memory_full_info().pss / 2**30
+            gib_by_name["driver" if process == driver else name] += (
+                process.memory_full_info().pss / 2**30
+            )
         except psutil.NoSuchProcess:
             continue
-    return found
+    return gib_by_name
 
 
-def through_loop(asked: list[str], folder: Path) -> tuple[int, float]:
+def through_loop(run_overrides: list[str], folder: Path) -> tuple[int, float]:
     """Ask the same prompts as a script would; how many they are, and the seconds.
 
     The rows of the facts are read from the run's artifact, which the loop need not check.
     """
-    plan = planned(settings.load(asked))
+    plan = planned(settings.load(run_overrides))
     began = time.monotonic()
     texts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
     n = loop_over_facts(texts, plan.branches[0].facts, plan.branches[0].setting)
     with texts.open() as lines, answers.open("w") as file:
         rows = map(json.loads, lines)
         while batch := list(islice(rows, BATCH)):
-            file.writelines(f"{json.dumps(each)}\n" for each in answered(plan, batch))
+            file.writelines(f"{json.dumps(answer)}\n" for answer in answered(plan, batch))
     right = plan.branches[0].facts.read("pairs", "all").select("pair_id", "objects").iter_rows()
-    labels = {pair: {x for each in objects for x in each["labels"]} for pair, objects in right}
+    labels = {
+        pair: {x for object_ in objects for x in object_["labels"]} for pair, objects in right
+    }
     with answers.open() as lines:
-        found = [row["text"] in labels[row["pair_id"]] for row in map(json.loads, lines)]
-    assert len(found) == n
+        is_right = [row["text"] in labels[row["pair_id"]] for row in map(json.loads, lines)]
+    assert len(is_right) == n
     return n, time.monotonic() - began
 
 

@@ -2,8 +2,8 @@
 
 Makes up a relation whose prompts fill shards of 16,384, and answers some of these with a fake
 engine that takes 512 requests at a time, as vLLM does, and answers 900 a second in the background:
-what it is not asked in time it cannot make up for. The answers are published for real, into a
-folder each call of which takes --delay seconds longer, as a bucket's do, many at once. The clock
+it cannot catch up on late requests. The answers are published for real, into a
+folder whose calls take --delay seconds longer, like a bucket's, many at once. The clock
 begins when the engine is loaded: by then the first shard is read.
 
     behind   as the pool does: a shard is published behind the answering of the next
@@ -43,7 +43,7 @@ CALLS = ("put", "put_new", "get", "exists", "names", "drop")
 
 
 class Background(FakeEngine):
-    """Answers so many a second, whatever the process does that asks it."""
+    """Answers at a fixed rate, independent of the calling process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,9 +63,9 @@ class Background(FakeEngine):
             yield from super().answers([request])
 
     def _ready_at(self) -> float:
-        now = time.monotonic()
-        self.idle_s += max(0.0, now - self._free_at)
-        self._free_at = max(now, self._free_at) + 1 / ANSWERS_PER_S
+        clock = time.monotonic()
+        self.idle_s += max(0.0, clock - self._free_at)
+        self._free_at = max(clock, self._free_at) + 1 / ANSWERS_PER_S
         return self._free_at
 
 
@@ -75,11 +75,11 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=3, choices=range(1, 7))
     parser.add_argument("--prompts", type=int, default=16_384, help="of a shard")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds of a call of the store")
-    given = parser.parse_args()
+    args = parser.parse_args()
     shares = []
     for way in (behind, between):
         idle, noted, seconds = in_fresh_process(
-            measured, way, given.shards, given.prompts, given.delay
+            measured, way, args.shards, args.prompts, args.delay
         )
         shares.append(idle / seconds)
         print(
@@ -109,7 +109,7 @@ def measured(
         way(items, cache(loaded), reader)
         seconds = time.monotonic() - engines[0].began
         counts = items[0].artifact.counts("generations").values()
-        return engines[0].idle_s, sum(float(each["idle_seconds"]) for each in counts), seconds
+        return engines[0].idle_s, sum(float(count["idle_seconds"]) for count in counts), seconds
 
 
 def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], Any]:
@@ -216,8 +216,8 @@ def between(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> No
     """One shard after the other."""
     for shard in map(read, items):
         shard.begin(loaded(), _goes_on)
-        for each in decode.answer(shard, loaded(), reader):
-            decode.publish(each)
+        for answer_row in decode.answer(shard, loaded(), reader):
+            decode.publish(answer_row)
 
 
 def _goes_on(_: dict[str, float]) -> bool:

@@ -1,13 +1,13 @@
 """How often 95 % intervals of other facts cover the known mean, where relations have few facts.
 
 Draws the accuracies of facts from a beta distribution whose mean is known, a few for each of some
-relations, and asks the bootstrap of the metrics for an interval of their mean. Beside it stands
+relations, and asks the bootstrap of the metrics for an interval of their mean. It also prints
 what plain percentiles give of a bootstrap that takes as many facts as there are.
 
     python benchmarks/bench_intervals.py [--samples 2000]
 
 With `--band` it draws small studies, several runs over the same facts, and counts how often all
-runs lie in the simultaneous band. Beside it stands the plain sup-t band, value ± quantile · SD.
+runs lie in the simultaneous band. The alternative is the plain sup-t band, value ± quantile · SD.
 
     python benchmarks/bench_intervals.py --band
 """
@@ -55,31 +55,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--band", action="store_true", help="simultaneous bands of studies")
-    given = parser.parse_args()
-    if given.band:
-        _bands(given.samples)
+    args = parser.parse_args()
+    if args.band:
+        _bands(args.samples)
         return
     print("| facts per relation | relations | covers | plain percentiles |")
     print("| --- | --- | --- | --- |")
     for n_facts in (5, 10, 30):
         for n_relations in (1, 8):
-            shares = [_covered(n_facts, n_relations, given.samples, plain=p) for p in (False, True)]
+            shares = [_covered(n_facts, n_relations, args.samples, plain=p) for p in (False, True)]
             print(f"| {n_facts} | {n_relations} | {shares[0]:.1%} | {shares[1]:.1%} |", flush=True)
 
 
 def _covered(n_facts: int, n_relations: int, n_samples: int, *, plain: bool) -> float:
     """The share of samples whose interval covers the known mean."""
     rng = generator("bench_intervals", n_facts, n_relations)
-    known = _ALPHA / (_ALPHA + _BETA)
+    true_mean = _ALPHA / (_ALPHA + _BETA)
     inside = 0
     for sample in range(n_samples):
         facts = rng.beta(_ALPHA, _BETA, (n_relations, n_facts, 1))
-        sums = [_sums(each, sample, str(r), plain=plain) for r, each in enumerate(facts)]
+        sums = [
+            _sums(fact_shares, sample, str(r), plain=plain) for r, fact_shares in enumerate(facts)
+        ]
         degrees = None if plain else n_relations * (n_facts - 1)
         _, low, high = estimate(np.sum(sums, axis=0).ravel() / (n_facts * n_relations), degrees)
         assert low is not None
         assert high is not None
-        inside += low <= known <= high
+        inside += low <= true_mean <= high
     return inside / n_samples
 
 
@@ -97,14 +99,16 @@ def _bands(n_samples: int) -> None:
     print("| runs | relations × facts × prompts | all in the band | mean width | plain | width |")
     print("| --- | --- | --- | --- | --- | --- |")
     for study in _STUDIES:
-        known = np.array(study.values)
+        true_values = np.array(study.values)
         bands = np.array([_both_bands(study, sample) for sample in range(n_samples)])
         low, high = bands[:, :, 0], bands[:, :, 1]
-        inside = ((low <= known + 1e-12) & (known - 1e-12 <= high)).all(axis=2).mean(axis=0)
+        inside = (
+            ((low <= true_values + 1e-12) & (true_values - 1e-12 <= high)).all(axis=2).mean(axis=0)
+        )
         width = (high - low).mean(axis=(0, 2))
         sizes = f"{study.n_relations} × {study.n_facts} × {study.n_prompts}"
         cells = (f"{inside[n]:.1%} | {width[n]:.3f}" for n in range(2))
-        print(f"| {len(known)} | {sizes} | {' | '.join(cells)} |", flush=True)
+        print(f"| {len(true_values)} | {sizes} | {' | '.join(cells)} |", flush=True)
 
 
 def _both_bands(study: Study, sample: int) -> NDArray[np.float64]:
@@ -115,7 +119,10 @@ def _both_bands(study: Study, sample: int) -> NDArray[np.float64]:
     hardness = hardness + rng.normal(0, _FACT_IN_RUN, (*shape, len(study.values)))
     ability = ndtri(study.values) * np.sqrt(1 + _FACT**2 + _FACT_IN_RUN**2)
     shares = rng.binomial(study.n_prompts, ndtr(ability - hardness)) / study.n_prompts
-    sums = [resampled_sums(each, sample, str(r), _N_ROUNDS) for r, each in enumerate(shares)]
+    sums = [
+        resampled_sums(relation_shares, sample, str(r), _N_ROUNDS)
+        for r, relation_shares in enumerate(shares)
+    ]
     rounds = np.sum(sums, axis=0) / n_facts
     deviations, sd = rounds[1:] - rounds[0], rounds[1:].std(axis=0)
     largest = np.abs(deviations / np.where(sd > 0, sd, np.inf)).max(axis=1)

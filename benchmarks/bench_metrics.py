@@ -1,4 +1,4 @@
-"""From answers to BELIEF's metrics at MyriadLAMA's full size: the pipeline beside the formulas.
+"""From answers to BELIEF's metrics at MyriadLAMA's full size: pipeline and literal formulas.
 
 Makes a set of MyriadLAMA's size (bench_expand.py), made-up answers to each of its 6.49 M prompts (a
 few dozen distinct ones a pair, the right one among them, skewed), and 100 samples of each of 10,000
@@ -58,9 +58,9 @@ def main() -> None:
     scale = parser.parse_args().scale
     with tempfile.TemporaryDirectory(prefix="bench-metrics-") as folder:
         alone(make_rows, Path(folder) / "rows", scale)
-        given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
-        given += ["decoding.canary_prompts=0", f"artifacts={folder}/artifacts"]
-        core = settings.load([*given, "metrics.analyses=[]"])
+        overrides = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
+        overrides += ["decoding.canary_prompts=0", f"artifacts={folder}/artifacts"]
+        core = settings.load([*overrides, "metrics.analyses=[]"])
         show("(answers made)", alone(publish, core))
         matched = alone(make_matched, core)
         show("match", matched)
@@ -72,11 +72,13 @@ def main() -> None:
         holds = seconds < TARGET_S and peak < TARGET_GIB
         target = f"target at scale 1: {TARGET_S:.0f} s, {TARGET_GIB:.0f} GiB"
         show("aggregate", metrics, f"together {seconds:.1f} s; {target}: {_verdict(holds)}")
-        show("analyses", alone(make_metrics, settings.load(given)))
+        show("analyses", alone(make_metrics, settings.load(overrides)))
         peer = in_fresh_process(read_formulas, core)
         n_pairs = facts.load(_branch(core).facts).pairs.height
         scaled = peer.seconds * n_pairs / N_PEER_PAIRS
-        ratio, of_shared = (scaled / (each.seconds + metrics.seconds) for each in (matched, shared))
+        ratio, of_shared = (
+            scaled / (match_usage.seconds + metrics.seconds) for match_usage in (matched, shared)
+        )
         note = f"{N_PEER_PAIRS} pairs; scaled up {scaled:,.0f} s"
         show("formulas", peer, f"{note}, {ratio:,.0f} × ours, {of_shared:,.0f} × with … shared")
 
@@ -131,10 +133,12 @@ def _sample(
     for shard in branch.prompts.shards("ranked"):
         rows = branch.prompts.read("ranked", shard)
         rows = rows.filter(pl.col("calibration_rank") < samples.n_prompts)
-        many = pl.concat([rows] * samples.block_size).sort("prompt_id")
-        texts = _answered(many, labels, generator).group_by("prompt_id", maintain_order=True)
-        found = texts.agg(texts="text").with_columns(block=pl.lit(number))
-        block.write("samples", shard, found)
+        repeated_rows = pl.concat([rows] * samples.block_size).sort("prompt_id")
+        texts = _answered(repeated_rows, labels, generator).group_by(
+            "prompt_id", maintain_order=True
+        )
+        sampled_texts = texts.agg(texts="text").with_columns(block=pl.lit(number))
+        block.write("samples", shard, sampled_texts)
 
 
 def _answered(
@@ -176,18 +180,18 @@ def share_matched(run: Run) -> Cost:
     """
     branch = _branch(run)
     matched, step = branch.matched, branch.step(branch.matched)
-    before = matched.manifest().tables
+    tables_before = matched.manifest().tables
     shutil.rmtree(matched.store.where(matched.folder))
     matched.forget()
     ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     began, busy = time.perf_counter(), time.process_time()
     tasks = Tasks(step.check, fewest=0)
     step.run(None, tasks)
-    seconds, here = time.perf_counter() - began, time.process_time() - busy
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - busy
     ray.shutdown()
-    assert matched.manifest().tables == before
+    assert matched.manifest().tables == tables_before
     rows = sum(matched.rows("answers").values())
-    return Cost(rows, seconds, here + tasks.core_seconds, peak_gib())
+    return Cost(rows, seconds, cpu_s + tasks.core_seconds, peak_gib())
 
 
 def read_formulas(run: Run) -> Cost:
@@ -206,40 +210,42 @@ def _first_pairs(branch: Branch) -> tuple[pl.DataFrame, dict[str, list[str]]]:
         for shard in prompts.shards("prompts")
         if relation_of(shard) == prompts.shards("ranked")[0]
     ]
-    asked = pl.concat(prompts.read("prompts", shard) for shard in first)
+    first_prompts = pl.concat(prompts.read("prompts", shard) for shard in first)
     texts = pl.concat(answers.read("generations", shard) for shard in first)
     pairs = branch.facts.read("pairs", "all")
-    chosen = asked["pair_id"].unique(maintain_order=True).head(N_PEER_PAIRS)
-    rows = asked.filter(pl.col("pair_id").is_in(chosen.implode())).select(
+    chosen = first_prompts["pair_id"].unique(maintain_order=True).head(N_PEER_PAIRS)
+    rows = first_prompts.filter(pl.col("pair_id").is_in(chosen.implode())).select(
         "pair_id", "template_id", prompt_id=pl.coalesce("same_as", "prompt_id")
     )
     labels = {
-        pair["pair_id"]: [label for each in pair["objects"] for label in each["labels"]]
+        pair["pair_id"]: [label for object_ in pair["objects"] for label in object_["labels"]]
         for pair in pairs.filter(pl.col("pair_id").is_in(chosen.implode())).iter_rows(named=True)
     }
     return rows.join(texts, on="prompt_id"), labels
 
 
 def _formulas(run: Run, nlp: "Language", rows: pl.DataFrame, labels: dict[str, list[str]]) -> int:
-    """The formulas, as they are written; returns the number of answers."""
-    wanted = {pair: [_lemmas(nlp, label) for label in labels[pair]] for pair in labels}
+    """Compute the formulas literally; returns the number of answers."""
+    lemmas_of = {pair: [_lemmas(nlp, label) for label in labels[pair]] for pair in labels}
     lemmas: dict[str, list[list[str]]] = defaultdict(list)
     right: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for pair, template, text in rows.select("pair_id", "template_id", "text").iter_rows():
         answer = _lemmas(nlp, text)
         lemmas[pair].append(answer)
-        right[pair][template].append(any(_contains(answer, each) for each in wanted[pair]))
+        right[pair][template].append(any(_contains(answer, lemmas) for lemmas in lemmas_of[pair]))
     for answers in lemmas.values():
         sum(_contains(a, b) or _contains(b, a) for a, b in combinations(answers, 2)) / max(
             1, len(answers) * (len(answers) - 1) / 2
         )
-    prompts = [[each for some in found.values() for each in some] for found in right.values()]
+    prompts = [
+        [value for some in by_template.values() for value in some] for by_template in right.values()
+    ]
     templates = rows["template_id"].unique().to_list()
     for _ in range(run.metrics.n_draws):
-        sum(random.choice(each) for each in prompts) / len(prompts)
-        drawn = random.choice(templates)
-        sum(random.choice(found[drawn]) for found in right.values()) / len(right)
-    means = [sum(each) / len(each) for each in prompts]
+        sum(random.choice(values) for values in prompts) / len(prompts)
+        template = random.choice(templates)
+        sum(random.choice(by_template[template]) for by_template in right.values()) / len(right)
+    means = [sum(values) / len(values) for values in prompts]
     for _ in range(run.metrics.n_rounds):
         sum(random.choices(means, k=len(means))) / len(means)
     return rows.height

@@ -37,26 +37,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=60)
     parser.add_argument("--answers", type=int, metavar="SETS", help="sets for each number of them")
-    given = parser.parse_args()
-    n_samples = given.samples
-    if given.answers:
-        by_answers(given.answers, n_samples)
+    args = parser.parse_args()
+    n_samples = args.samples
+    if args.answers:
+        by_answers(args.answers, n_samples)
         return
     sets = [drawn(number) for number in range(14)]
-    known = [truth(made)["fluctuation_sd"] for made in sets]
+    true_sds = [truth(model)["fluctuation_sd"] for model in sets]
     print("share   intervals   covered   too high   too low   null")
     for share in SHARES:
         covered = high = low = null = 0
-        for made, value in zip(sets, known, strict=True):
+        for model, value in zip(sets, true_sds, strict=True):
             for seed in range(n_samples):
-                sample, said = made.sampled(share, seed)
-                found = fluctuation_sd(sample, (said == 0).astype(np.float64))
-                if found.full_low is None or found.full_high is None:
+                sample, answers = model.sampled(share, seed)
+                estimate = fluctuation_sd(sample, (answers == 0).astype(np.float64))
+                if estimate.full_low is None or estimate.full_high is None:
                     null += 1
                     continue
-                covered += found.full_low <= value <= found.full_high
-                high += value < found.full_low
-                low += value > found.full_high
+                covered += estimate.full_low <= value <= estimate.full_high
+                high += value < estimate.full_low
+                low += value > estimate.full_high
         n = covered + high + low
         print(f"{share:5.0%} {n:11,} {covered / max(1, n):9.1%} {high:10} {low:9} {null:6}")
 
@@ -71,17 +71,17 @@ def by_answers(n_sets: int, n_samples: int) -> None:
     for first, last in pairwise(_BINS):
         counts = np.zeros(4, np.int64)  # covered, too high, too low, null
         for _ in range(n_sets):
-            made, share = _of_answers(rng, rng.uniform(first, last))
-            known = truth(made, n_draws=10)["fluctuation_sd"]
+            model, share = _of_answers(rng, rng.uniform(first, last))
+            true_sd = truth(model, n_draws=10)["fluctuation_sd"]
             for seed in range(n_samples):
-                sample, said = made.sampled(share, seed)
-                _, low, high, _ = fluctuation_sd(sample, (said == 0).astype(np.float64))
+                sample, answers = model.sampled(share, seed)
+                _, low, high, _ = fluctuation_sd(sample, (answers == 0).astype(np.float64))
                 if low is None or high is None:
                     counts[3] += 1
                 else:
-                    counts[[low <= known <= high, known < low, known > high].index(True)] += 1
+                    counts[[low <= true_sd <= high, true_sd < low, true_sd > high].index(True)] += 1
         n = max(1, counts[:3].sum())
-        shares = " | ".join(f"{each / n:.1%}" for each in counts[:3])
+        shares = " | ".join(f"{count / n:.1%}" for count in counts[:3])
         print(f"| {first} to {last} | {n:,} | {shares} | {counts[3]:,} |", flush=True)
 
 

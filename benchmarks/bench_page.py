@@ -43,8 +43,8 @@ def made_up(rng: np.random.Generator, n_pairs: int) -> Facts:
     """Facts in the shape of MyriadLAMA."""
     ids = [f"P{number}" for number in range(RELATIONS)]
     relation = [ids[i % RELATIONS] for i in range(n_pairs)]
-    objects = {each: words(rng, 120) for each in ids}
-    drawn = rng.integers(0, 120, n_pairs)
+    objects = {object_id: words(rng, 120) for object_id in ids}
+    object_numbers = rng.integers(0, 120, n_pairs)
     pairs = {
         "pair_id": [f"{r}.Q{i}" for i, r in enumerate(relation)],
         "relation_id": relation,
@@ -52,7 +52,7 @@ def made_up(rng: np.random.Generator, n_pairs: int) -> Facts:
         "subjects": [[a, b] for a, b in zip(words(rng, n_pairs), words(rng, n_pairs), strict=True)],
         "objects": [
             [{"object_id": f"Q{d}", "labels": [objects[r][d]]}]
-            for r, d in zip(relation, drawn, strict=True)
+            for r, d in zip(relation, object_numbers, strict=True)
         ],
         "split": [None] * n_pairs,
     }
@@ -77,15 +77,15 @@ def made_up(rng: np.random.Generator, n_pairs: int) -> Facts:
 
 
 def answers(facts: Facts, relation: str, rng: np.random.Generator) -> pl.DataFrame:
-    """The relation's prompts and what was said to them: a third right, the rest by chance."""
-    mine = facts.of(relation)
+    """The relation's prompts and answers: a third right, the rest random."""
+    facts_of_relation = facts.of(relation)
     label = pl.col("objects").list.first().struct.field("labels").list.first()
-    pairs = mine.pairs.select(
+    pairs = facts_of_relation.pairs.select(
         "relation_id", "pair_id", pl.col("subjects").list.first(), label=label
     )
-    rows = mine.templates.select("template_id", "text").join(pairs, how="cross")
+    rows = facts_of_relation.templates.select("template_id", "text").join(pairs, how="cross")
     rows = pl.concat([rows, rows.sample(fraction=NAMES - 1, seed=0)]).with_row_index("i")
-    drawn = pl.Series(rng.choice(pairs["label"].to_numpy(), rows.height))
+    labels = pl.Series(rng.choice(pairs["label"].to_numpy(), rows.height))
     return rows.select(
         "relation_id",
         "pair_id",
@@ -95,7 +95,7 @@ def answers(facts: Facts, relation: str, rng: np.random.Generator) -> pl.DataFra
         query=pl.format("Q: {}\nA:", pl.concat_str("subjects", "text", separator=" ")),
         text=pl.when(pl.lit(pl.Series(rng.random(rows.height) < 0.33)))
         .then("label")
-        .otherwise(drawn),
+        .otherwise(labels),
         correct=pl.lit(pl.Series(rng.random(rows.height) < 0.33)),
     )
 
@@ -105,47 +105,51 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
     rng = np.random.default_rng(seed)
     fields = {"model": "made-up", "setting": setting, "variant": None}
     stages = ("facts", "prompts", "admitted", "generations", "matched", "metrics")
-    made = {stage: Artifact(store, Recipe(stage, 1, {**fields, "seed": seed})) for stage in stages}
-    asked = {**fields, "setting": {"name": setting, "as": "text"}, "seed": seed}
-    made["prompts"] = Artifact(store, Recipe("prompts", 1, asked))
+    artifacts = {
+        stage: Artifact(store, Recipe(stage, 1, {**fields, "seed": seed})) for stage in stages
+    }
+    answer_fields = {**fields, "setting": {"name": setting, "as": "text"}, "seed": seed}
+    artifacts["prompts"] = Artifact(store, Recipe("prompts", 1, answer_fields))
     for table in ("relations", "templates", "pairs"):
-        made["facts"].write(table, "all", getattr(facts, table))
+        artifacts["facts"].write(table, "all", getattr(facts, table))
     parts = []
     for relation in facts.relations["relation_id"]:
         rows = answers(facts, relation, rng)
         lemmas = pl.concat_list(pl.col("text").str.to_lowercase())
         matched = rows.with_columns(key=key(lemmas.alias("key")), n_lemmas=pl.lit(1, pl.UInt16))
-        made["matched"].write("answers", relation, matched)
-        made["matched"].write("sampled", relation, empty("sampled"))
+        artifacts["matched"].write("answers", relation, matched)
+        artifacts["matched"].write("sampled", relation, empty("sampled"))
         parts.append(matched.sample(min(5_000, matched.height), seed=seed))
         for number in range(SHARDS_READ):
             shard = rows.slice(2 * number * ROWS_PER_SHARD, ROWS_PER_SHARD)
-            asked = pl.concat([empty("prompts"), shard], how="diagonal_relaxed")
-            said = pl.concat([empty("generations"), shard], how="diagonal_relaxed")
-            made["prompts"].write("prompts", f"{relation}.{number}", asked)
-            made["prompts"].write("contexts", f"{relation}.{number}", empty("contexts"))
-            made["generations"].write("generations", f"{relation}.{number}", said)
+            prompts = pl.concat([empty("prompts"), shard], how="diagonal_relaxed")
+            generations = pl.concat([empty("generations"), shard], how="diagonal_relaxed")
+            artifacts["prompts"].write("prompts", f"{relation}.{number}", prompts)
+            artifacts["prompts"].write("contexts", f"{relation}.{number}", empty("contexts"))
+            artifacts["generations"].write("generations", f"{relation}.{number}", generations)
     metrics = measured(pl.concat(parts), facts, fields)
-    made["metrics"].write("metrics", "all", metrics)
-    made["metrics"].write("bins", "all", empty("bins"))
-    for artifact in made.values():
+    artifacts["metrics"].write("metrics", "all", metrics)
+    artifacts["metrics"].write("bins", "all", empty("bins"))
+    for artifact in artifacts.values():
         artifact.finish([table for table in SCHEMAS if artifact.shards(table)])
     model = {"name": "made-up", "id": "made-up", "source": "none", "dtype": "float32"}
     run = {"model": model, "seed": 0, "decoding": {"engine": "none"}}
     record = {"run": run, "model_revision": "none", "commit": None, "versions": {}}
     record["hardware"] = {"cpus": 0, "machine": "none"}
-    return PastBranch(setting, "made-up", "myriadlama", "belief", setting, 1.0, None, made, record)
+    return PastBranch(
+        setting, "made-up", "myriadlama", "belief", setting, 1.0, None, artifacts, record
+    )
 
 
 def measured(rows: pl.DataFrame, facts: Facts, fields: dict[str, str | None]) -> pl.DataFrame:
     """The metrics of a part of the answers: as many rows as of all."""
     none = facts.relations.select("relation_id", n_failed=pl.lit(0, pl.Int64))
-    drawn = {"seed": 0, "n_draws": 50, "n_rounds": 20, "n_bins": 10}
-    found = belief(rows, None, none, **drawn, by="match", n_failed_samples=None)
+    draws = {"seed": 0, "n_draws": 50, "n_rounds": 20, "n_bins": 10}
+    metrics = belief(rows, None, none, **draws, by="match", n_failed_samples=None)
     names = [
         pl.lit(value, pl.String).alias(name) for name, value in fields.items() if name != "variant"
     ]
-    return found.with_columns(*names, benchmark=pl.lit("myriadlama"))
+    return metrics.with_columns(*names, benchmark=pl.lit("myriadlama"))
 
 
 def main() -> None:
@@ -153,13 +157,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--settings", type=int, default=4)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs (1: all)")
-    given = parser.parse_args()
-    facts = made_up(np.random.default_rng(0), round(PAIRS * given.scale))
+    args = parser.parse_args()
+    facts = made_up(np.random.default_rng(0), round(PAIRS * args.scale))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        branches = [branch(store, facts, f"setting-{i}", i) for i in range(given.settings)]
+        branches = [branch(store, facts, f"setting-{i}", i) for i in range(args.settings)]
         started = time.monotonic()
-        metrics = pl.concat([each.metrics.read_all("metrics") for each in branches])
+        metrics = pl.concat(
+            [measured_branch.metrics.read_all("metrics") for measured_branch in branches]
+        )
         bins = empty("bins")
         result = Result(
             facts,
@@ -170,9 +176,7 @@ def main() -> None:
         content = results_page(branches, result, METHODS["belief"].show.report(result), [])
         seconds = time.monotonic() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(
-        f"{given.settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB"
-    )
+    print(f"{args.settings} settings: {len(content):,} bytes, {seconds:.0f} s, peak {peak:.1f} GiB")
     Path(tempfile.gettempdir(), "page.html").write_bytes(content)
 
 

@@ -1,9 +1,9 @@
-"""What checking costs: each shard against its manifest, beside aggregating what is in them.
+"""The cost of checking each shard against its manifest, relative to aggregating.
 
 Makes a set of MyriadLAMA's size with made-up answers, as bench_metrics.py does. Then measures, each
 in a process of its own:
 
-    aggregate  the stage `aggregate`, and how much of its time goes to checking what it reads:
+    aggregate  the stage `aggregate`, and the share of its time spent on checks:
                manifests read and compared, the SHA-256 of every shard
     verify     every byte of every artifact from facts to metrics, as `factsweep verify` reads it
 
@@ -37,9 +37,9 @@ def main() -> None:
     scale = parser.parse_args().scale
     with tempfile.TemporaryDirectory(prefix="bench-reads-") as folder:
         alone(make_rows, Path(folder) / "rows", scale)
-        given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
-        given += ["decoding.canary_prompts=0", f"artifacts={folder}/artifacts"]
-        run = settings.load([*given, "metrics.analyses=[]"])
+        overrides = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
+        overrides += ["decoding.canary_prompts=0", f"artifacts={folder}/artifacts"]
+        run = settings.load([*overrides, "metrics.analyses=[]"])
         show("(answers made)", alone(publish, run))
         show("(matched)", alone(make_matched, run))
         measured = alone(milliseconds_of_checks, run)
@@ -65,7 +65,7 @@ def milliseconds_of_checks(run: Run) -> int:
 
 
 def timed(work: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
-    """The function, whose time is added to what was spent."""
+    """The function; its time is added to the total."""
 
     def with_time(*arguments: Any) -> Any:
         began = time.perf_counter()
@@ -79,9 +79,9 @@ def timed(work: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
 
 def read_all(root: str) -> int:
     """Every artifact of a store; returns the number of its shards."""
-    found = verify_store(root)
-    assert found.problems == [], found.problems
-    return found.shards
+    findings = verify_store(root)
+    assert findings.problems == [], findings.problems
+    return findings.shards
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Planning a resume at MyriadLAMA's full size: the pipeline beside reading the answers.
+"""Planning a resume at MyriadLAMA's full size: the pipeline and an anti-join of all answers.
 
 Makes a set of MyriadLAMA's size (bench_expand.py), publishes answers for nine of ten shards and
 some chunks of the next one, as a sweep that was killed leaves them, then measures, each in a
@@ -37,9 +37,9 @@ def main() -> None:
     scale = parser.parse_args().scale
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as folder:
         alone(make_rows, Path(folder) / "rows", scale)
-        given = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
+        overrides = ["benchmark=myriadlama", f"benchmark.path={folder}/rows", "prompt=zero-shot"]
         greedy = ["decoding=greedy", "decoding.canary_prompts=0", f"artifacts={folder}/artifacts"]
-        run = settings.load([*given, *greedy])
+        run = settings.load([*overrides, *greedy])
         show("(answers published)", alone(publish, run))
         ours = alone(resume, run)
         show("resume", ours)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def publish(run: Run) -> int:
-    """Leave what a killed sweep leaves; returns the number of answers."""
+    """Write the artifacts of a killed sweep; returns the number of answers."""
     (branch,) = planned(run).branches
     branch.step(branch.facts).run()
     branch.step(branch.prompts).run()
@@ -88,7 +88,7 @@ def _answers(branch: Branch, shard: str) -> pl.DataFrame:
 
 
 def resume(run: Run) -> int:
-    """What a driver asks before it starts an engine; returns the number of answers left."""
+    """A driver's listing before it starts an engine; returns the number of answers left."""
     return sum(remaining.left(work(planned(run))))
 
 
@@ -100,16 +100,16 @@ def status(run: Run) -> int:
 def anti_join(run: Run) -> int:
     """The peer: all ids against all ids; returns the number of answers left."""
     (branch,) = planned(run).branches
-    where = branch.answers.store.where
-    prompts = pl.scan_parquet(f"{where(branch.prompts.folder)}/prompts/*.parquet")
-    folder = where(branch.answers.folder)
+    store_path = branch.answers.store.where
+    prompts = pl.scan_parquet(f"{store_path(branch.prompts.folder)}/prompts/*.parquet")
+    folder = store_path(branch.answers.folder)
     answers = [
         pl.scan_parquet(f"{folder}/{part}/*.parquet").select("prompt_id")
         for part in ("generations", "chunks/generations/*")
     ]
-    wanted = prompts.filter(pl.col("same_as").is_null()).select("prompt_id")
-    left = wanted.join(pl.concat(answers), on="prompt_id", how="anti")
-    return int(left.select(pl.len()).collect().item())
+    prompt_ids = prompts.filter(pl.col("same_as").is_null()).select("prompt_id")
+    missing = prompt_ids.join(pl.concat(answers), on="prompt_id", how="anti")
+    return int(missing.select(pl.len()).collect().item())
 
 
 if __name__ == "__main__":

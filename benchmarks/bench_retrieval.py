@@ -1,11 +1,11 @@
-"""Semantic distractors of a large knowledge base: seconds and memory, beside a dense way.
+"""Semantic distractors of a large knowledge base: seconds and memory, and a dense alternative.
 
     python benchmarks/bench_retrieval.py --entities 1000000 --facts 2000
     python benchmarks/bench_retrieval.py --entities 20000 --facts 500 --dense
 
 The base is made by seed: features as frequent as in Wikidata (few in most bags, many in few), and
-types of which the largest has a third of all entities. `--dense` computes the same with dense
-vectors in one matrix, which is what a small base allows, and checks that the order is the same.
+types; the largest has a third of all entities. `--dense` computes the same with dense
+vectors in one matrix (small bases only), and checks that the order is the same.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def made(n_entities: int, rng: np.random.Generator) -> KnowledgeBase:
         {
             "entity_id": ids,
             "labels": labels,
-            "types": pl.Series([[f"T{each}"] for each in types]),
+            "types": pl.Series([[f"T{type_number}"] for type_number in types]),
             "description": pl.Series([None] * n_entities, dtype=pl.String),
             "popularity": np.zeros(n_entities),
         }
@@ -71,27 +71,27 @@ def asked(base: KnowledgeBase, n_facts: int, rng: np.random.Generator) -> pl.Dat
 def dense(base: KnowledgeBase, facts: pl.DataFrame, n: int) -> dict[str, list[float]]:
     """The cosines of the nearest n of each fact, by dense vectors and a sort of all."""
     matrix = vectors(base).toarray()
-    found = {}
+    nearest = {}
     for kind in kinds(base, facts):
-        for each in kind.questions:
-            others = each.distractors(kind.members)
-            cosine = matrix[others] @ matrix[each.answer]
-            found[each.pair_id] = np.round(np.sort(cosine)[::-1][:n], 9).tolist()
-    return found
+        for question in kind.questions:
+            candidates = question.distractors(kind.members)
+            cosine = matrix[candidates] @ matrix[question.answer]
+            nearest[question.pair_id] = np.round(np.sort(cosine)[::-1][:n], 9).tolist()
+    return nearest
 
 
 def cosines(
-    base: KnowledgeBase, facts: pl.DataFrame, found: pl.DataFrame
+    base: KnowledgeBase, facts: pl.DataFrame, distractors: pl.DataFrame
 ) -> dict[str, list[float]]:
-    """The cosines of what was retrieved, in its order."""
+    """The cosines of the retrieved entities, in order."""
     matrix = vectors(base)
     row = {q: i for i, q in enumerate(base.entities["entity_id"])}
     answers = dict(facts.select("pair_id", "answer_id").iter_rows())
     lists: dict[str, list[float]] = {pair_id: [] for pair_id in facts["pair_id"]}
-    for pair_id, mine in found.group_by("pair_id", maintain_order=True):
-        near = matrix[[row[q] for q in mine["entity_id"]]]
-        own = matrix[row[answers[str(pair_id[0])]]]
-        lists[str(pair_id[0])] = np.round((near @ own.T).toarray().ravel(), 9).tolist()
+    for pair_id, rows_of_pair in distractors.group_by("pair_id", maintain_order=True):
+        near = matrix[[row[q] for q in rows_of_pair["entity_id"]]]
+        answer_vector = matrix[row[answers[str(pair_id[0])]]]
+        lists[str(pair_id[0])] = np.round((near @ answer_vector.T).toarray().ravel(), 9).tolist()
     return lists
 
 
@@ -109,28 +109,31 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=2_000)
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--dense", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rng = np.random.default_rng(0)
-    base = made(given.entities, rng)
-    facts = asked(base, given.facts, rng)
-    out: dict[str, object] = {"entities": given.entities, "triples": base.triples.height}
-    out |= {"facts": given.facts, "n": given.n}
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    base = made(args.entities, rng)
+    facts = asked(base, args.facts, rng)
+    out: dict[str, object] = {"entities": args.entities, "triples": base.triples.height}
+    out |= {"facts": args.facts, "n": args.n}
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     results = list[pl.DataFrame]()
     cpu = time.process_time()
     out["seconds"] = timed(
-        lambda: results.append(retrieved(base, facts, "semantic", given.n, seed=0))
+        lambda: results.append(retrieved(base, facts, "semantic", args.n, seed=0))
     )
     out["cpu_seconds"] = time.process_time() - cpu
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    out["random_seconds"] = timed(lambda: retrieved(base, facts, "random", given.n, seed=0))
-    out |= {"gib_of_the_base": before / 2**20, "gib_at_most": after / 2**20}
-    if given.dense:
-        found = dict[str, list[float]]()
-        out["dense_seconds"] = timed(lambda: found.update(dense(base, facts, given.n)))
+    out["random_seconds"] = timed(lambda: retrieved(base, facts, "random", args.n, seed=0))
+    out |= {"gib_of_the_base": memory_before / 2**20, "gib_at_most": after / 2**20}
+    if args.dense:
+        dense_cosines = dict[str, list[float]]()
+        out["dense_seconds"] = timed(lambda: dense_cosines.update(dense(base, facts, args.n)))
         near = cosines(base, facts, results[0])
-        same = all(np.allclose(near[each], found[each], atol=1e-8) for each in found)
-        out["same_cosines"] = bool(same)
+        are_equal = all(
+            np.allclose(near[pair_id], dense_cosines[pair_id], atol=1e-8)
+            for pair_id in dense_cosines
+        )
+        out["same_cosines"] = bool(are_equal)
         out["gib_dense"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps(out))
 

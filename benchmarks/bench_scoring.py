@@ -1,7 +1,7 @@
 """Scoring given texts with smollm2-135m: candidates a second, engine by engine.
 
     vLLM           VllmEngine.scores: prompt log-probabilities, no cached prefix
-    transformers   Likelihood.scores: what a group shares is run once, its candidates behind it
+    transformers   Likelihood.scores: the tokens shared by a group run once, then its candidates
     HF, one by one a plain pass over each text: what one would write first
 
 The texts are PRobELM's, as many of each prompt type. A rate leaves out the loading of the model.
@@ -35,7 +35,7 @@ MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"
 
 
 class Job(NamedTuple):
-    """What is scored, and in which precision."""
+    """The scored texts and their precision."""
 
     files: Path
     frame: str
@@ -58,9 +58,9 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--dtype", default="auto")
-    given = parser.parse_args()
-    dtype = settled(settings.load([*MODEL, f"model.dtype={given.dtype}"])).model.dtype
-    job = Job(given.files, given.frame, given.candidates, dtype)
+    args = parser.parse_args()
+    dtype = settled(settings.load([*MODEL, f"model.dtype={args.dtype}"])).model.dtype
+    job = Job(args.files, args.frame, args.candidates, dtype)
     print(f"smollm2-135m in {dtype}")
     engines = {
         "vLLM": through_vllm,
@@ -68,7 +68,7 @@ def main() -> None:
         "HF, one by one": through_plain_passes,
     }
     rates: dict[str, list[Rate]] = {name: [] for name in engines}
-    for _ in range(given.rounds):
+    for _ in range(args.rounds):
         for name, work in engines.items():
             rate = in_fresh_process(work, job)
             rates[name].append(rate)
@@ -78,13 +78,13 @@ def main() -> None:
                 flush=True,
             )
     print()
-    for name, found in rates.items():
-        ratio = _per_s(rates["vLLM"]) / _per_s(found)
-        print(f"{name:<16} {_per_s(found):7.1f} candidates/s   vLLM is {ratio:5.2f} × as fast")
+    for name, turns in rates.items():
+        ratio = _per_s(rates["vLLM"]) / _per_s(turns)
+        print(f"{name:<16} {_per_s(turns):7.1f} candidates/s   vLLM is {ratio:5.2f} × as fast")
 
 
-def _per_s(found: Sequence[Rate]) -> float:
-    return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
+def _per_s(rates: Sequence[Rate]) -> float:
+    return sum(rate.candidates for rate in rates) / sum(rate.seconds for rate in rates)
 
 
 def through_vllm(job: Job) -> Rate:
@@ -124,10 +124,10 @@ def through_plain_passes(job: Job) -> Rate:
 def _timed(scores: Callable[[Sequence[ScoreRequest]], Iterator[Any]], job: Job) -> Rate:
     requests = _requests(job)
     list(scores(requests[:11]))  # the first pass is slower than all others
-    rest = requests[11:]
+    timed_requests = requests[11:]
     started = time.perf_counter()
-    found = list(scores(rest))
-    return Rate(len(found), time.perf_counter() - started)
+    results = list(scores(timed_requests))
+    return Rate(len(results), time.perf_counter() - started)
 
 
 def _requests(job: Job) -> list[ScoreRequest]:
@@ -137,8 +137,8 @@ def _requests(job: Job) -> list[ScoreRequest]:
     share = -(-job.candidates // len(PROMPT_TYPES))
     return [
         request
-        for each in PROMPT_TYPES
-        for request in score_requests(tokenizer, items_of(facts, each, seed=0).head(share))
+        for prompt_type in PROMPT_TYPES
+        for request in score_requests(tokenizer, items_of(facts, prompt_type, seed=0).head(share))
     ]
 
 

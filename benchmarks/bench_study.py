@@ -3,7 +3,7 @@
 Twelve checkpoints are asked as `factsweep study … --full 2 budget=5%` asks them: the first and the
 last all prompts, the others a share, with the nearer of the two as their control. Prints for each
 the full run's Acc@1, the error of its estimates (the root of the mean squared error) with and
-without that control, and what a prompt is worth by it; then in how many draws the whole curve lies
+without that control, and the gain per prompt; then in how many draws the whole curve lies
 in the band, and how many prompts were asked, and would be by estimates alone that are as exact.
 
     python benchmarks/bench_study.py                         made-up checkpoints
@@ -41,20 +41,24 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.05, help="of the prompts; 0 to 1")
     parser.add_argument("--study", type=Path, help="a folder of full runs: results/NAME")
     parser.add_argument("--make", nargs=2, metavar=("MODEL", "FOLDER"), help="noisy checkpoints")
-    given = parser.parse_args()
-    if given.make:
-        _make(*given.make)
+    args = parser.parse_args()
+    if args.make:
+        _make(*args.make)
         return
-    named = _of_study(given.study) if given.study else _made_up()
-    _show(list(named), list(named.values()), given.share, given.draws)
+    runs_by_name = _of_study(args.study) if args.study else _made_up()
+    _show(list(runs_by_name), list(runs_by_name.values()), args.share, args.draws)
 
 
 def _show(names: Sequence[str], runs: Sequence[Made], share: float, n_draws: int) -> None:
-    known = np.array([_acc_at_1(each) for each in runs])
-    drawn = [_draw(runs, known, share, seed) for seed in range(n_draws)]
-    ours, alone = (np.array([getattr(each, name) for each in drawn]) for name in ("ours", "alone"))
-    error, by_itself = (np.sqrt(((each - known) ** 2).mean(0)) for each in (ours, alone))
-    worth = np.divide(by_itself**2, error**2, out=np.ones(len(known)), where=error > 0)
+    true_values = np.array([_acc_at_1(run) for run in runs])
+    draws = [_draw(runs, true_values, share, seed) for seed in range(n_draws)]
+    ours, uncontrolled = (
+        np.array([getattr(draw, name) for draw in draws]) for name in ("ours", "alone")
+    )
+    error, by_itself = (
+        np.sqrt(((estimates - true_values) ** 2).mean(0)) for estimates in (ours, uncontrolled)
+    )
+    worth = np.divide(by_itself**2, error**2, out=np.ones(len(true_values)), where=error > 0)
     print(f"| checkpoint | full run | error at {share:.0%} | by itself | a prompt is worth |")
     print("|---|---|---|---|---|")
     last = len(runs) - 1
@@ -62,15 +66,15 @@ def _show(names: Sequence[str], runs: Sequence[Made], share: float, n_draws: int
         cells = ["asked in full", "–", "–"]
         if place not in (0, last):
             cells = [f"{error[place]:.4f}", f"{by_itself[place]:.4f}", f"x {worth[place]:.1f}"]
-        print(f"| {name} | {known[place]:.4f} | {' | '.join(cells)} |")
-    inside = np.array([each.inside for each in drawn])
+        print(f"| {name} | {true_values[place]:.4f} | {' | '.join(cells)} |")
+    inside = np.array([draw.inside for draw in draws])
     n = int(runs[0].n_prompts.sum())
-    asked = n * (2 + share * (last - 1))
+    n_asked = n * (2 + share * (last - 1))
     # As 1/share - 1 goes the variance of a sample without replacement.
-    needed = 2 * n + sum(n / (1 + (1 / share - 1) / each) for each in worth[1:last])
+    needed = 2 * n + sum(n / (1 + (1 / share - 1) / ratio) for ratio in worth[1:last])
     print(
         f"\nThe band has the whole curve in {inside.all(1).mean():.1%} of {n_draws} draws, and one "
-        f"checkpoint in {inside[:, 1:last].mean():.1%}. Asked: {asked:,.0f} prompts; as exact "
+        f"checkpoint in {inside[:, 1:last].mean():.1%}. Asked: {n_asked:,.0f} prompts; as exact "
         f"without a control: {needed:,.0f}; all: {n * len(runs):,}."
     )
 
@@ -83,52 +87,52 @@ class _Draw(NamedTuple):
     inside: NDArray[np.bool_]
 
 
-def _draw(runs: Sequence[Made], known: NDArray[np.float64], share: float, seed: int) -> _Draw:
+def _draw(runs: Sequence[Made], true_values: NDArray[np.float64], share: float, seed: int) -> _Draw:
     last, ours, alone = len(runs) - 1, [], []
-    for place, made in enumerate(runs):
+    for place, run in enumerate(runs):
         if place in (0, last):
-            ours.append((*[float(known[place])] * 3, None))
-            alone.append(float(known[place]))
+            ours.append((*[float(true_values[place])] * 3, None))
+            alone.append(float(true_values[place]))
             continue
         control = Known(runs[0 if place <= last - place else last])
-        found = estimated(made, control, share, seed).found
-        ours.append((*found[:3], share))
-        sample, said = made.sampled(share, seed)
-        correct = (said == 0).astype(np.float64)
+        estimate = estimated(run, control, share, seed).found
+        ours.append((*estimate[:3], share))
+        sample, answers = run.sampled(share, seed)
+        correct = (answers == 0).astype(np.float64)
         alone.append(weighted_mean(sample, correct, np.ones(sample.n_facts)).value or 0.0)
     columns = ("value", "ci_low", "ci_high", "estimated")
     points = pl.DataFrame(ours, dict.fromkeys(columns, pl.Float64), orient="row")
     band = banded(points.with_columns(setting=pl.lit("")))
     ends = band.select("band_low", "band_high").to_numpy()
-    inside = (ends[:, 0] - 1e-9 <= known) & (known <= ends[:, 1] + 1e-9)
-    return _Draw([each[0] for each in ours], alone, inside)
+    inside = (ends[:, 0] - 1e-9 <= true_values) & (true_values <= ends[:, 1] + 1e-9)
+    return _Draw([estimate_and_error[0] for estimate_and_error in ours], alone, inside)
 
 
-def _acc_at_1(made: Made) -> float:
-    return float(np.concatenate([each.mean(1) for each in made.by_fact]).mean())
+def _acc_at_1(run: Made) -> float:
+    return float(np.concatenate([answers.mean(1) for answers in run.by_fact]).mean())
 
 
 def _made_up() -> dict[str, Made]:
     """Checkpoints that know more and more, each like the one before."""
     walks = [np.random.default_rng([7, number]) for number in range(_SIZES.n_relations)]
     relations = list(drawn_relations(_SIZES, 1, Logits()))
-    now = [logit for _, logit, _ in relations]
-    found = {}
+    logits = [logit for _, logit, _ in relations]
+    checkpoints = {}
     for step, mean in enumerate(np.linspace(-6.0, 1.5, N_STEPS)):
         answers = []
         for number, (walk, (_, logit, n_names)) in enumerate(zip(walks, relations, strict=True)):
             fresh = drawn_logit(walk, logit.shape, Logits())
-            now[number] = np.sqrt(_KEPT) * now[number] + np.sqrt(1 - _KEPT) * fresh
+            logits[number] = np.sqrt(_KEPT) * logits[number] + np.sqrt(1 - _KEPT) * fresh
             luck = np.random.default_rng(
                 [8, number]
             )  # an answer changes where what decides it does
-            answers.append(drawn_answers(luck, mean + now[number], n_names))
-        found[f"step-{step + 1}"] = Made(*zip(*answers, strict=True))
-    return found
+            answers.append(drawn_answers(luck, mean + logits[number], n_names))
+        checkpoints[f"step-{step + 1}"] = Made(*zip(*answers, strict=True))
+    return checkpoints
 
 
 def _of_study(folder: Path) -> dict[str, Made]:
-    names = [Path(each).name for each in past.runs(str(folder.parent), folder.name)]
+    names = [Path(run_folder).name for run_folder in past.runs(str(folder.parent), folder.name)]
     names.sort(key=lambda name: int("".join(filter(str.isdigit, name)) or 0))
     return {name: of_run(folder / name, None) for name in names}
 
@@ -139,12 +143,12 @@ def _make(model: str, folder: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    clean = {name: each.detach().clone() for name, each in net.named_parameters()}
+    clean = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
     for step, size in enumerate(np.linspace(_MOST_NOISE, 0.0, N_STEPS), start=1):
-        drawn = torch.Generator().manual_seed(0)
-        for name, each in net.named_parameters():
-            noise = torch.randn(each.shape, generator=drawn) * clean[name].std()
-            each.data = clean[name] + float(size) * noise * (each.ndim > 1)
+        generator = torch.Generator().manual_seed(0)
+        for name, parameter in net.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator) * clean[name].std()
+            parameter.data = clean[name] + float(size) * noise * (parameter.ndim > 1)
         out = Path(folder) / f"step-{step}"
         net.save_pretrained(out)
         AutoTokenizer.from_pretrained(model).save_pretrained(out)

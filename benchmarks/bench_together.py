@@ -1,4 +1,4 @@
-"""Models that start together on one store, beside the same on a store each.
+"""Models that start together on one store, and on one store per model.
 
 Each model is a driver with a Ray and a fake engine of its own, which takes its time for an answer,
 so that a run lasts as long as its engine and not as long as this machine:
@@ -6,8 +6,8 @@ so that a run lasts as long as its engine and not as long as this machine:
     apart     each has a store of its own, and makes facts and prompts itself
     together  all have one: one of them makes facts and prompts, the others wait for these alone
 
-Both ways all are there at once, so that they share the cores alike. A run on the one store is to
-end when it ends on its own, give or take what they share.
+Both ways all run at once, so they share the cores equally. A run on the one store is to
+end when it ends on its own store, within a tolerance.
 
     python benchmarks/bench_together.py [--models 5] [--seconds 0.1]
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.faults.sweep import SMALL, Sweep
 
-LATER_S = 10.0  # than on its own store, at most: what is shared, and what drivers differ by
+LATER_S = 10.0  # tolerance: shared work, and differences between drivers
 
 
 def main() -> None:
@@ -29,16 +29,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.1, help="that an answer takes")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-together-") as folder:
-        apart = ended(Path(folder) / "apart", given.models, given.seconds, shared=False)
-        together = ended(Path(folder) / "together", given.models, given.seconds, shared=True)
+        apart = ended(Path(folder) / "apart", args.models, args.seconds, shared=False)
+        shared_ends = ended(Path(folder) / "together", args.models, args.seconds, shared=True)
     print("model  on its own store  on one store")
-    for number, (alone_s, shared_s) in enumerate(zip(apart, together, strict=True), 1):
+    for number, (alone_s, shared_s) in enumerate(zip(apart, shared_ends, strict=True), 1):
         print(f"{number:5}  {alone_s:14.1f} s  {shared_s:10.1f} s")
-    later = max(together) - max(apart)
+    later = max(shared_ends) - max(apart)
     verdict = "holds" if later < LATER_S else "MISSED"
-    print(f"the last: {later:+.1f} s, {max(together) / max(apart):.2f} × (below +10 s: {verdict})")
+    print(
+        f"the last: {later:+.1f} s, {max(shared_ends) / max(apart):.2f} × (below +10 s: {verdict})"
+    )
 
 
 def ended(folder: Path, n_models: int, seconds: float, *, shared: bool) -> list[float]:
@@ -54,15 +56,15 @@ def ended(folder: Path, n_models: int, seconds: float, *, shared: bool) -> list[
         ).start()
         for number in range(n_models)
     ]
-    found: dict[int, float] = {}
-    while len(found) < n_models:
-        for number, each in enumerate(sweeps):
-            assert each.process is not None
-            if number not in found and each.process.poll() is not None:
-                found[number] = time.monotonic() - began
-                assert each.process.returncode == 0, each.process.communicate()[1]
+    end_times: dict[int, float] = {}
+    while len(end_times) < n_models:
+        for number, sweep in enumerate(sweeps):
+            assert sweep.process is not None
+            if number not in end_times and sweep.process.poll() is not None:
+                end_times[number] = time.monotonic() - began
+                assert sweep.process.returncode == 0, sweep.process.communicate()[1]
         time.sleep(0.1)
-    return [found[number] for number in range(n_models)]
+    return [end_times[number] for number in range(n_models)]
 
 
 if __name__ == "__main__":

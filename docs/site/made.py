@@ -21,7 +21,7 @@ EXAMPLES = re.compile(r"^>>> .*?(?:\n\n|\Z)", re.M | re.S)
 
 
 def filled(markdown: str) -> str:
-    """A page with what is made of the code in place of its marks."""
+    """A page whose marks are replaced by content from the code."""
     tables_in = MARK.sub(lambda mark: "\n".join(_table(*mark.groups())), markdown)
     return MODULE.sub(lambda link: "\n\n".join(_docstrings(link[1])), tables_in)
 
@@ -47,17 +47,19 @@ def _lines(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _columns(table: str) -> Iterator[tuple[str, str]]:
-    """The columns of a table, those that share a comment together."""
+    """The columns of a table; columns with one comment are grouped."""
     for line in DECLARATIONS[table].splitlines():
         columns, dashes, comment = line.partition("--")
         if dashes:
-            names = (each.split()[0] for each in columns.split(",") if each.strip())
+            names = (column.split()[0] for column in columns.split(",") if column.strip())
             yield ", ".join(f"`{name}`" for name in names), comment.strip()
 
 
 def _glossary() -> Iterator[tuple[str, ...]]:
-    metrics = {each.name: each for method in METHODS.values() for each in method.measure.metrics}
-    return (_term(each) for each in metrics.values() if each.heading)
+    metrics = {
+        metric.name: metric for method in METHODS.values() for metric in method.measure.metrics
+    }
+    return (_term(metric) for metric in metrics.values() if metric.heading)
 
 
 def _term(metric: Metric) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ def _term(metric: Metric) -> tuple[str, ...]:
 
 
 def _docstrings(path: str) -> Iterator[str]:
-    """Those of a module and of what is public in it, without their examples."""
+    """The docstrings of a module and its public members, without examples."""
     module = ast.parse((ROOT / path).read_text())
     yield f"### {path}"
     yield _said(module)
