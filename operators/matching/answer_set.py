@@ -22,12 +22,16 @@ _AROUND = "\"'“”„‟‚‘’‛«»‹›「」『』`´()[]{}<>*_~,!?:; 
 
 
 def answer_set(text: pl.Expr) -> pl.Expr:
-    """The distinct answers in a text as the authors' scorer reads it: String to List(String).
+    r"""The distinct answers in a text as the authors' scorer reads it: String to List(String).
 
     Without outer white space of the whole text, lowercase, without "%", split at ";"; no answer is
     stripped, so a second answer keeps its space and matches no label. Equal answers count once.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
+
+    >>> texts = pl.DataFrame({"text": [" English; Français!;% 1", "1,000", ";%", None]})
+    >>> texts.select(answer_set(pl.col("text")))["text"].to_list()
+    [['english', ' français!', ' 1'], ['1,000'], [''], None]
     """
     whole = text.str.strip_chars().str.to_lowercase()
     parts = whole.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
@@ -54,6 +58,10 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     without outer spaces and invisible characters. Callers drop empty answers.
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
+
+    >>> texts = pl.DataFrame({"text": ["C++; 1,000%"]})
+    >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
+    [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
     line = strip_bullets(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
     is_list = line.str.contains(_FIRST_ITEM)

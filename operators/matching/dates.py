@@ -46,7 +46,11 @@ class Date(NamedTuple):
 
 @dataclass(frozen=True)
 class DateReader:
-    """Finds the dates of texts in a language (a code such as `de`)."""
+    """Finds the dates of texts in a language (a code such as `de`).
+
+    >>> [str(date.readings[0]) for date in DateReader("en").find("on march 14th, 1879")]
+    ['1879-03-14']
+    """
 
     language: str
 

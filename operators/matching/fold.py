@@ -141,13 +141,23 @@ def fold_case(text: pl.Expr, language: str = "en") -> pl.Expr:
 
 
 def strip_markup(text: pl.Expr) -> pl.Expr:
-    """Remove special tokens, tags, commands of LaTeX, and the targets of links."""
+    r"""Remove special tokens, tags, commands of LaTeX, and the targets of links.
+
+    >>> texts = pl.DataFrame({"text": [r"$\boxed{\text{Paris}}$", "<b>Lima</b><|im_end|>", "</3"]})
+    >>> [text.strip() for text in texts.select(strip_markup(pl.col("text")))["text"]]
+    ['Paris}}', 'Lima', '</3']
+    """
     text = text.str.replace_all("&(?:amp;)+", "&").str.replace_many(_ENTITIES)
     return _replaced(text, _MARKUP)
 
 
 def strip_bullets(text: pl.Expr) -> pl.Expr:
-    """Remove bullets; numbers of items stay, for "1. Division" is not "2. Division"."""
+    """Remove bullets. The number of an item stays a word, for "1. Division" is not "2. Division".
+
+    >>> texts = pl.DataFrame({"text": ["- Paris", "1. Paris"]})
+    >>> texts.select(strip_bullets(pl.col("text")))["text"].to_list()
+    ['Paris', '1. Paris']
+    """
     return text.str.replace_all(rf"{_LINE}{_BULLETS}{_ITEM}", "${1}${2}")
 
 

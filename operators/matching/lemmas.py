@@ -12,7 +12,12 @@ _ANSWER = ("pair_id", "key")
 
 
 def key(lemmas: pl.Expr) -> pl.Expr:
-    """Join a lemma list into its key, under its name; null for a null or an empty list."""
+    r"""Join a lemma list into its key, under its name; null for a null or an empty list.
+
+    >>> lemmas = pl.Series("lemmas", [["new", "york"], ["york"], [], None])
+    >>> lemmas.to_frame().select(key(pl.col("lemmas"))).to_series().to_list()
+    ['\x1fnew\x1fyork\x1f', '\x1fyork\x1f', None, None]
+    """
     joined = pl.concat_str(pl.lit(SEPARATOR), lemmas.list.join(SEPARATOR), pl.lit(SEPARATOR))
     return pl.when(lemmas.list.len() > 0).then(joined).name.keep()
 
@@ -50,12 +55,19 @@ def matches(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
 
 def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Add to each answer whether some object label of its pair is contained in it.
+    r"""Add to each answer whether some object label of its pair is contained in it.
 
     `answers` has pair_id and key, `labels` one row per object label: pair_id, key. The new column
     `correct` is False for an empty answer and for a pair without labels.
 
     Source: BELIEF-ICL, section 3.2, item 1 (one-directional matching).
+
+    >>> answers = pl.DataFrame({
+    ...     "pair_id": ["t1", "t1", "t2"], "key": ["\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None]
+    ... })
+    >>> labels = pl.DataFrame({"pair_id": ["t1", "t2"], "key": ["\x1fguitar\x1f", "\x1fjapan\x1f"]})
+    >>> correct(answers, labels)["correct"].to_list()
+    [True, False, False]
     """
     distinct = answers.select(_ANSWER).drop_nulls().unique()
     labelled = distinct.join(labels.select("pair_id", label="key"), on="pair_id")

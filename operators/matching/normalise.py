@@ -63,6 +63,10 @@ class Normaliser:
     without blanks, character by character.
 
     Source: BELIEF-ICL, section 3.2, which names neither tokenizer nor lemmatizer.
+
+    >>> texts = pl.Series("text", ["A guitar.", "Guitars", "...", None])
+    >>> Normaliser().normalise(texts).to_list()
+    [['a', 'guitar'], ['guitar'], [], None]
     """
 
     pipeline: str = BLANK
@@ -220,7 +224,11 @@ def _without_stop(word: str) -> str:
 
 
 def _without_particles(word: str) -> list[str]:
-    """A Korean word and its particles, separated; also names that end like a particle."""
+    """A Korean word and its particles, separated; also names that end like a particle.
+
+    >>> _without_particles("서울에서는"), _without_particles("종로")
+    (['서울', '에서', '는'], ['종로'])
+    """
     particles: list[str] = []
     while match := _PARTICLE.fullmatch(word):
         word, particle = filter(None, match.groups())

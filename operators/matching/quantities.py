@@ -61,7 +61,11 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class QuantityReader:
-    """Finds the numbers of texts in a language (a code such as `de`), with their units."""
+    """Finds the numbers of texts in a language (a code such as `de`), with their units.
+
+    >>> [str(number.readings[0]) for number in QuantityReader("de").find("8.849 Meter")]
+    ['8849 meter']
+    """
 
     language: str
 

@@ -78,9 +78,15 @@ def first_line(text: str) -> str:
 
 @dataclass(frozen=True)
 class TypedObjects:
-    """Objects that are compared as values: `kinds` has the kind of each pair's, by pair_id.
+    r"""Objects that are compared as values: `kinds` has the kind of each pair's, by pair_id.
 
     Texts are read in `language`; quantities are equal within the share `tolerance`.
+
+    >>> typed = TypedObjects({"a": "date"}, "en", 0.01)
+    >>> rows = pl.DataFrame({"pair_id": "a", "text": ["It was May 2, 1900.", "?"], "key": "?"})
+    >>> labels = pl.DataFrame({"pair_id": "a", "text": ["1900"], "key": "1900"})
+    >>> typed.keyed(rows, labels)["key"].to_list()
+    ['\x1f1900\x1f', '?']
     """
 
     kinds: Mapping[str, Kind]
@@ -172,7 +178,11 @@ _TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"
 
 
 def n_ambiguous(keys: pl.Series) -> int:
-    """How many keys of answers are a date in which day and month cannot be told apart."""
+    r"""How many keys of answers are a date in which day and month cannot be told apart.
+
+    >>> n_ambiguous(pl.Series(["\x1f1900-03-04\x1f1900-04-03\x1f", "\x1f1900-03-14\x1f"]))
+    1
+    """
     parts = keys.str.extract_groups(_TWO_DAYS).struct.unnest()
     is_same = [pl.col(left) == pl.col(right) for left, right in ("14", "26", "35")]
     return int(parts.select(pl.all_horizontal(is_same).sum()).item())

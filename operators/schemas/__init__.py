@@ -85,7 +85,11 @@ def columns(table: str, *without: str) -> pl.Schema:
 
 
 def schema(columns: str) -> pl.Schema:
-    """The columns of a table that is no canonical one, declared as those are."""
+    """The columns of a table that is no canonical one, declared as those are.
+
+    >>> schema("metric text, n_pairs int").dtypes()
+    [String, Int64]
+    """
     return pl.Schema(_arrow_schema(columns))
 
 
@@ -98,6 +102,10 @@ def fitted(
 
     Raises:
         InputError: it names the table, the column, and both types.
+
+    >>> schema = pl.Schema({"value": pl.String, "note": pl.String})
+    >>> fitted(pl.DataFrame({"value": [None]}), schema, "triples", ["note"]).dtypes
+    [String, String]
     """
     for column, dtype in schema.items():
         found = table.schema.get(column)
@@ -126,6 +134,11 @@ def refuse(
 
     Raises:
         InputError: the sentence, with what the first such row has in the columns `shown`.
+
+    >>> table = pl.DataFrame({"row": [0, 1], "name": ["Lima", None]})
+    >>> refuse(table, {"row {row} has no name; give one.": pl.col("name").is_null()}, ["row"])
+    Traceback (most recent call last):
+    factsweep.operators.errors.InputError: row 1 has no name; give one.
     """
     first = {each: pl.struct(shown).filter(wrong).first() for each, wrong in problems.items()}
     found = rows.lazy().select(**first).collect(engine="streaming")

@@ -38,7 +38,11 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def months(frame: str) -> str:
-    """A time frame in words: its month, and the one after it."""
+    """A time frame in words: its month, and the one after it.
+
+    >>> months("2017-12")
+    'Dec 2017 - Jan 2018'
+    """
     year, month = (int(part) for part in frame.split("-"))
     following = f"{_MONTHS[month % 12]} {year + month // 12}"
     return f"{_MONTHS[month - 1]} {year} - {following}"

@@ -15,7 +15,12 @@ _QUANTILE = 1.959964  # a 95 % interval is so many standard errors to each side
 
 
 def harness_path(record: Mapping[str, Any], started: datetime) -> str:
-    """Where the harness would write the file, below its output path."""
+    """Where the harness would write the file, below its output path.
+
+    >>> record = {"run": {"model": {"id": "HuggingFaceTB/SmolLM2-135M"}}}
+    >>> harness_path(record, datetime(2026, 11, 21, 18, 30))
+    'HuggingFaceTB__SmolLM2-135M/results_2026-11-21T18-30-00.json'
+    """
     time = started.isoformat().replace(":", "-")
     return f"{_sanitized(record['run']['model']['id'])}/results_{time}.json"
 

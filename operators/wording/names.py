@@ -41,7 +41,11 @@ def _is_visible(character: str) -> bool:
 
 
 def folded(name: str) -> str:
-    """A name as a file system has it that ignores case and the ways to write an accent."""
+    """A name as a file system has it that ignores case and the ways to write an accent.
+
+    >>> folded("P36") == folded("p36"), folded("Caf\u00e9") == folded("Cafe\u0301")
+    (True, True)
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

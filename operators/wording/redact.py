@@ -115,7 +115,11 @@ def holds_secret(value: Any) -> str | None:
 
 
 def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """The texts in a nested value, each with its dotted name."""
+    """The texts in a nested value, each with its dotted name.
+
+    >>> list(texts({"stop": ["x"], "n": 1}, "engine"))
+    [('engine.stop.0', 'x')]
+    """
     if isinstance(value, str):
         yield name, value
     parts: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()

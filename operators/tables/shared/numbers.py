@@ -20,7 +20,15 @@ class Number:
     bare: bool = False
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
-        """The number as text, `signed` with its plus; a dash for null."""
+        """The number as text, `signed` with its plus; a dash for null.
+
+        >>> SHARE.text(0.1575), SHARE.text(-0.0131, signed=True), SHARE.text(None)
+        ('.1575', '-.0131', '–')
+        >>> COUNT.text(6492800), MEGABYTES.text(4_200_000), percent(2).text(0.1762)
+        ('6,492,800', '4.20', '17.62%')
+        >>> SHARE.text(0.86875), SHARE.text(0.8687499999999999)
+        ('.8688', '.8688')
+        """
         if value is None:
             return DASH
         # Sums in another order may differ in the last bit; their texts must not.
@@ -120,6 +128,10 @@ def difference() -> dict[str, pl.Expr]:
 
 
 def p_holm() -> pl.Expr:
-    """The p-value after Holm's correction; the smallest are not written out."""
+    """The p-value after Holm's correction; the smallest are not written out.
+
+    >>> pl.DataFrame({"p_holm": [0.00001, 0.0117]}).select(p_holm()).to_series().to_list()
+    ['<.0001', '.0117']
+    """
     p = pl.col("p_holm")
     return pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p)).alias("p (Holm)")

@@ -28,7 +28,12 @@ def label_of(relation: pl.Expr, labels: Mapping[str, str]) -> pl.Expr:
 
 
 def named(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
-    """A relation as its id and its label; a label that is missing or the id adds nothing."""
+    """A relation as its id and its label; a label that is missing or the id adds nothing.
+
+    >>> table = pl.DataFrame({"id": ["P36", "P19"], "label": ["capital", "P19"]})
+    >>> table.select(named(pl.col("id"), pl.col("label")))["id"].to_list()
+    ['P36 capital', 'P19']
+    """
     further = pl.when(label != relation).then(label)
     return pl.concat_str(relation, further, separator=" ", ignore_nulls=True)
 
