@@ -80,22 +80,21 @@ class Disturbed:
 Fault = Callable[[Disturbed], bool]  # whether it came before the sweep was over
 
 
-def engine_while_decoding(run: Disturbed) -> bool:
-    engine = run.engine() if run.decoding() else None
+def engine_killed(run: Disturbed, *, has_come: bool) -> bool:
+    engine = run.engine() if has_come else None
     if engine is None:
         return False
     kill(engine)
     run.deaths += 1
     return True
+
+
+def engine_while_decoding(run: Disturbed) -> bool:
+    return engine_killed(run, has_come=run.decoding())
 
 
 def engine_as_a_chunk_is_published(run: Disturbed) -> bool:
-    engine = run.engine() if run.grows("generations", "chunks", "*", "*") else None
-    if engine is None:
-        return False
-    kill(engine)
-    run.deaths += 1
-    return True
+    return engine_killed(run, has_come=run.grows("generations", "chunks", "*", "*"))
 
 
 def engine_paused(run: Disturbed) -> bool:

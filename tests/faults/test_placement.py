@@ -99,20 +99,13 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
     assert len(sweep.answered()) <= len(calm.answered()) + 33
 
 
-def test_progress_is_counted_where_the_driver_is(two_nodes: Cluster) -> None:
+def test_tally_is_where_the_driver_is_and_is_restarted_when_it_dies(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
         here = ray.get_runtime_context().get_node_id()
         tallies = [tally_actor(load([]).cluster) for _ in range(6)]
         assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
-    finally:
-        ray.shutdown()
-
-
-def test_tally_that_dies_is_restarted(two_nodes: Cluster) -> None:
-    ray.init(address=two_nodes.address)
-    try:
-        tally = tally_actor(load([]).cluster)
+        tally = tallies[0]
         ray.get(tally.add.remote({"prompts": 1}))
         ray.kill(tally, no_restart=False)
         while "prompts" in ray.get(tally.read.remote())[0]:

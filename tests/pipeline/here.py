@@ -11,6 +11,7 @@ import polars as pl
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decode import answer, publish
 from factsweep.pipeline.decoding.engine import Clocked
@@ -40,6 +41,17 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
         for item in [each for each in work(plan) if each.artifact == step.artifact]:
             decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
+
+
+def named_runs(folder: Path, *given: str) -> Callable[..., Run]:
+    """Loads a run by name and overrides; its artifacts lie in a folder of its name."""
+
+    def settings(name: str, *overrides: str) -> Run:
+        sizes = ("metrics.n_rounds=20", "cluster.num_cpus=2")
+        places = (f"artifacts={folder}/{name}", f"results={folder}/results", f"run_name={name}")
+        return load([*given, *sizes, *places, *overrides])
+
+    return settings
 
 
 def labelled_prompts(run: Run) -> pl.DataFrame:

@@ -15,49 +15,31 @@ from factsweep.operators.engines.transformers.batched_lm import MaskedLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.messages import naming
+from tests.pipeline.here import named_runs
 
 Compute = Callable[..., Plan]
 
 
+Settings = Callable[..., Run]
+
+
 @pytest.fixture(scope="module")
-def encoder_settings(
-    tiny_bert: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Run]:
+def encoder_settings(tiny_bert: Any, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Loads a run of the tiny BERT on a part of the mini set, in a named folder."""
     folder = tmp_path_factory.mktemp("encoder")
     tiny_bert.save(folder / "model")
-
-    def settings(name: str, *overrides: str) -> Run:
-        return load(
-            [
-                "model=bert-base-uncased",
-                "model.name=tiny-bert",
-                "model.source=path",
-                f"model.id={folder}/model",
-                "model.max_model_len=128",
-                "benchmark.pairs_per_relation=12",
-                "metrics.n_draws=200",
-                "metrics.n_rounds=20",
-                "cluster.num_cpus=2",
-                "cluster.rows_per_shard=100",
-                "cluster.rows_per_chunk=32",
-                f"artifacts={folder}/{name}",
-                f"results={folder}/results",
-                f"run_name={name}",
-                *overrides,
-            ]
-        )
-
-    return settings
-
-
-Settings = Callable[..., Run]
+    return named_runs(
+        folder,
+        *("model=bert-base-uncased", "model.name=tiny-bert", "model.source=path"),
+        *(f"model.id={folder}/model", "model.max_model_len=128"),
+        *("benchmark.pairs_per_relation=12", "metrics.n_draws=200"),
+        *("cluster.rows_per_shard=100", "cluster.rows_per_chunk=32"),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.preference import Preferred, PreferRequest
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
@@ -28,6 +26,7 @@ from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.chat_server import completion, serving
 from tests.messages import naming
+from tests.pipeline.here import named_runs
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -39,35 +38,17 @@ def settings(
     make_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Settings:
     """Loads a run of the fake engine on a part of distractors-mini, in the named folder."""
-    folder, model = tmp_path_factory.mktemp("preferring"), make_model("preferrer")
+    model = make_model("preferrer")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
     tokenizer.eos_token = "</s>"  # an ending of a name
     tokenizer.save_pretrained(model)
-
-    def load_named(name: str, *overrides: str) -> Run:
-        return load(
-            [
-                "benchmark=distractors-mini",
-                "benchmark.relations=[P17,P36]",
-                "benchmark.pairs_per_relation=5",
-                "decoding.engine=fake",
-                "decoding.canary_prompts=4",
-                "model.name=preferrer",
-                "model.source=path",
-                f"model.id={model}",
-                "model.max_model_len=256",
-                "metrics.n_rounds=20",
-                "cluster.num_cpus=2",
-                "cluster.rows_per_shard=6",
-                "cluster.rows_per_chunk=2",
-                f"artifacts={folder}/{name}",
-                f"results={folder}/results",
-                f"run_name={name}",
-                *overrides,
-            ]
-        )
-
-    return load_named
+    return named_runs(
+        tmp_path_factory.mktemp("preferring"),
+        *("benchmark=distractors-mini", "benchmark.relations=[P17,P36]"),
+        *("benchmark.pairs_per_relation=5", "decoding.engine=fake", "decoding.canary_prompts=4"),
+        *("model.name=preferrer", "model.source=path", f"model.id={model}"),
+        *("model.max_model_len=256", "cluster.rows_per_shard=6", "cluster.rows_per_chunk=2"),
+    )
 
 
 @pytest.fixture(scope="module", params=RETRIEVALS)
@@ -157,22 +138,6 @@ class Dying(FakeEngine):
             yield each
         if not self.lives:
             raise RuntimeError("the engine died")
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_goes_on_and_gives_the_same_tables(
-    settings: Settings, compute_here: Compute
-) -> None:
-    whole = only(compute_here(settings("whole", "prompt=temporal")))
-    killed, first, second = settings("killed", "prompt=temporal"), Dying(9), Dying(10**6)
-    with pytest.raises(RuntimeError, match=naming("died")):
-        compute_here(killed, first)
-    again = only(compute_here(killed, second))
-    n = whole.answers.read_all("preferences").height
-    assert len(set(second.seen)) <= n - 9 + 2  # of the last chunk, what was in flight
-    assert_frame_equal(
-        again.metrics.read_all("metrics"), whole.metrics.read_all("metrics"), check_row_order=True
-    )
 
 
 def given(branch: Branch) -> pl.DataFrame:
@@ -316,38 +281,7 @@ def test_compare_says_what_another_system_lost(
     assert same.verdict.outcome == "no change"
 
 
-@pytest.mark.slow
-def test_nightly_of_distractors_tells_a_lost_relation_from_a_quiet_night(
-    settings: Settings, compute_here: Compute, tmp_path: Path
-) -> None:
-    branch = only(compute_here(settings("night", "prompt=random")))
-    given(branch).write_parquet(tmp_path / "same.parquet")
-    worse(branch, tmp_path / "worse.parquet")
-    asked = ["benchmark=distractors-mini", "benchmark.relations=[P17,P36]", "prompt=random"]
-    asked += ["benchmark.pairs_per_relation=5", "metrics.n_rounds=20"]
-    # Of a relation's five facts, all of which get worse, p is 1/16.
-    night = {"runs": [asked], "comparison": {"n_rounds": 50, "min_facts": 5, "alpha": 0.1}}
-    content = yaml.safe_load(Path("conf/nightly/demo.yaml").read_text()) | night
-    (tmp_path / "few.yaml").write_text(yaml.safe_dump(content))
-    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-
-    def nightly(answers: str, day: int) -> int:
-        named = ["nightly", f"{tmp_path}/few.yaml", f"answers={tmp_path}/{answers}.parquet"]
-        return main([*named, *folders, "--date", f"2026-11-{day:02}"])
-
-    results = [f"results={tmp_path}/results"]
-    assert nightly("same", 1) == 4  # no baseline yet
-    assert main(["baseline", "accept", f"{tmp_path}/few.yaml", "few-2026-11-01", *results]) == 0
-    assert nightly("same", 2) == 0
-    assert nightly("worse", 3) == 3
-
-
 def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
     run = load(["sweep=distractors"])
     assert run.benchmark.name == "distractors-mini"
     assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
-
-
-def overall_of(branch: Branch, metric: str) -> float:
-    rows = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null(), metric=metric)
-    return float(rows["value"].item())

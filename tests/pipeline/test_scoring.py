@@ -15,7 +15,6 @@ from factsweep.operators.engines.protocol import Scored, ScoreRequest
 from factsweep.operators.engines.transformers.batched_lm import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import check_failed, run, score
@@ -23,6 +22,7 @@ from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from tests.messages import naming
+from tests.pipeline.here import named_runs
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -43,33 +43,14 @@ def model(make_model: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def scoring_settings(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Loads a run of that model on a part of probelm-mini; artifacts lie in the named folder."""
-    folder = tmp_path_factory.mktemp("scoring")
-
-    def settings(name: str, *overrides: str) -> Run:
-        return load(
-            [
-                "benchmark=probelm-mini",
-                "benchmark.relations=[P17,P37]",
-                "benchmark.pairs_per_relation=3",
-                "decoding.canary_prompts=4",
-                "decoding.scorer=transformers",
-                "model.name=scorer",
-                "model.source=path",
-                f"model.id={model}",
-                "model.dtype=float32",
-                "model.max_model_len=256",
-                "metrics.n_rounds=20",
-                "cluster.num_cpus=2",
-                "cluster.rows_per_shard=15",
-                "cluster.rows_per_chunk=5",
-                f"artifacts={folder}/{name}",
-                f"results={folder}/results",
-                f"run_name={name}",
-                *overrides,
-            ]
-        )
-
-    return settings
+    return named_runs(
+        tmp_path_factory.mktemp("scoring"),
+        *("benchmark=probelm-mini", "benchmark.relations=[P17,P37]"),
+        *("benchmark.pairs_per_relation=3", "decoding.canary_prompts=4"),
+        *("decoding.scorer=transformers", "model.name=scorer", "model.source=path"),
+        *(f"model.id={model}", "model.dtype=float32", "model.max_model_len=256"),
+        *("cluster.rows_per_shard=15", "cluster.rows_per_chunk=5"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -244,14 +225,6 @@ def test_scores_that_depend_on_their_order_end_the_run(
     if overall(metrics, "permutation_difference", "all") > 0:
         with pytest.raises(DecodingError, match=naming("scored", "another")):
             check_failed(strict)
-
-
-def test_score_file_without_answers_is_named(scoring_settings: Settings, tmp_path: Path) -> None:
-    columns = {"candidate_id": pl.String, "setting": pl.String, "logprob": pl.Float64}
-    empty_file = tmp_path / "answers.parquet"
-    pl.DataFrame(schema=columns | {"n_tokens": pl.Int64}).write_parquet(empty_file)
-    with pytest.raises(InputError, match=naming("answers.parquet", "give")):
-        score(scoring_settings("nothing", f"answers={empty_file}"))
 
 
 def test_score_setting_without_any_answer_says_so_in_one_sentence(

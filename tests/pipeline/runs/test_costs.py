@@ -253,18 +253,19 @@ def test_predict_the_same_setting_comes_before_others() -> None:
     assert found["basis"].endswith("NVIDIA H100 80GB HBM3, in other settings")
 
 
-def test_predict_stages_without_an_engine_need_the_same_processor() -> None:
-    measured = took({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
-    asked = work(100, stage="prompts", model=None)
-    assert seconds(measured, asked) == 10.0
-    assert seconds(measured, asked, Place("H100", 1, None, "Xeon", "bfloat16")) is None
-
-
-def test_predict_stages_without_an_engine_are_not_stretched_beyond_a_hundred_times() -> None:
-    measured = took({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
-    assert seconds(measured, work(10_000, stage="prompts", model=None)) == 1000.0
-    for n in (0, 10_001):
-        assert seconds(measured, work(n, stage="prompts", model=None)) is None
+def test_predict_stages_without_an_engine_go_by_like_sizes_on_the_same_processor() -> None:
+    small = took({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
+    xeon = Place("H100", 1, None, "Xeon", "bfloat16")
+    huge = small.with_columns(pl.col("answers") * 10_000, pl.col("seconds") * 20_000)
+    for measured, n, place, expected in (
+        (small, 100, H100, 10.0),
+        (small, 100, xeon, None),
+        (small, 10_000, H100, 1000.0),  # a hundred times as many
+        (small, 0, H100, None),
+        (small, 10_001, H100, None),
+        (pl.concat([small, huge]), 100, H100, 10.0),
+    ):
+        assert seconds(measured, work(n, stage="prompts", model=None), place) == expected
     assert seconds(took({}), work(10_001)) == 1000.1
 
 
@@ -276,27 +277,16 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     assert found["matched"]["core-hours"] is None
 
 
-def test_predict_stages_without_an_engine_go_by_work_of_a_like_size() -> None:
-    stage = {"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"}
-    small = took(stage)
-    huge = small.with_columns(pl.col("answers") * 10_000, pl.col("seconds") * 20_000)
-    asked = work(100, stage="prompts", model=None)
-    assert seconds(pl.concat([small, huge]), asked) == seconds(small, asked)
-
-
-def test_paid_for_hours_are_the_prompts_at_the_known_rate(small_settings: Settings) -> None:
-    given = small_settings("budget=0.5 core-hours", "cluster.answers_per_s=0.01")
-    n = 0.5 * 3600 * 0.01 / hardware(given).cores
-    assert paid_for(given).budget == str(int(n))
-
-
-def test_paid_for_hours_of_several_settings_are_those_of_all(small_settings: Settings) -> None:
+def test_paid_for_hours_are_the_prompts_of_all_settings_at_the_known_rate(
+    small_settings: Settings,
+) -> None:
     one, two = (
         small_settings("budget=9 core-hours", "cluster.answers_per_s=0.01", *more)
         for more in (["prompt=zero-shot"], ["sweep=demo"])
     )
+    n = int(9 * 3600 * 0.01 / hardware(one).cores)
     assert len(two.settings) == 2
-    assert paid_for(two).budget == str(int(str(paid_for(one).budget)) // 2)
+    assert [paid_for(one).budget, paid_for(two).budget] == [str(n), str(n // 2)]
 
 
 @pytest.mark.parametrize("budget", ["1%", "30", "2k"])

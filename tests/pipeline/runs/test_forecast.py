@@ -71,11 +71,6 @@ def test_forecast_prompts_and_tokens_are_those_of_the_run(
     assert figures(run).tokens == expected.tokens
 
 
-def test_forecast_tokens_are_those_that_engines_counted(finished: Plan) -> None:
-    footers = finished.branches[0].answers.counts("generations").values()
-    assert figures(finished.run).tokens == sum(int(counts["prompt_tokens"]) for counts in footers)
-
-
 def test_forecast_shared_prefix_is_counted_from_prompt_to_prompt(
     small_settings: Settings, compute_here: Compute
 ) -> None:

@@ -49,15 +49,6 @@ def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) ->
     assert not any(type(each).__module__ == journal.__name__ for each in logs.LOG.handlers)
 
 
-@pytest.mark.slow
-def test_journal_finished_run_again_begins_nothing(small_settings: Settings) -> None:
-    settings = small_settings()
-    for _ in range(2):
-        measured(settings, make_here)
-    written = (folder(settings) / "run.log").read_text()
-    assert written.count(" begins: ") == written.count(" done; ") == 1
-
-
 def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
     small_settings: Settings,
 ) -> None:
