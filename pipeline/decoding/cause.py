@@ -9,7 +9,7 @@ from factsweep.operators.errors import DecodingError, FactsweepError
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 
-SILENT = "it wrote nothing, so it was killed from outside, for want of memory say"
+SILENT = "it wrote nothing, so it was killed from outside, perhaps for lack of memory"
 _READ_BYTES = 2**18
 _LONGEST = 400
 _LAST = 8  # lines of a log at the end of a message
@@ -37,7 +37,7 @@ def of_task(error: BaseException) -> BaseException:
 def of_ray(error: BaseException) -> DecodingError:
     """A DecodingError for an error of Ray's own."""
     return DecodingError(
-        f"Ray itself failed during the run ({_short(_whole(error))}); what is published is kept, "
+        f"Ray itself failed during the run ({_short(_whole(error))}); published answers are kept, "
         "so look for the cause in the logs of its last session, and run again."
     )
 
@@ -96,5 +96,5 @@ def _whole(error: BaseException) -> str:
 
 def _short(text: str) -> str:
     """A text without secrets, cut to fit a message."""
-    shown = hidden(text)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    redacted = hidden(text)
+    return redacted if len(redacted) <= _LONGEST else f"{redacted[:_LONGEST]}…"

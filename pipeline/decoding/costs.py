@@ -79,14 +79,14 @@ class Place:
 def known(plan: Plan) -> pl.DataFrame:
     """All measured rates, with those of this run so far; one row per artifact."""
     shipped = pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=SPENT)
-    own = [
+    own_rows = [
         _of_engine(branch, artifact, most=_ENOUGH)
         for branch in plan.branches
         for artifact in branch.answered()
         if not artifact.is_complete() and artifact.published(artifact.stage)
     ]
-    kept = [*_kept(Store(str(home()))), *_kept(plan.store)]
-    rows = pl.concat([pl.DataFrame(own, schema=SPENT), *kept, shipped], how="diagonal")
+    tables = [*_kept(Store(str(home()))), *_kept(plan.store)]
+    rows = pl.concat([pl.DataFrame(own_rows, schema=SPENT), *tables, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
 
 
@@ -157,8 +157,10 @@ def place(run: Run) -> Place:
     if run.cluster.hardware is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
         return Place(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
-    held = hardware(run)
-    return Place(held.name, held.gpus, held.cores, processor.cpu(), dtype)
+    hardware_here = hardware(run)
+    return Place(
+        hardware_here.name, hardware_here.gpus, hardware_here.cores, processor.cpu(), dtype
+    )
 
 
 def paid_for(run: Run) -> Run:
@@ -297,8 +299,8 @@ def _predicted_row(item: Mapping[str, Any], spent: pl.DataFrame, place: Place) -
 
 def _nearest(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
     """The rows of the setting, or if there are none, all; and whether these are of others."""
-    same = rows.filter(pl.col("setting").eq_missing(setting))
-    return (same, False) if same.height else (rows, rows.height > 0)
+    in_setting = rows.filter(pl.col("setting").eq_missing(setting))
+    return (in_setting, False) if in_setting.height else (rows, rows.height > 0)
 
 
 _PERCENT = percent(1)

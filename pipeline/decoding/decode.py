@@ -64,7 +64,7 @@ class Feed:
     def check(self) -> None:
         """Raise a StoppedError if it is closed, or if there was no money for a single request."""
         if self.closed:
-            raise StoppedError("stopped; the next run resumes from what is published.")
+            raise StoppedError("stopped; the next run resumes from the published answers.")
         if self._refused and not self._admitted:
             raise StoppedError(BROKE)
 
@@ -114,7 +114,7 @@ def answer(
     follow: Follow = alone,
     purse: Purse | None = None,
 ) -> Iterator[OpenShard]:
-    """Answer a shard and those that follow it; yields each when all its answers are kept.
+    """Answer a shard and its followers; yields each when all its answers are kept.
 
     `follow` is called before the engine gets the last prompts of a shard. Servers are paid from the
     purse; there no shard follows.
@@ -135,9 +135,9 @@ def answer(
         groups = _groups(open_shards, running, alone if engine.is_paid else follow)
         try:
             for answered in first.work.question.task.answered(groups, feed.engine, tokenizer):
-                if (done := _keep(answered, running, feed)) is not None:
-                    open_shards.remove(done)
-                    yield done.close()
+                if (answered_shard := _keep(answered, running, feed)) is not None:
+                    open_shards.remove(answered_shard)
+                    yield answered_shard.close()
                 if not feed.drains:
                     break
             feed.check()
@@ -155,7 +155,7 @@ def answer(
 def _groups(
     open_shards: list[OpenShard], running: list[OpenShard], follow: Follow
 ) -> Iterator[pl.DataFrame]:
-    """The prompts for the engine: of the first open shard, then of those that follow it."""
+    """The prompts for the engine: of the first open shard, then of its followers."""
     shard: OpenShard | None = open_shards[0]
     while shard is not None:
         prompts = shard.attempt()
@@ -203,7 +203,7 @@ def _has_numbers(value: Any) -> bool:
 def publish(shard: OpenShard) -> None:
     """Publish an answered shard with its error rows, then remove its chunks and its trial.
 
-    A shard of which a part was asked stays open. The trial is removed last: a shard that has one is
+    A shard stays open if a part of it was asked. The trial is removed last: a shard that has one is
     opened again by the next run.
 
     Raises:

@@ -137,7 +137,7 @@ class Decoder:
 
         Returns a FactsweepError instead of raising it: Ray would turn it into an error of its own.
         """
-        # Artifacts cache what they read, so shards share them.
+        # Artifacts cache their tables, so shards share them.
         artifacts = (item.artifact, item.prompts, item.admitted)
         output, prompts, admitted = (self._artifacts.setdefault(a.folder, a) for a in artifacts)
         turn = _Turn(replace(item, artifact=output, prompts=prompts, admitted=admitted))
@@ -165,7 +165,7 @@ class Decoder:
             turn.closed.set_result(self._publishing.submit(lambda: error))
 
     def _answer(self, running: list[_Turn]) -> FactsweepError | None:
-        """Answer a shard and those that join it, and hand them to the publisher.
+        """Answer a shard and its followers, and hand them to the publisher.
 
         Returns the error of the shards that are left in `running`.
         """
@@ -182,7 +182,7 @@ class Decoder:
             return self._handle(error)  # in this thread: the next shard waits
 
     def _closed_shards(self, running: list[_Turn]) -> Iterator[OpenShard]:
-        """Answer the first shard and those that follow it; yields each when it is answered."""
+        """Answer the first shard and its followers; yields each when it is answered."""
         (first,), run = running, self._run
         versions = software(run.method.ask.ability, run.decoding)
         check_planned({"software": versions}, first.item.artifact)
@@ -215,10 +215,10 @@ class Decoder:
         turn.on_duty.enter_context(at_work())
         item, shard = turn.item, turn.shard
         n_left = item.n_answers(shard.n_left)
-        begun: Begun = ray.get(self._tally.begin.remote(self._place, item.name, n_left))
-        if begun.stop or self._must_end():
+        start: Begun = ray.get(self._tally.begin.remote(self._place, item.name, n_left))
+        if start.stop or self._must_end():
             raise StoppedError
-        shard.begin(loaded, partial(self._report, item), begun.again)
+        shard.begin(loaded, partial(self._report, item), start.again)
         self._log(item, "begins")
 
     def _publish(self, turn: _Turn) -> None:
@@ -256,7 +256,7 @@ class Decoder:
     def _prove(self, item: Work, loaded: Clocked, tokenizer: Any) -> None:
         """Ask one other prompt alone if the engine before this one answered nothing.
 
-        This tells a prompt that kills engines from an engine that cannot answer.
+        This separates a prompt that kills engines from an engine that cannot answer.
         """
         if self._has_answered:
             return
@@ -271,9 +271,9 @@ class Decoder:
             ray.get(self._tally.answered.remote(self._place))
         self._has_answered = True
 
-    def _died(self, why: str, log: Path) -> DecodingError | None:
+    def _died(self, reason: str, log: Path) -> DecodingError | None:
         """Report the death of an engine; returns an error if no other engine is to be started."""
-        hopeless = ray.get(self._tally.died.remote(self._place, why))
+        hopeless = ray.get(self._tally.died.remote(self._place, reason))
         if not hopeless:
             return None
         return cause.with_log(DecodingError(f"{self._run.model.name} {hopeless}"), log)

@@ -54,11 +54,11 @@ class Clocked:
 
     def used(self) -> Used:
         """Its seconds since the last call."""
-        now = time.monotonic()
+        time_s = time.monotonic()
         if not self._n_open:
-            self._add_idle_time(now)
-        used = Used(now - self._since, self._idle_s)
-        self._since, self._idle_s = now, 0.0
+            self._add_idle_time(time_s)
+        used = Used(time_s - self._since, self._idle_s)
+        self._since, self._idle_s = time_s, 0.0
         return used
 
     def faults(self) -> Mapping[str, float]:
@@ -81,8 +81,10 @@ class Clocked:
 
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
-            here = threading.current_thread().name
-            raise RuntimeError(f"an engine is asked in the thread {here}, which is not its own")
+            thread_name = threading.current_thread().name
+            raise RuntimeError(
+                f"an engine is asked in the thread {thread_name}, which is not its own"
+            )
 
     def _count_request(self, request: Any) -> Any:
         if not self._n_open:
@@ -95,9 +97,9 @@ class Clocked:
             self._idle_since = time.monotonic()
         self._n_open -= n
 
-    def _add_idle_time(self, now: float) -> None:
-        self._idle_s += now - self._idle_since
-        self._idle_since = now
+    def _add_idle_time(self, time_s: float) -> None:
+        self._idle_s += time_s - self._idle_since
+        self._idle_since = time_s
 
 
 def load(run: Run, weights: Weights) -> Any:
@@ -145,7 +147,7 @@ def load(run: Run, weights: Weights) -> Any:
 
 @contextmanager
 def in_turn(gpus: Sequence[str]) -> Iterator[None]:
-    """Have engines of this user that share a GPU load one after the other.
+    """Have engines of this user that share a GPU load in turn.
 
     While vLLM loads, it measures the memory of the whole GPU and counts all of it as its own.
     """

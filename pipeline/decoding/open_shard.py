@@ -76,14 +76,14 @@ class OpenShard:
         """Its prompts that are neither answered, refused nor condemned."""
         rows = self.rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
         buffers = _frame(self.work.table, self._buffer), _frame("errors", self._refusals)
-        for done in (self._kept, self._refused, *buffers):
-            rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
+        for finished in (self._kept, self._refused, *buffers):
+            rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
 
-    def begin(self, engine: Clocked, report: Report, again: int = 0) -> None:
-        """Start decoding by an engine; `again` answers were lost with another engine."""
+    def begin(self, engine: Clocked, report: Report, n_lost: int = 0) -> None:
+        """Start decoding by an engine; `n_lost` answers were lost with another engine."""
         self.report = report
-        self._tally = _Tally(report, self.work, engine, again)
+        self._tally = _Tally(report, self.work, engine, n_lost)
         rows = self.work.rows_per_chunk
         self._rows_per_chunk = min(rows, _PAID_CHUNK) if engine.is_paid else rows
         self._flushed = time.monotonic()
@@ -96,19 +96,19 @@ class OpenShard:
         Raises:
             DecodingError: engines die of more prompts than chance explains.
         """
-        left, work = self.left(), self.work
-        self._trial = self._trial.narrowed(left["prompt_id"].to_list(), work.max_deaths)
+        rows_left, work = self.left(), self.work
+        self._trial = self._trial.narrowed(rows_left["prompt_id"].to_list(), work.max_deaths)
         condemned = self._trial.condemned
         if len(condemned) > max(_MAX_CONDEMNED, work.max_failed_share * self.rows.height):
             raise DecodingError(
                 f"shard {work.shard}: engines die of {len(condemned)} of its "
                 f"{self.rows.height} prompts."
             )
-        left = left.filter(~pl.col("prompt_id").is_in(condemned))
-        ids = self._trial.current(left["prompt_id"].to_list())
+        rows_left = rows_left.filter(~pl.col("prompt_id").is_in(condemned))
+        ids = self._trial.current(rows_left["prompt_id"].to_list())
         self._trial = replace(self._trial, begun=self._trial.begun + 1)
         write_trial(work.artifact, work.open_name, self._trial)
-        prompts = left.filter(pl.col("prompt_id").is_in(ids))
+        prompts = rows_left.filter(pl.col("prompt_id").is_in(ids))
         self.owed = set(prompts["prompt_id"])
         return prompts
 
@@ -237,10 +237,10 @@ def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 class _Tally:
     """Counts the answers of a shard: reported now and then, and kept with each chunk."""
 
-    def __init__(self, report: Report, work: Work, engine: Clocked, again: int) -> None:
+    def __init__(self, report: Report, work: Work, engine: Clocked, n_lost: int) -> None:
         self._report, self._hardware, self._engine = report, work.hardware, engine
         self._counts, self._reported, self._taken = Counter[str](), Counter[str](), Counter[str]()
-        self._again = {"answers_given_twice": again} if again else {}
+        self._again = {"answers_given_twice": n_lost} if n_lost else {}
         self._reported_at = -math.inf  # the first answer is reported at once
 
     def count(self, counts: Mapping[str, float]) -> bool:
@@ -261,11 +261,11 @@ class _Tally:
         """The counts and the cost since the last call."""
         seconds, idle_seconds = self._engine.used()
         new = self._since(self._taken)
-        again, self._again, self._taken = self._again, {}, self._counts.copy()
+        lost, self._again, self._taken = self._again, {}, self._counts.copy()
         hardware, n_prompts = self._hardware, new.get("prompts", 0)
         tokens = new.get("prompt_tokens", 0), new.get("output_tokens", 0)
         return {
-            **again,
+            **lost,
             **new,
             **({} if hardware.prices is None else {"cost": hardware.prices.of(*tokens)}),
             "seconds": seconds,
@@ -292,15 +292,15 @@ class Trial:
     queue: tuple[Ids, ...] = ()
     condemned: Ids = ()
 
-    def current(self, left: Sequence[str]) -> Ids:
+    def current(self, ids_left: Sequence[str]) -> Ids:
         """The prompts of the next attempt, of the prompts that are left."""
-        return self.queue[0] if self.queue else tuple(left)
+        return self.queue[0] if self.queue else tuple(ids_left)
 
     def survived(self) -> "Trial":
         """The trial after the current group was answered."""
         return replace(self, begun=0, queue=self.queue[1:])
 
-    def narrowed(self, left: Sequence[str], max_deaths: int) -> "Trial":
+    def narrowed(self, ids_left: Sequence[str], max_deaths: int) -> "Trial":
         """The trial with a smaller current group if that has seen `max_deaths` engines die.
 
         >>> trial = Trial(begun=3).narrowed(["a", "b"], max_deaths=3)
@@ -309,7 +309,7 @@ class Trial:
         >>> Trial(begun=3, queue=(("a",), ("b",))).narrowed(["a", "b"], max_deaths=3).condemned
         ('a',)
         """
-        current = self.current(left)
+        current = self.current(ids_left)
         if self.begun < max_deaths:
             return self
         if len(current) == 1:

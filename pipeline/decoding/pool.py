@@ -49,7 +49,7 @@ def decode_all(
         finally:
             pool.close()
         if ray.get(tally.add.remote({})):
-            raise StoppedError("stopped; the next run resumes from what is published.")
+            raise StoppedError("stopped; the next run resumes from the published answers.")
     finish_all(plan, leases)
 
 
@@ -180,8 +180,8 @@ class Pool:
         if self._is_broke:
             limit, spent = self._plan.run.max_cost, ray.get(self._tally.spent.remote())
             raise StoppedError(
-                f"stopped at {spent:.4g} spent, before max_cost={limit:g} is exceeded; what is "
-                "answered is kept, and a run with a higher max_cost resumes from it."
+                f"stopped at {spent:.4g} spent, before max_cost={limit:g} is exceeded; all "
+                "answers are kept, and a run with a higher max_cost resumes from them."
             )
 
     def close(self) -> None:
@@ -191,11 +191,11 @@ class Pool:
             self._drop(engine)
 
     def _start(self, place: str) -> None:
-        where = placement(self._plan.run)
-        actor = ray.remote(max_concurrency=self._at_once, **where)(Decoder).remote(
+        options = placement(self._plan.run)
+        actor = ray.remote(max_concurrency=self._at_once, **options)(Decoder).remote(
             self._plan.run, self._plan.weights, self._tally, place
         )
-        group = getattr(where["scheduling_strategy"], "placement_group", None)
+        group = getattr(options["scheduling_strategy"], "placement_group", None)
         engine = _Engine(place, actor, group)
         self._engines.append(engine)
         self._calls[actor.__ray_ready__.remote()] = engine, None
@@ -274,7 +274,7 @@ class Pool:
         return [shard for shard in shards if shard is not None]
 
 
-def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int) -> list[int]:
+def order_of_shards(relations: Sequence[str], n_left: Sequence[int], engines: int) -> list[int]:
     """The order in which shards are handed out, by their relations and the prompts left in each.
 
     Relation by relation; of the last relations, enough for all engines, the largest shard first, so
@@ -284,11 +284,11 @@ def order_of_shards(relations: Sequence[str], left: Sequence[int], engines: int)
     [2, 3, 4, 1, 0]
     """
     sizes = Counter[str]()
-    for relation, n in zip(relations, left, strict=True):
+    for relation, n in zip(relations, n_left, strict=True):
         sizes[relation] += n
-    n_behind, n_tail = sizes.total(), _ROUNDS * engines * max(left, default=0)
+    n_behind, n_tail = sizes.total(), _ROUNDS * engines * max(n_left, default=0)
     rank: dict[str, int] = {}
     for relation, n in sizes.most_common():
         n_behind -= n
         rank[relation] = len(rank) if n_behind >= n_tail else len(sizes)
-    return sorted(range(len(left)), key=lambda i: (rank[relations[i]], -left[i]))
+    return sorted(range(len(n_left)), key=lambda i: (rank[relations[i]], -n_left[i]))

@@ -76,18 +76,18 @@ class Pace:
     _past: deque[tuple[float, Counts]] = field(default_factory=deque)
     _first_answer: float | None = None
 
-    def add(self, now: float, counts: Counts) -> None:
+    def add(self, time_s: float, counts: Counts) -> None:
         """Add the counts of this moment; counting starts when the first engine is ready."""
         if not counts.get("started"):
             return
         if self._past and counts["decoded"] < self._past[-1][1]["decoded"]:
             self._past.clear()  # the tally was restarted
         if self._first_answer is None and counts["decoded"]:
-            self._first_answer = now
-        self._past.append((now, counts))
+            self._first_answer = time_s
+        self._past.append((time_s, counts))
         while len(self._past) > 2:
-            then, earlier = self._past[1]
-            if now - then < _WINDOW_S or earlier["decoded"] == counts["decoded"]:
+            earlier_s, earlier = self._past[1]
+            if time_s - earlier_s < _WINDOW_S or earlier["decoded"] == counts["decoded"]:
                 break
             self._past.popleft()
 
@@ -95,14 +95,14 @@ class Pace:
         """The recent counts; null without an answer."""
         if len(self._past) < 2:
             return None
-        (then, before), (now, counts) = self._past[0], self._past[-1]
-        new = {name: value - before.get(name, 0) for name, value in counts.items()}
-        return Recent(new, now - then) if new["decoded"] else None
+        (start_s, start_counts), (end_s, counts) = self._past[0], self._past[-1]
+        new = {name: value - start_counts.get(name, 0) for name, value in counts.items()}
+        return Recent(new, end_s - start_s) if new["decoded"] else None
 
     def is_sure(self) -> bool:
         """Whether answers have come for long enough to predict the time left."""
-        now = self._past[-1][0] if self._past else 0.0
-        return self._first_answer is not None and now - self._first_answer >= _SURE_S
+        last_s = self._past[-1][0] if self._past else 0.0
+        return self._first_answer is not None and last_s - self._first_answer >= _SURE_S
 
 
 class Bar:
@@ -118,30 +118,30 @@ class Bar:
 
     def show(self, counts: Counts) -> None:
         """Draw the line, or print it if the last plain one was long ago."""
-        now = time.monotonic()
-        self._pace.add(now, counts)
+        time_s = time.monotonic()
+        self._pace.add(time_s, counts)
         if self._has_shards_at is None and counts.get("all_shards"):
-            self._has_shards_at = now
+            self._has_shards_at = time_s
         if self._has_engine_at is None and counts.get("started"):
-            self._has_engine_at = now
+            self._has_engine_at = time_s
         self._counts = counts
         text = line(counts, self._pace.recent(), sure=self._pace.is_sure())
         if self._has_shards_at is not None and self._has_engine_at is None:
-            text += f" · {clock(now - self._has_shards_at)} of at most {clock(self._start_s)}"
+            text += f" · {clock(time_s - self._has_shards_at)} of at most {clock(self._start_s)}"
         self._meter.show(text)
 
     def close(self) -> None:
         """Print a summary with mean rates, if there was anything to decode."""
         if not self._counts.get("all_answers"):
             return
-        now, parts = time.monotonic(), [*_done(self._counts)]
+        time_s, parts = time.monotonic(), [*_done(self._counts)]
         if (
             self._counts["decoded"]
             and self._has_engine_at is not None
-            and now > self._has_engine_at
+            and time_s > self._has_engine_at
         ):
-            parts += rates(self._counts, now - self._has_engine_at, "decoded")
-        parts.append(f"{clock(now - self._began)} in all")
+            parts += rates(self._counts, time_s - self._has_engine_at, "decoded")
+        parts.append(f"{clock(time_s - self._began)} in all")
         self._meter.say(f"{self._meter.title}: {' · '.join(parts)}")
 
 
@@ -153,19 +153,19 @@ class Metrics:
 
         self._before: Counts = {}
         self._metrics: dict[str, Any] = {}
-        for name, shown in SHOWN.items():
-            kind = metrics.Counter if shown.grows else metrics.Gauge
-            self._metrics[name] = kind(shown.metric, description=shown.help, tag_keys=("run",))
+        for name, metric in SHOWN.items():
+            kind = metrics.Counter if metric.grows else metrics.Gauge
+            self._metrics[name] = kind(metric.metric, description=metric.help, tag_keys=("run",))
             self._metrics[name].set_default_tags({"run": run})
 
     def show(self, counts: Counts) -> None:
         """Show the counts of this moment; a restarted tally begins again at 0."""
         figures = _figures(counts)
-        for name, shown in SHOWN.items():
-            if not shown.grows:
+        for name, metric in SHOWN.items():
+            if not metric.grows:
                 self._metrics[name].set(figures[name])
-            elif (more := figures[name] - self._before.get(name, 0)) > 0:
-                self._metrics[name].inc(more)
+            elif (increase := figures[name] - self._before.get(name, 0)) > 0:
+                self._metrics[name].inc(increase)
         self._before = figures
 
 
@@ -193,19 +193,19 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
     parts = [*_done(counts)]
     if not counts.get("started"):
         loading = counts.get("loading", 0)
-        what = f"{count(loading, 'engine')} loading the model" if loading else "no engine yet"
-        return " · ".join([*parts, what])
-    left = counts["all_answers"] - counts["answers"]
+        state = f"{count(loading, 'engine')} loading the model" if loading else "no engine yet"
+        return " · ".join([*parts, state])
+    n_left = counts["all_answers"] - counts["answers"]
     if to_come := counts.get("to_come"):
         parts.append(f"{count(to_come, 'setting')} to come")
-    elif left <= 0:
+    elif n_left <= 0:
         return " · ".join([*parts, "matching and measuring"])
     if recent is None:
         return " · ".join([*parts, "waiting for the first answers"])
     parts += rates(recent.counts, recent.seconds, "decoded")
     parts.append(count(counts.get("engines", 0), "engine"))
     if sure and not to_come:
-        parts.append(f"{clock(left * recent.seconds / recent.counts['decoded'])} left")
+        parts.append(f"{clock(n_left * recent.seconds / recent.counts['decoded'])} left")
     return " · ".join(parts)
 
 
@@ -233,6 +233,6 @@ def clock(seconds: float) -> str:
     >>> clock(75.2), clock(3675)
     ('1:15', '1:01:15')
     """
-    minutes, left = divmod(round(seconds), 60)
+    minutes, rest_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+    return f"{hours}:{minutes:02d}:{rest_s:02d}" if hours else f"{minutes}:{rest_s:02d}"

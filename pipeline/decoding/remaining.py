@@ -105,8 +105,8 @@ def unanswered(items: Sequence[Work]) -> list[pl.DataFrame]:
         rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
         read_chunk = partial(work.artifact.read_chunk, work.table, work.chunks)
         chunks = work.artifact.store.each(read_chunk, work.artifact.published(work.chunks))
-        for done in (*(frame for frame, _ in chunks), refused(work)):
-            rows = rows.join(done, on="prompt_id", how="anti", maintain_order="left")
+        for finished in (*(frame for frame, _ in chunks), refused(work)):
+            rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
 
     return items[0].artifact.store.each(read, items) if items else []
@@ -277,8 +277,8 @@ def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = Non
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
-    done = set(output.shards(question.table)) - with_trial(output, question.table)
-    return [shard for shard in question.shards(prompts) if shard not in done]
+    published = set(output.shards(question.table)) - with_trial(output, question.table)
+    return [shard for shard in question.shards(prompts) if shard not in published]
 
 
 def with_trial(artifact: Artifact, table: str) -> set[str]:

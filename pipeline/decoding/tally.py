@@ -62,11 +62,11 @@ class Lives:
 
     def born(self, place: str, node: str, log: str) -> str | None:
         """An engine begins; returns the log of its predecessor if that died here unreported."""
-        at = self._places[place]
-        at.lost = at.alive if at.alive is not None and at.alive.node == node else None
-        at.alive, at.n_lives = _Life(node, log), at.n_lives + 1
+        slot = self._places[place]
+        slot.lost = slot.alive if slot.alive is not None and slot.alive.node == node else None
+        slot.alive, slot.n_lives = _Life(node, log), slot.n_lives + 1
         self._logs.append((node, log))
-        return at.lost.log if at.lost is not None else None
+        return slot.lost.log if slot.lost is not None else None
 
     def asked(self, place: str, task: str) -> None:
         """The engine is loaded and gets a task: a single prompt or a shard."""
@@ -95,27 +95,27 @@ class Lives:
 
     def loading(self) -> list[Loading]:
         """The engines that are loading their model, the oldest first."""
-        lives = [at.alive for at in self._places.values() if at.alive is not None]
-        now = time.monotonic()
+        lives = [slot.alive for slot in self._places.values() if slot.alive is not None]
+        time_s = time.monotonic()
         loading = [life for life in lives if life.doing == _LOADING]
-        return sorted((Loading(now - e.born, e.node, e.log) for e in loading), reverse=True)
+        return sorted((Loading(time_s - e.born, e.node, e.log) for e in loading), reverse=True)
 
     def died(self, place: str, cause: str) -> str | None:
         """The engine, or its lost predecessor, died; returns the reason if no other is started."""
-        at = self._places[place]
-        life, at.lost = at.lost or at.alive, None
+        slot = self._places[place]
+        life, slot.lost = slot.lost or slot.alive, None
         if life is None:
             return None
-        if life is at.alive:
-            at.alive = None
-        task = f"{_LOADING} {at.n_lives}" if life.doing == _LOADING else life.doing
-        at.deaths[task] = cause
+        if life is slot.alive:
+            slot.alive = None
+        task = f"{_LOADING} {slot.n_lives}" if life.doing == _LOADING else life.doing
+        slot.deaths[task] = cause
         self._last_death = f"{cause.rstrip('.')}; its log is {life.log}"
-        causes = list(at.deaths.values())
-        same = len({re.sub(r"\d+", "0", text) for text in causes[-2:]}) == 1 < len(causes)
-        if len(causes) < self._max_deaths and not (same and self._one_machine):
+        causes = list(slot.deaths.values())
+        is_same_error = len({re.sub(r"\d+", "0", text) for text in causes[-2:]}) == 1 < len(causes)
+        if len(causes) < self._max_deaths and not (is_same_error and self._one_machine):
             return None
-        loaded = any(not task.startswith(_LOADING) for task in at.deaths)
+        loaded = any(not task.startswith(_LOADING) for task in slot.deaths)
         failure = "answers nothing" if loaded else "does not load"
         return f"{failure}: {len(causes)} engines in a row died, the last of {self._last_death}."
 
@@ -191,22 +191,22 @@ class Tally(Lives, Purse):
         life = self._places[engine].alive
         return life is not None and life.node in self._draining_nodes
 
-    def announce(self, left: Mapping[str, int], to_come: int = 0) -> None:
+    def announce(self, n_left: Mapping[str, int], to_come: int = 0) -> None:
         """Add the shards of a setting with the answers that each lacks; `to_come` settings wait."""
-        new = {shard: n for shard, n in left.items() if shard not in self._left}
+        new = {shard: n for shard, n in n_left.items() if shard not in self._left}
         self._left |= new
         self._counts.update(all_shards=len(new), all_answers=sum(new.values()))
         self._counts["to_come"] = to_come
 
-    def begin(self, engine: str, shard: str, left: int) -> Begun:
-        """An engine begins a shard that lacks `left` answers.
+    def begin(self, engine: str, shard: str, n_left: int) -> Begun:
+        """An engine begins a shard that lacks `n_left` answers.
 
-        Unpublished answers of an engine that died at the shard are counted as `again`.
+        Unpublished answers of an engine that died at the shard are counted as `n_lost`.
         """
-        again = max(0, left - self._left.get(shard, left))
+        n_lost = max(0, n_left - self._left.get(shard, n_left))
         self._engine_by_shard[shard] = engine
-        self._left[shard] = left
-        return Begun(self.add({"again": again}, engine), again)
+        self._left[shard] = n_left
+        return Begun(self.add({"again": n_lost}, engine), n_lost)
 
     def add(
         self, counts: Mapping[str, float], engine: str | None = None, shard: str | None = None
@@ -241,12 +241,12 @@ class Tally(Lives, Purse):
     def read(self) -> tuple[dict[str, float], list[str]]:
         """The counts, and the sentences since the last reading.
 
-        `decoded` counts every answer, `answers` those that need not be decoded again.
+        `decoded` counts every answer, `answers` only those not lost with an engine.
         """
         notes, self._notes = self._notes, []
-        now, busy = time.monotonic(), set(self._engine_by_shard.values())
+        time_s, busy = time.monotonic(), set(self._engine_by_shard.values())
         n_alive = sum(
-            now - last <= (self._stall_s if engine in busy else _IDLE_S)
+            time_s - last <= (self._stall_s if engine in busy else _IDLE_S)
             for engine, last in self._last_report.items()
         )
         counts: dict[str, float] = {**self._counts, "engines": n_alive}

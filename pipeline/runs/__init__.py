@@ -1,1 +1,1 @@
-"""A run from its plan to its results, how it is followed, and what it costs."""
+"""A run from its plan to its results, its progress and its costs."""

@@ -114,8 +114,8 @@ def jobs(plan: Plan) -> Iterator[Job]:
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
         if run.method.ask.ability == PREFER:
-            branch.step(branch.prompts).run()  # candidates are read from beside the prompts
-        pairs = [(each, Job(branch, each.table, each.task, [])) for each in branch.questions()]
+            branch.step(branch.prompts).run()  # candidates lie with the prompts
+        pairs = [(q, Job(branch, q.table, q.task, [])) for q in branch.questions()]
         for expansion in expand.expansions():
             for question, job in pairs:
                 rows = question.asked(expansion.of(question.source)).head(_ROWS)
@@ -128,18 +128,18 @@ def jobs(plan: Plan) -> Iterator[Job]:
 
 def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
     """The costs of a job's answers as a row of `SPENT`; `sums` are their counts."""
-    held = hardware(plan.run)
+    hardware_here = hardware(plan.run)
     return {
         "fingerprint": uuid4().hex[:16],
         "stage": job.stage,
         "setting": job.branch.title,
         "model": plan.run.model.name,
         "dtype": plan.run.model.computed_in,
-        "hardware": held.name,
-        "gpus": held.gpus,
-        "cores": held.cores,
+        "hardware": hardware_here.name,
+        "gpus": hardware_here.gpus,
+        "cores": hardware_here.cores,
         **{name: int(n) for name, n in sums.items()},
         "answers": int(sums["answers"]),
         "seconds": seconds,
-        "core_seconds": seconds * held.cores,
+        "core_seconds": seconds * hardware_here.cores,
     }

@@ -56,7 +56,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         start = _Start(plan.run, tally)
         try:
             while pending:
-                done, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
+                finished, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
                 tally.leave.remote(cluster.draining_nodes())
                 writer.check()
                 counts, notes = ray.get(tally.read.remote())
@@ -68,7 +68,7 @@ def follow(plan: Plan, writer: Writer) -> None:
                 for note in notes:
                     meter.say(note)
                 start.check(counts)
-                ray.get(done)
+                ray.get(finished)
         except ray.exceptions.RayTaskError as error:
             raise cause.of_task(error) from error
         except ray.exceptions.RayError as error:
@@ -150,8 +150,10 @@ def _stop(pending: list[Any], tally: Any) -> None:
         ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
         ray.wait(pending, num_returns=len(pending), timeout=_STOP_WITHIN_S)
     except ray.exceptions.RayError as error:
-        why = reason(error)
-        LOG.warning("Ray ended before its engines did (%s); what they published is kept.", why)
+        cause_text = reason(error)
+        LOG.warning(
+            "Ray ended before its engines did (%s); their published answers are kept.", cause_text
+        )
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
@@ -176,12 +178,12 @@ class _Graph:
         self._plan, self._leases = plan, leases
         self._futures: dict[str, Any] = {}
 
-    def future(self, step: Step, *before: Any, num_cpus: int = 1) -> Any:
-        """The task of a step, after its inputs and the futures `before`."""
+    def future(self, step: Step, *predecessors: Any, num_cpus: int = 1) -> Any:
+        """The task of a step, after its inputs and the futures `predecessors`."""
         folder = step.artifact.folder
         if folder not in self._futures:
             inputs = (self.future(source, num_cpus=num_cpus) for source in step.after)
-            args = (step, self._leases.get(folder), num_cpus, *inputs, *before)
+            args = (step, self._leases.get(folder), num_cpus, *inputs, *predecessors)
             self._futures[folder] = ray.remote(num_cpus=num_cpus)(_run).remote(*args)
         return self._futures[folder]
 
@@ -226,9 +228,9 @@ def measure(
     """
     waiting, failed = list(branches), list[Branch]()
     while waiting:
-        done, _ = ray.wait(list(answered), timeout=_MEASURE_EVERY_S)
-        ray.get(done)  # raises if the engines ended with an error
-        ready = [b for b in waiting if done or all(a.is_complete() for a in b.answered())]
+        finished, _ = ray.wait(list(answered), timeout=_MEASURE_EVERY_S)
+        ray.get(finished)  # raises if the engines ended with an error
+        ready = [b for b in waiting if finished or all(a.is_complete() for a in b.answered())]
         for branch in ready:
             waiting.remove(branch)
             try:
@@ -276,8 +278,8 @@ class Tasks:
         pending: list[Any] = [task.remote(self._check, work, names) for names in names_by_task]
         try:
             while pending:
-                done, pending = ray.wait(pending)
-                self.core_seconds += sum(ray.get(done))
+                finished, pending = ray.wait(pending)
+                self.core_seconds += sum(ray.get(finished))
         except ray.exceptions.RayTaskError as error:
             raise cause.of_task(error) from None
         except ray.exceptions.RayError as error:

@@ -45,22 +45,22 @@ class Forecast:
 
     branch: Branch
     prompts: Counter[str] = field(default_factory=Counter)  # by relation
-    whole: int = 0  # prompts of the setting without a budget
+    n_whole: int = 0  # prompts of the setting without a budget
     needed: list[pl.DataFrame] = field(default_factory=list)  # prompt_id of a budget, by relation
     first: str = ""  # prompt, as the model reads it
     warnings: list[str] = field(default_factory=list)  # about the first prompt
     pairs: int = 0
     duplicates: int = 0
-    shown: Shown = NOTHING  # without a budget
+    leaks: Shown = NOTHING  # without a budget
     too_long: set[str] = field(default_factory=set)  # prompt_id
     tokens: int = 0  # of the prompts that are decoded
     shared_tokens: int = 0
     name_tokens: int = 0  # at most, of candidates
     shards: int = 0
-    anew: list[str] = field(default_factory=list)  # the few differences from earlier answers
-    asked: Counter[str] = field(default_factory=Counter)  # prompts for engines, by stage
+    differences: list[str] = field(default_factory=list)  # the few differences from earlier answers
+    n_asked: Counter[str] = field(default_factory=Counter)  # prompts for engines, by stage
     asked_tokens: Counter[str] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)  # missing answers or prompts, by stage
+    n_left: Counter[str] = field(default_factory=Counter)  # missing answers or prompts, by stage
 
 
 def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
@@ -73,7 +73,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     """
     plan = asked(paid_for(run))
     run = plan.run
-    if run.answers is None and not all(each.answers.is_complete() for each in plan.branches):
+    if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
     facts = facts_stage.read(run.benchmark)
     if run.method.ask.knowledge_base:
@@ -82,7 +82,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
     for figures in forecasts if run.answers is None else ():
-        figures.anew = _differences(figures.branch.answers, recipes)
+        figures.differences = _differences(figures.branch.answers, recipes)
     return plan, forecasts
 
 
@@ -110,10 +110,10 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id
         last = ends(rows.height, run.cluster.rows_per_shard)
-        figures.whole += rows.height
+        figures.n_whole += rows.height
         if tokens:
             leaks = shown(expansion, facts.pairs)
-            figures.shown = Shown(*(a + b for a, b in zip(figures.shown, leaks, strict=True)))
+            figures.leaks = Shown(*(a + b for a, b in zip(figures.leaks, leaks, strict=True)))
         if choose is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)
@@ -138,8 +138,10 @@ def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl
     stage = branch.step(branch.chosen).stage
     assert isinstance(stage, Choose)
     expansions = run.method.ask.expand(facts, branch.setting, seed=run.seed)
-    asked = stage.chosen({e.relation_id: stage.known(e.relation_id, e.prompts) for e in expansions})
-    return lambda expansion: stage.of(asked.asked[expansion.relation_id], expansion.prompts)
+    selection = stage.chosen(
+        {e.relation_id: stage.known(e.relation_id, e.prompts) for e in expansions}
+    )
+    return lambda expansion: stage.of(selection.asked[expansion.relation_id], expansion.prompts)
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
@@ -149,7 +151,7 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
         if figures.branch.chosen is not None:
             rows = rows.join(figures.needed[-1], on="prompt_id", how="semi", maintain_order="left")
         if not tokens:
-            figures.asked[question.table] += rows.height
+            figures.n_asked[question.table] += rows.height
             continue
         for part in rows.iter_slices(_PROMPTS_AT_ONCE):
             tokenizer = models.tokenizer(plan.weights)
@@ -158,7 +160,7 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
                 longest_ids = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
             limit = room(plan.run)
             fits = pl.Series([len(prompt) <= limit for prompt in longest_ids], dtype=pl.Boolean)
-            figures.asked[question.table] += int(fits.sum())
+            figures.n_asked[question.table] += int(fits.sum())
             figures.asked_tokens[question.table] += sum(map(len, compress(ids, fits)))
             if question.table == plan.run.method.ask.ability.answers:
                 check_reading(question.task, tokenizer, part)
@@ -170,9 +172,9 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
                 figures.shared_tokens += n_shared(ids)
                 figures.too_long.update(part["prompt_id"].filter(~fits))
                 if expansion.candidate_sets is not None:
-                    asked = part.filter(fits)
-                    sets = expansion.candidate_sets.join(asked, on="candidates_id", how="semi")
-                    figures.name_tokens += _name_tokens(asked, sets, question.task, tokenizer)
+                    fitting = part.filter(fits)
+                    sets = expansion.candidate_sets.join(fitting, on="candidates_id", how="semi")
+                    figures.name_tokens += _name_tokens(fitting, sets, question.task, tokenizer)
 
 
 def _name_tokens(rows: pl.DataFrame, sets: pl.DataFrame, task: Task, tokenizer: Any) -> int:
@@ -191,11 +193,11 @@ def _count_left(run: Run, figures: Forecast) -> None:
     for step in branch.steps:
         artifact, question = step.artifact, step.question
         if question is not None:
-            n = n_unanswered.get(artifact.folder, figures.asked[artifact.stage])
-            figures.left[artifact.stage] += n * question.task.answers_per_prompt
+            n = n_unanswered.get(artifact.folder, figures.n_asked[artifact.stage])
+            figures.n_left[artifact.stage] += n * question.task.answers_per_prompt
         else:
-            n = figures.pairs if step in branch.sources() else figures.whole
-            figures.left[artifact.stage] = 0 if artifact.is_complete() else n
+            n = figures.pairs if step in branch.sources() else figures.n_whole
+            figures.n_left[artifact.stage] = 0 if artifact.is_complete() else n
 
 
 def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
@@ -205,8 +207,10 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         return {artifact.folder: 0 for artifact in branch.answered() if artifact.is_complete()}
     if branch.chosen is not None:  # the chosen prompts may not be written yet
         steps = ((step, step.question) for step in branch.steps if step.question is not None)
-        whole = tuple(replace(step, question=replace(of, part=None)) for step, of in steps)
-        rows = remaining.unanswered([*branch_work(run, replace(branch, steps=whole))])
+        steps_of_all = tuple(
+            replace(step, question=replace(question, part=None)) for step, question in steps
+        )
+        rows = remaining.unanswered([*branch_work(run, replace(branch, steps=steps_of_all))])
         needed = pl.concat(figures.needed)
         n = sum(ids.join(needed, on="prompt_id", how="semi").height for ids in rows)
         return {branch.answers.folder: n}
@@ -224,9 +228,9 @@ def work_left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
         for step in figures.branch.steps:
             stage = step.artifact.stage
             setting = None if step in figures.branch.sources() else figures.branch.title
-            model = plan.run.model.name if stage in figures.asked else None
+            model = plan.run.model.name if stage in figures.n_asked else None
             row = {"stage": stage, "setting": setting, "model": model}
-            rows[stage, setting] = {**row, "answers": figures.left[stage]}
+            rows[stage, setting] = {**row, "answers": figures.n_left[stage]}
     return pl.DataFrame(list(rows.values()), schema=_WORK).filter(pl.col("answers") > 0)
 
 
@@ -240,10 +244,10 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     yield _model_line(run)
     yield from (f"warning: {sentence}" for sentence in warnings(plan))
     for figures in forecasts if run.budget is not None else ():
-        n, whole = sum(figures.prompts.values()), figures.whole
-        first, *further = budget_lines(run, figures.branch.title, n, whole, figures.pairs)
+        n, n_whole = sum(figures.prompts.values()), figures.n_whole
+        first, *further_lines = budget_lines(run, figures.branch.title, n, n_whole, figures.pairs)
         yield f"budget          {first}"
-        yield from (f"                {line}" for line in further)
+        yield from (f"                {line}" for line in further_lines)
     if run.target is not None:
         yield f"                and then more, until {run.target}: the plan is of the first look"
     for figures in forecasts:
@@ -281,10 +285,10 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     yield f"  first prompt    {figures.first!r}"
     yield from (f"  warning         {warning}" for warning in figures.warnings)
     yield f"  duplicates      {figures.duplicates:,} ({figures.duplicates / max(1, n):.1%})"
-    if any(figures.shown):
-        objects, subjects = figures.shown
+    if any(figures.leaks):
+        objects, subjects = figures.leaks
         yield (
-            f"  shown           {objects:,} prompts ({objects / figures.whole:.1%}) have a right "
+            f"  shown           {objects:,} prompts ({objects / figures.n_whole:.1%}) have a right "
             f"answer in their demonstrations, {subjects:,} their subject; asked all the same"
         )
     yield f"  too long        {len(figures.too_long):,}"
@@ -296,11 +300,11 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
     if figures.branch.chosen is not None:
         yield f"  computed tokens {figures.tokens - figures.shared_tokens:,}, the others are shared"
     yield f"  shards          {figures.shards:,}"
-    for stage, n in figures.asked.items():
+    for stage, n in figures.n_asked.items():
         purpose = f": {BESIDE[stage]}" if stage in BESIDE else ""
-        yield f"  {stage:15} {n:,} prompts, {figures.left[stage]:,} answers left{purpose}"
-    if figures.anew:
-        yield f"  decoded anew because: {'; '.join(figures.anew)}"
+        yield f"  {stage:15} {n:,} prompts, {figures.n_left[stage]:,} answers left{purpose}"
+    if figures.differences:
+        yield f"  decoded anew because: {'; '.join(figures.differences)}"
 
 
 def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
@@ -355,7 +359,7 @@ def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | 
     most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
     for figures in forecasts:
         for question in figures.branch.questions():
-            n_asked, n_left = figures.asked[question.table], figures.left[question.table]
+            n_asked, n_left = figures.n_asked[question.table], figures.n_left[question.table]
             n_answers = question.task.answers_per_prompt
             n_requests = n_left / n_answers * min(n_per_prompt or n_answers, n_answers)
             n += n_requests
@@ -393,7 +397,7 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
 def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     engines = costs.join(work.drop_nulls("model"), on=["stage", "setting"], how="semi")
     if engines.is_empty():
-        return "time            nothing is left to decode; what is left needs no engine"
+        return "time            nothing is left to decode; the rest needs no engine"
     timed = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = unknown(run, never)
@@ -404,4 +408,4 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     replicas = most_engines(run)
     wall = clock(float(timed["seconds"].sum()) / replicas)
     time = f"time            {wall} of decoding with {replicas} replicas, {hours}"
-    return f"{time}, not counting what is unknown: {fix}" if never else time
+    return f"{time}, without unknown stages: {fix}" if never else time

@@ -79,7 +79,9 @@ def inventory(store: Store, results: str) -> list[Item]:
     """
     files = {folder: store.files(folder) for folder in folders(store)}
     # Of a removed artifact the file of its last lease is left.
-    files = {f: each for f, each in files.items() if not all(n.startswith(_LEASES) for n in each)}
+    files = {
+        f: names for f, names in files.items() if not all(n.startswith(_LEASES) for n in names)
+    }
     needed = needs(store, list(files), results)
     items = [
         Item(
@@ -208,10 +210,10 @@ def _baselines(root: str) -> Iterator[tuple[Need, Iterable[str]]]:
 
 def _noted_need(use: Use) -> Need:
     if use.done is None:
-        why = f"run {use.run}, begun {use.begun[:10]} and not done"
-        return Need(why, datetime.fromisoformat(use.begun))
-    why = f"run {use.run}, whose results in {use.results} on {use.host} cannot be seen"
-    return Need(why, datetime.fromisoformat(use.done))
+        sentence = f"run {use.run}, begun {use.begun[:10]} and not done"
+        return Need(sentence, datetime.fromisoformat(use.begun))
+    sentence = f"run {use.run}, whose results in {use.results} on {use.host} cannot be seen"
+    return Need(sentence, datetime.fromisoformat(use.done))
 
 
 def is_seen(use: Use) -> bool:
@@ -230,14 +232,14 @@ def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
-    left, seen = list(folders), set[str]()
-    while left:
-        folder = left.pop()
-        if folder in seen:
+    queue, visited = list(folders), set[str]()
+    while queue:
+        folder = queue.pop()
+        if folder in visited:
             continue
-        seen.add(folder)
+        visited.add(folder)
         yield folder
-        left += [by_name[name] for name in _inputs(store, folder) if name in by_name]
+        queue += [by_name[name] for name in _inputs(store, folder) if name in by_name]
 
 
 def _inputs(store: Store, folder: str) -> Iterable[str]:
@@ -260,7 +262,7 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
         name = f"{folder}/recipe.json"
         raise DamagedFileError(
             f"{store.where(name)} is {state}, so that its inputs, which must be kept, are unknown; "
-            f"run its run again, which writes it anew, or remove {store.where(folder)}.",
+            f"repeat its run, which writes it again, or remove {store.where(folder)}.",
             name,
         ) from error
 

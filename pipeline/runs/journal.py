@@ -72,7 +72,7 @@ def kept(run: Run) -> Iterator[None]:
         _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
-            error.add_note(f"log: {store.where(name)}, those of the engines beside it")
+            error.add_note(f"log: {store.where(name)}, with those of the engines")
             error.add_note(f"published so far: {artifacts}/; the next run resumes from there")
         raise
     finally:
@@ -87,7 +87,7 @@ def cut(run: Run, error: FactsweepError) -> None:
     _end(run, "failed", str(error))
 
 
-def _end(run: Run, state: State, why: str | None = None) -> None:
+def _end(run: Run, state: State, cause: str | None = None) -> None:
     """Write the end into progress.json if this process began the run, or if it is done now."""
     last = read_pulse(run)
     if last is None:
@@ -95,7 +95,7 @@ def _end(run: Run, state: State, why: str | None = None) -> None:
     is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
     if is_own or (state == "done" and last.state != "done"):
         with suppress(InputError):  # such as a full disk, which is the error itself
-            write_pulse(run, state, why=why and hidden(why))
+            write_pulse(run, state, cause=cause and hidden(cause))
 
 
 def begin(plan: Plan) -> None:
@@ -105,9 +105,9 @@ def begin(plan: Plan) -> None:
     study = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
     logs.LOG.info("run %s begins: %s", run.name, study)
     version = f"{metadata.version('factsweep')}, commit {commit() or 'unknown'}"
-    where = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
+    place = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
     missing = count(len(plan.missing()), "artifact")
-    logs.LOG.info("factsweep %s, %s, %s missing", version, where, missing)
+    logs.LOG.info("factsweep %s, %s, %s missing", version, place, missing)
 
 
 def keep(run: Run, number: int, text: str) -> None:
@@ -166,11 +166,11 @@ class _InStore(logging.Handler):
         self._put_at = time.monotonic()
         with suppress(InputError, OSError):
             if self._lines:
-                before = self._store.get(self._name) if self._store.exists(self._name) else b""
-                if len(before) > _MOST_BYTES:
-                    self._store.put(f"{self._name}.1", before)
-                    before = b""
-                self._store.put(self._name, before + "\n".join([*self._lines, ""]).encode())
+                content = self._store.get(self._name) if self._store.exists(self._name) else b""
+                if len(content) > _MOST_BYTES:
+                    self._store.put(f"{self._name}.1", content)
+                    content = b""
+                self._store.put(self._name, content + "\n".join([*self._lines, ""]).encode())
                 self._lines.clear()
 
 
@@ -198,27 +198,27 @@ class Beat:
         """Write the counts if they are due."""
         self._show("running", counts)
 
-    def waits(self, why: str) -> None:
+    def waits(self, cause: str) -> None:
         """Report a wait: in the log once, and in the pulse."""
-        if why != self._why:
-            logs.LOG.warning("%s.", why)
-        self._show("waiting", {}, why)
+        if cause != self._why:
+            logs.LOG.warning("%s.", cause)
+        self._show("waiting", {}, cause)
 
-    def _show(self, state: State, counts: Mapping[str, float], why: str | None = None) -> None:
-        if why != self._why or time.monotonic() - self._last >= _BEAT_EVERY_S:
-            self._why, self._last = why, time.monotonic()
-            write_pulse(self._run, state, counts, why)
+    def _show(self, state: State, counts: Mapping[str, float], cause: str | None = None) -> None:
+        if cause != self._why or time.monotonic() - self._last >= _BEAT_EVERY_S:
+            self._why, self._last = cause, time.monotonic()
+            write_pulse(self._run, state, counts, cause)
 
 
 def write_pulse(
-    run: Run, state: State, counts: Mapping[str, float] | None = None, why: str | None = None
+    run: Run, state: State, counts: Mapping[str, float] | None = None, cause: str | None = None
 ) -> None:
     """Write a pulse; without counts, with those of the last one."""
     if counts is None:
         last = read_pulse(run)
         counts = last.counts if last is not None else {}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    pulse = Pulse(now, state, socket.gethostname(), os.getpid(), dict(counts), why)
+    timestamp = datetime.now(UTC).isoformat(timespec="seconds")
+    pulse = Pulse(timestamp, state, socket.gethostname(), os.getpid(), dict(counts), cause)
     Store(run.folder).put_json(PULSE, asdict(pulse))
 
 

@@ -61,7 +61,7 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
 
 
 def _request_body(run: Run) -> dict[str, Any]:
-    """The fields of every request of a batch: those that a run with the endpoint would send."""
+    """The fields of every request of a batch: the same as in a run with the endpoint."""
     if run.method.ask.ability != GENERATE:
         raise InputError(
             f"benchmark={run.benchmark.name} asks for no answers that a batch could give; leave "
@@ -82,9 +82,9 @@ def _request_body(run: Run) -> dict[str, Any]:
 
 def _requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
     as_turns, lines = "messages" in rows.columns, []
-    for prompt_id, text, asked in rows.select("prompt_id", "prompt", "asked").iter_rows():
+    for prompt_id, text, setting_name in rows.select("prompt_id", "prompt", "asked").iter_rows():
         prompt = messages(text, as_turns=as_turns) if run.model.chat_template else text
-        line = openai_batch.request(prompt_id, asked, prompt, body)
+        line = openai_batch.request(prompt_id, setting_name, prompt, body)
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     return "".join(lines)
 
@@ -114,10 +114,12 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
                 step.run(writer.leases.get(step.artifact.folder))
     for shard in prompts.shards("prompts"):
         rows = with_text(prompts, "prompts", shard).filter(pl.col("same_as").is_null())
-        asked = rows.with_columns(asked=pl.lit(asked_name(setting, prompts)), prompt="text")
+        prompts_of_shard = rows.with_columns(
+            asked=pl.lit(asked_name(setting, prompts)), prompt="text"
+        )
         if getattr(setting, "as_", None) == "turns":
-            asked = asked.with_columns(messages=listed(pl.col("text")))
-        yield _columns(run, prompts, shard, asked)
+            prompts_of_shard = prompts_of_shard.with_columns(messages=listed(pl.col("text")))
+        yield _columns(run, prompts, shard, prompts_of_shard)
 
 
 def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:

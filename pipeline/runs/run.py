@@ -196,8 +196,8 @@ def _reasons(artifacts: Sequence[Artifact]) -> str:
     rows = (rows for artifact in failed for rows in artifact.each("errors", ["reason", "detail"]))
     first_row = next((row for frame in rows for row in frame.head(1).iter_rows()), ())
     first = ": ".join(filter(None, first_row))
-    named = failed or artifacts[:1]
-    folders = (f"{artifact.store.where(artifact.folder)}/errors" for artifact in named)
+    named_artifacts = failed or artifacts[:1]
+    folders = (f"{artifact.store.where(artifact.folder)}/errors" for artifact in named_artifacts)
     sentence = f"the reasons are in {' and '.join(folders)}"
     return f"the first has {printable(first)}, and {sentence}" if first else sentence
 

@@ -47,13 +47,13 @@ def _state(step: Step, branch: Branch, run: Run) -> str:
         return "done"
     if question is None or not branch.prompts.is_complete():
         return "partial" if artifact.store.names(artifact.folder) else "missing"
-    done, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
+    published, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
     chunks = _chunks(artifact)
-    if not done and not chunks:
+    if not published and not chunks:
         return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
-    rows = sum(shards.get(shard, 0) for shard in done) + sum(chunk.rows for chunk in chunks)
+    rows = sum(shards.get(shard, 0) for shard in published) + sum(chunk.rows for chunk in chunks)
     parts = [
-        f"partial: {len(done):,} of {len(shards):,} shards",
+        f"partial: {len(published):,} of {len(shards):,} shards",
         f"{rows:,} of {sum(shards.values()):,} prompts",
     ]
     return " · ".join([*parts, *_spent(artifact, chunks)])
@@ -67,8 +67,8 @@ def _budget_state(branch: Branch, chosen: Artifact, run: Run) -> str:
         n_left = sum(remaining.left(list(branch_work(run, branch))))
     state = "done" if not n_left else "missing" if n_left == n_needed else "partial"
     budget = f"{count(n_needed, 'prompt')} of the budget in {count(n_shards, 'shard')}"
-    done = f"{state}: {n_needed - n_left:,} of {budget}"
-    return " · ".join([done, *_spent(artifact, _chunks(artifact))])
+    progress_text = f"{state}: {n_needed - n_left:,} of {budget}"
+    return " · ".join([progress_text, *_spent(artifact, _chunks(artifact))])
 
 
 def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
@@ -90,11 +90,11 @@ def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
 
 def _chunks(artifact: Artifact) -> list[Footer]:
     """The footers of all chunks of open shards."""
-    done = set(artifact.shards(artifact.stage))
+    published = set(artifact.shards(artifact.stage))
     return [
         artifact.footer(artifact.stage, chunk, folder)
         for folder, chunk in artifact.chunks(artifact.stage)
-        if folder.rpartition("/")[2] not in done
+        if folder.rpartition("/")[2] not in published
     ]
 
 
@@ -104,17 +104,17 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     last: Pulse | None = None
     changed_at = 0.0
     while True:
-        pulse, now = read_pulse(settings), clock.monotonic()
+        pulse, time_s = read_pulse(settings), clock.monotonic()
         if (code := _exit_code(plan, pulse, meter)) is not None:
             return code
         if pulse is None:
             meter.show("not begun yet")
         else:
             if pulse != last:
-                last, changed_at = pulse, now
-            pace.add(now, pulse.counts)
+                last, changed_at = pulse, time_s
+            pace.add(time_s, pulse.counts)
             text = pulse.why or line(pulse.counts, pace.recent(), sure=pace.is_sure())
-            if now - changed_at >= _SILENT_S:
+            if time_s - changed_at >= _SILENT_S:
                 text = f"no sign of process {pulse.pid} on {pulse.host} since {pulse.at}"
             meter.show(text)
         clock.sleep(_LOOK_S)
@@ -122,14 +122,14 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
 
 def _exit_code(plan: Plan, pulse: Pulse | None, meter: Meter) -> int | None:
     """Report the end of the run, and return the exit code; None while it goes on."""
-    where = Store(plan.run.folder).where()
+    folder = Store(plan.run.folder).where()
     if pulse is None or pulse.state == "done":
         if not plan.is_complete() and (pulse is None or plan.run.budget is None):
             return None
-        meter.say(f"{meter.title}: done; results in {where}")
+        meter.say(f"{meter.title}: done; results in {folder}")
         return 0
     if pulse.state in ("waiting", "running"):
         return None
-    why = f": {pulse.why}" if pulse.why else ""
-    meter.say(f"{meter.title}: {pulse.state} at {pulse.at}{why}; log: {where}/logs/")
+    reason = f": {pulse.why}" if pulse.why else ""
+    meter.say(f"{meter.title}: {pulse.state} at {pulse.at}{reason}; log: {folder}/logs/")
     return 1

@@ -59,14 +59,14 @@ def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]
     try:
         answers_of_budget(branch.answers, chosen)
         needed = chosen.read_all("needed")
-        left = sum(remaining.left(list(branch_work(run, branch))))
+        n_left = sum(remaining.left(list(branch_work(run, branch))))
     except DamagedFileError as error:
         yield _sentence(Finding.of(branch.answers, error), repair=repair)
         return
-    if left:
-        where = branch.answers.store.where(branch.answers.folder)
-        of = f"{left:,} of {count(needed.height, 'prompt')} of the budget"
-        yield f"{where}: {of} have neither answer nor error; run it again."
+    if n_left:
+        folder = branch.answers.store.where(branch.answers.folder)
+        total = f"{n_left:,} of {count(needed.height, 'prompt')} of the budget"
+        yield f"{folder}: {total} have neither answer nor error; run it again."
 
 
 def verify_store(root: str, *, repair: bool = False) -> Verified:
@@ -88,13 +88,13 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     try:
         content = record.read(store)
         if content["artifacts"] != record.artifacts(plan) or not plan.branches:
-            where = store.where(name)
-            raise DamagedFileError(f"{where} lists other artifacts than those of this run{RERUN}")
+            path = store.where(name)
+            raise DamagedFileError(f"{path} lists other artifacts than those of this run{RERUN}")
         problems += record.wrong_files(store, content)
         name = record.METRICS
         if numbers is not None and not past.metrics(store, content).equals(numbers):
-            where = store.where(name)
-            raise DamagedFileError(f"{where} differs from the artifacts of the run{RERUN}")
+            path = store.where(name)
+            raise DamagedFileError(f"{path} differs from the artifacts of the run{RERUN}")
     except FileNotFoundError:
         return list(estimates.wrong(plan.run))
     except DamagedFileError as error:
@@ -147,12 +147,12 @@ def _unanswered(branches: Sequence[Branch]) -> Iterator[str]:
                 continue
             try:
                 failed = pl.concat([e.read_all("errors") for e in (branch.admitted, artifact)])
-                left = question.asked(branch.prompts.read_all(question.source))
+                rows_left = question.asked(branch.prompts.read_all(question.source))
                 answered = artifact.read_all(artifact.stage)
             except DamagedFileError:
                 continue  # reported by its name
             for rows in (answered, failed):
-                left = left.join(rows, on="prompt_id", how="anti")
-            if left.height:
-                where = artifact.store.where(artifact.folder)
-                yield f"{where}: {left.height} prompts have neither answer nor error{REPAIR}"
+                rows_left = rows_left.join(rows, on="prompt_id", how="anti")
+            if rows_left.height:
+                folder = artifact.store.where(artifact.folder)
+                yield f"{folder}: {rows_left.height} prompts have neither answer nor error{REPAIR}"

@@ -219,7 +219,7 @@ def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_tho
         model = replace(run.model, price_in=1.0, price_out=2.0, thinking=thinking)
         decoding = replace(run.decoding, thinking_tokens=500)
         plan, (figures,) = forecast(replace(run, model=model, decoding=decoding))
-        left = sum(figures.left[table] for table in figures.asked)
+        left = sum(figures.n_left[table] for table in figures.n_asked)
         n = left * (run.decoding.max_tokens + most)
         (line,) = (each for each in lines(plan, [figures]) if each.startswith("cost"))
         assert re.search(naming(f"{n:,} of answers", f"{2e-6 * n:,.4f}"), line)
@@ -244,7 +244,7 @@ def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
     run = replace(run, model=replace(run.model, price_in=1.0, price_out=2.0))
     says.takes = frozenset({"seed", "logprobs"})
     plan, figures = forecast(run)
-    n_asked, n_blocks = figures[0].asked, len(plan.branches[0].further)
+    n_asked, n_blocks = figures[0].n_asked, len(plan.branches[0].further)
     n_few = n_asked["generations"] + n_asked["canary"] + n_blocks * n_asked["samples"]
     n_many = n_few + 24 * n_blocks * n_asked["samples"]
     text = "\n".join(lines(plan, figures))

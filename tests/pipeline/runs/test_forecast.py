@@ -88,8 +88,8 @@ def common_prefix(a: str, b: str) -> int:
 
 def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> None:
     found = figures(small_settings())
-    assert found.left["generations"] == 72 - found.duplicates
-    assert (found.asked["samples"], found.left["samples"]) == (8, 8 * 100)
+    assert found.n_left["generations"] == 72 - found.duplicates
+    assert (found.n_asked["samples"], found.n_left["samples"]) == (8, 8 * 100)
 
 
 @pytest.mark.slow
@@ -100,19 +100,19 @@ def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
     run = small_settings(*overrides)
     before = figures(run)
     (branch,) = compute_here(run).branches
-    assert before.left["generations"] == branch.answers.read_all("generations").height
+    assert before.n_left["generations"] == branch.answers.read_all("generations").height
     assert branch.again is not None
-    assert before.left["canary"] == branch.again.read_all("canary").height
+    assert before.n_left["canary"] == branch.again.read_all("canary").height
     sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
-    assert before.left["samples"] == sum(sampled)
-    assert set(figures(run).left.values()) == {0}
+    assert before.n_left["samples"] == sum(sampled)
+    assert set(figures(run).n_left.values()) == {0}
 
 
 def test_forecast_more_samples_leave_the_new_blocks(
     finished: Plan, small_settings: Settings
 ) -> None:
     found = figures(small_settings("decoding.samples.n_answers=150"))
-    assert (found.left["generations"], found.left["samples"]) == (0, 8 * 50)
+    assert (found.n_left["generations"], found.n_left["samples"]) == (0, 8 * 50)
 
 
 def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
@@ -122,18 +122,18 @@ def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> No
     make_here(plan)
     (branch,) = plan.branches
     assert branch.chosen is not None
-    assert before.whole == 72
+    assert before.n_whole == 72
     assert sum(before.prompts.values()) == branch.chosen.read_all("chosen").height
     needed = branch.chosen.read_all("needed").height
-    assert before.asked == {"generations": needed}
+    assert before.n_asked == {"generations": needed}
     counts = remaining.open_counts(branch.answers)
     assert before.tokens == sum(int(each["prompt_tokens"]) for each in counts)
     after, larger = figures(part), figures(more)
-    assert (before.left["generations"], after.left["generations"]) == (needed, 0)
-    assert larger.left["generations"] == larger.asked["generations"] - needed
+    assert (before.n_left["generations"], after.n_left["generations"]) == (needed, 0)
+    assert larger.n_left["generations"] == larger.n_asked["generations"] - needed
     text = "\n".join(lines(*forecast(more)))
     assert f"budget          80%: {sum(larger.prompts.values())} of 72 prompts of 4-temp" in text
-    assert f"{larger.left['generations']} answers left" in text
+    assert f"{larger.n_left['generations']} answers left" in text
 
 
 def test_forecast_answers_of_another_system_need_no_tokenizer(
@@ -143,8 +143,8 @@ def test_forecast_answers_of_another_system_need_no_tokenizer(
     path.write_text('{"prompt_id": "P30.Q0.000.0", "text": "Europe"}\n')
     monkeypatch.setattr(models, "tokenizer", None)
     _, (found,) = forecast(small_settings(f"answers={path}"))
-    assert not found.asked
-    assert found.left["generations"] == sum(found.prompts.values())
+    assert not found.n_asked
+    assert found.n_left["generations"] == sum(found.prompts.values())
 
 
 def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
@@ -163,7 +163,7 @@ def test_lines_everything_decoded_speak_of_no_decoding(finished: Plan) -> None:
     shutil.rmtree(f"{finished.run.artifacts}/{branch.metrics.folder}")
     *_, table, last = lines(*forecast(finished.run))
     assert "metrics" in table
-    assert last == "time            nothing is left to decode; what is left needs no engine"
+    assert last == "time            nothing is left to decode; the rest needs no engine"
 
 
 def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
@@ -171,7 +171,7 @@ def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> Non
     run = small_settings("cluster.answers_per_s=0.5", *replicas)
     plan, found = forecast(run)
     text = list(lines(plan, found))
-    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    answers = sum(found[0].n_left[stage] for stage in found[0].n_asked)
     assert "0.5 answers/s of an engine, given" in text[-2]
     minutes, seconds = divmod(answers, 60)
     assert text[-1].startswith(f"time            {minutes}:{seconds:02d} of decoding with 2")
@@ -236,7 +236,7 @@ def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
     )
     plan, found = forecast(run)
     *_, last = lines(plan, found)
-    answers = sum(found[0].left[stage] for stage in found[0].asked)
+    answers = sum(found[0].n_left[stage] for stage in found[0].n_asked)
     assert last.endswith(f"{answers * 4 / 3600:.2f} GPU-hours")
 
 
