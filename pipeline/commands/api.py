@@ -55,9 +55,9 @@ def forecast_of(asked: Run) -> Planned:
 
     planned, forecasts = forecast(asked)
     work = [
-        (each.branch.title, stage, n, each.left[stage])
-        for each in forecasts
-        for stage, n in each.asked.items()
+        (figures.branch.title, stage, n, figures.n_left[stage])
+        for figures in forecasts
+        for stage, n in figures.n_asked.items()
     ]
     return Planned("\n".join(lines(planned, forecasts)), pl.DataFrame(work, _COUNTS, orient="row"))
 

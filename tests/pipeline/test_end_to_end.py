@@ -81,7 +81,7 @@ def test_run_counts_are_the_plans(done: Finished, metrics: pl.DataFrame) -> None
     planned = {f.branch.setting.name: sum(f.prompts.values()) for f in forecasts}
     counted = metrics.filter(pl.col("slice").is_null()).filter(metric="acc_at_1")
     assert dict(counted.select("setting", "n").iter_rows()) == planned
-    assert [set(f.left.values()) for f in forecasts] == [{0}, {0}]
+    assert [set(f.n_left.values()) for f in forecasts] == [{0}, {0}]
 
 
 def test_run_shared_prefixes_come_from_the_cache(done: Finished) -> None:
