@@ -359,7 +359,7 @@ def _placed(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.Da
     """A relation's prompts with a right answer in them, by place: prompt_id, place."""
     rows = prompts_of(prompts, relation, _READ)
     shards = shards_of(prompts, "contexts", relation)
-    contexts = pl.concat(prompts.some("contexts", shards))
+    contexts = pl.concat(prompts.each("contexts", shards=shards))
     shown = showing(rows, contexts.unique("context_id"), pairs, "object")
     return [
         pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))

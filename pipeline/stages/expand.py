@@ -154,7 +154,7 @@ def shards_of(artifact: Artifact, table: str, relation_id: str) -> list[str]:
 def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> pl.DataFrame:
     """Columns of all prompts of a relation."""
     shards = shards_of(prompts, "prompts", relation_id)
-    return pl.concat(prompts.some("prompts", shards, columns))
+    return pl.concat(prompts.each("prompts", columns, shards))
 
 
 def by_relation(work: Callable[[str], T], relations: Sequence[str]) -> list[T]:

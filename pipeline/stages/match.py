@@ -145,13 +145,13 @@ def _of_relation(
 ) -> pl.DataFrame:
     """All answers to the prompts of a relation."""
     shards = shards_of(given, given.stage, relation_id)
-    return pl.concat(given.some(given.stage, shards, columns))
+    return pl.concat(given.each(given.stage, columns, shards))
 
 
 def _rows(table: str, artifacts: Sequence[Artifact], relation_id: str) -> pl.DataFrame:
     """What artifacts say of a relation; of sampled answers one row each (prompt_id, text)."""
     mine = [each for each in artifacts if each.stage == table]
-    found = [each.some(table, shards_of(each, table, relation_id)) for each in mine]
+    found = (each.each(table, shards=shards_of(each, table, relation_id)) for each in mine)
     rows = pl.concat([empty(table), *chain.from_iterable(found)])
     if "block" not in rows.columns:
         return rows

@@ -1,14 +1,13 @@
-"""Artifacts: a folder of shards named after what determines their content.
+"""Artifacts: a folder of shards named after the recipe that determines their content.
 
-<store>/<stage>/<fingerprint>/recipe.json            what the fingerprint is made of
+<store>/<stage>/<fingerprint>/recipe.json            the recipe
                              /<table>/<shard>.parquet
                              /chunks/<table>/<shard>/….parquet   finished parts of an open shard
                              /manifest.json          the last file: all shards, rows, checksums
-                             /damaged/               what was set aside
+                             /damaged/               quarantined files
 
-A shard is read against the manifest, or, where there is none yet, against the checksum in its own
-footer. How an artifact is found in a store is in `lookup.py`, how what is damaged is set aside in
-`integrity.py`.
+A shard is checked against the manifest, or, before there is one, against the checksum in its own
+footer. `lookup.py` finds artifacts in a store; `integrity.py` quarantines damaged files.
 """
 
 import hashlib
@@ -37,21 +36,17 @@ from factsweep.pipeline.storage.store import Store
 T = TypeVar("T", int, str)
 R = TypeVar("R")
 
-_FRESH_S = 5.0  # far less than it takes until a lease is taken over
+_FRESH_S = 5.0  # far less than the time until a lease is taken over
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """The output of a stage in a store. Nothing in it is ever changed, only added.
+    """The output of a stage in a store. Files are only added, never changed.
 
-    `name` is that of its folder where its recipe is lost; null: the fingerprint of the recipe.
-
-    A manifest is read once by each object. What is gone, truncated, foreign, edited or no file is a
-    DamagedFileError.
-
-    What is published is published under `lease`, which says whether it is still ours to write; null
-    where there can be no other writer. Once another driver has taken the artifact over, whatever
-    writes raises ArtifactHeldError. One that travels to another process reads its manifest again.
+    Each object reads the manifest once; a copy in another process reads it again. Missing,
+    truncated, foreign or edited files raise DamagedFileError. Files are published under `lease`
+    (None: there is no other writer); once another driver has taken the artifact over, all writes
+    raise ArtifactHeldError. `name` is the name of its folder if the recipe is lost.
     """
 
     store: Store
@@ -59,22 +54,23 @@ class Artifact:
     name: str | None = None
     lease: Lease | None = field(default=None, compare=False)
     _manifests: list[Manifest] = field(default_factory=list, init=False, compare=False, repr=False)
-    # The shards of each table that were asked for here; null: one that was there already.
+    # The shards of each table that this object published; None: the shard was there already.
     _written: dict[str, dict[str, Entry | None]] = field(
         default_factory=lambda: defaultdict(dict), init=False, compare=False, repr=False
     )
-    _looked: list[float] = field(
+    _lease_checked: list[float] = field(
         default_factory=lambda: [-inf, -inf], init=False, compare=False, repr=False
     )
-    _there: dict[str, set[str]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _listed_shards: dict[str, set[str]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __reduce__(self) -> tuple[type["Artifact"], tuple[Any, ...]]:
-        """What travels to another process: nothing that was read."""
         return Artifact, (self.store, self.recipe, self.name, self.lease)
 
     @property
     def stage(self) -> str:
-        """The stage that makes it."""
+        """The stage that computes it."""
         return self.recipe.stage
 
     @property
@@ -88,24 +84,20 @@ class Artifact:
         return f"{self.stage}/{self.fingerprint}"
 
     def is_complete(self) -> bool:
-        """Whether the manifest is published, and with it every shard; looks each time.
-
-        Raises:
-            DamagedFileError: there is one, and it is not what was written.
-        """
-        name, found = f"{self.folder}/{manifests.NAME}", list[Manifest]()
+        """Whether the manifest is published, and with it every shard; asks the store each time."""
+        name, parsed = f"{self.folder}/{manifests.NAME}", list[Manifest]()
         try:
             content = self.store.get(name)
-            found.append(manifests.parsed(content, self.folder, self.store.where(name)))
+            parsed.append(manifests.parsed(content, self.folder, self.store.where(name)))
         except FileNotFoundError:
             return False
         finally:
-            self._manifests[:] = found  # at once: another thread may be reading by it
+            self._manifests[:] = parsed  # at once: another thread may be reading by it
         return True
 
     @property
     def was_complete(self) -> bool:
-        """Whether it was complete when it was last looked at."""
+        """Whether it was complete at the last look."""
         return bool(self._manifests)
 
     def is_open(self) -> bool:
@@ -113,15 +105,11 @@ class Artifact:
         return not self.is_complete() and self.store.exists(f"{self.folder}/recipe.json")
 
     def forget(self) -> None:
-        """Look at the manifest anew when it is next asked for."""
+        """Forget the manifest, which is read again when it is needed."""
         self._manifests.clear()
 
     def manifest(self) -> Manifest:
-        """All shards of a complete artifact, with rows, sizes, checksums and counts.
-
-        Raises:
-            DamagedFileError: it is not complete, or its manifest is damaged.
-        """
+        """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
             raise self._file(manifests.NAME).damaged("is gone")
         return self._manifests[0]
@@ -129,27 +117,27 @@ class Artifact:
     def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
         """The counts of each published shard of a table, without reading the shards.
 
-        While it is open, of at most so many of them.
+        Of an open artifact, at most `most` shards are sampled.
         """
         if self._manifests or self.is_complete():
-            return {shard: each.counts for shard, each in self._entries(table).items()}
-        found = self.published(table)
-        found = found[:: -(-len(found) // most)] if most and found else found
-        footers = self.store.each(partial(self.footer, table), found)
-        return {shard: each.counts for shard, each in zip(found, footers, strict=True)}
+            return {shard: entry.counts for shard, entry in self._entries(table).items()}
+        names = self.published(table)
+        names = names[:: -(-len(names) // most)] if most and names else names
+        footers = self.store.each(partial(self.footer, table), names)
+        return {shard: footer.counts for shard, footer in zip(names, footers, strict=True)}
 
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
-        return {shard: each.rows for shard, each in self._entries(table).items()}
+        return {shard: entry.rows for shard, entry in self._entries(table).items()}
 
     def shards(self, table: str) -> list[str]:
-        """The published shards of a table: those of the manifest, or all that lie there so far."""
+        """The published shards of a table: those of the manifest, or all in the folder so far."""
         if self._manifests or self.is_complete():
             return sorted(self._entries(table))
         return self.published(table)
 
     def published(self, table: str) -> list[str]:
-        """The shards or chunks that lie in a folder of the artifact, whatever a manifest says."""
+        """The shards or chunks in a folder of the artifact, whether or not in the manifest."""
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
 
@@ -160,13 +148,13 @@ class Artifact:
             yield from ((folder, name) for name in self.published(folder))
 
     def all_published(self) -> dict[str, list[str]]:
-        """What `published` says of each folder of the artifact that has something: one listing."""
-        found = defaultdict[str, list[str]](list)
-        for name in sorted(self.store.sizes(self.folder)):
-            folder, _, file = name.rpartition("/")
+        """The result of `published` for all folders of the artifact, by one listing."""
+        names_by_folder = defaultdict[str, list[str]](list)
+        for path in sorted(self.store.sizes(self.folder)):
+            folder, _, file = path.rpartition("/")
             if file.endswith(".parquet") and not file.startswith("."):
-                found[folder].append(file.removesuffix(".parquet"))
-        return dict(found)
+                names_by_folder[folder].append(file.removesuffix(".parquet"))
+        return dict(names_by_folder)
 
     def has(self, table: str, shard: str) -> bool:
         """Whether a shard is published."""
@@ -179,41 +167,34 @@ class Artifact:
         columns: Sequence[str] | None = None,
         categories: Sequence[str] = (),
     ) -> pl.DataFrame:
-        """A published shard, all of which is checked; columns as in `shard.rows`.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+        """A published shard, checked as a whole; `columns` and `categories` as in `shard.rows`."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         if not self._manifests and not self.is_complete():
             return shards.decode(content, place, file, columns, categories)
-        if not self._is_listed(content, table, shard):
-            shards.decode(content, place, file)  # may know better what is wrong with it
-            if self._is_misspelt(content, table, shard):
-                raise self._file(manifests.NAME).damaged(f"misspells the SHA-256 of {file.where}")
+        sha256 = hashlib.sha256(content).hexdigest()
+        if self._listed_sha256(table, shard) != sha256:
+            if self.is_complete() and self._listed_sha256(table, shard) == sha256:
+                where = self.store.where(self.folder)
+                raise InputError(f"{where} was recomputed while it was read; run again.")
+            shards.decode(content, place, file)  # may give a better reason
             raise file.damaged("is not what the manifest says (SHA-256)")
-        found = shards.rows(content, table, file, columns, categories)
-        if found.height != (said := self._entries(table)[shard].rows):
-            what = f"says that {file.where} has {said:,} rows, not {found.height:,}"
-            raise self._file(manifests.NAME).damaged(what)
-        return found
+        rows = shards.rows(content, table, file, columns, categories)
+        if rows.height != (n_listed := self._entries(table)[shard].rows):
+            problem = f"says that {file.where} has {n_listed:,} rows, not {rows.height:,}"
+            raise self._file(manifests.NAME).damaged(problem)
+        return rows
 
     def note(self, file: str, *fields: str) -> dict[str, Any]:
-        """What a JSON file of the artifact holds, at least these fields.
+        """The content of a JSON file of the artifact, which must have these fields.
 
         Raises:
             FileNotFoundError: there is none.
-            DamagedFileError: it is not whole.
         """
         return self.store.get_json(f"{self.folder}/{file}", *fields)
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
-        """A finished part of an open shard, and what it took.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, edited, or no file.
-        """
+        """A finished part of an open shard, and its counts."""
         place = Place(table, self.fingerprint, f"{folder}/{name}")
         content, file = self._content(place)
         footer = shards.check(content, place, file)
@@ -231,27 +212,9 @@ class Artifact:
         except FileNotFoundError as error:
             raise file.damaged("is gone") from error
 
-    def _is_listed(self, content: bytes, table: str, shard: str) -> bool:
-        """Whether a shard's file is the one that the manifest lists."""
-        sha256 = hashlib.sha256(content).hexdigest()
-
-        def is_entry() -> bool:
-            entry = self._entries(table).get(shard)
-            return entry is not None and entry.sha256 == sha256
-
-        if is_entry():
-            return True
-        if self.is_complete() and is_entry():
-            raise InputError(
-                f"{self.store.where(self.folder)} was computed anew while it was read; run again."
-            )
-        return False
-
-    def _is_misspelt(self, content: bytes, table: str, shard: str) -> bool:
-        """Whether the manifest lists nearly the SHA-256 of a file: of another file it would not."""
-        listed = entry.sha256 if (entry := self._entries(table).get(shard)) else ""
-        sha256 = hashlib.sha256(content).hexdigest()
-        return sum(map(str.__eq__, listed, sha256)) > len(sha256) // 2
+    def _listed_sha256(self, table: str, shard: str) -> str | None:
+        entry = self._entries(table).get(shard)
+        return None if entry is None else entry.sha256
 
     def _entries(self, table: str) -> dict[str, Entry]:
         return self.manifest().tables.get(table, {})
@@ -260,23 +223,18 @@ class Artifact:
         """All shards of a table, in the order of their names."""
         return pl.concat([empty(table), *self.each(table)])
 
-    def each(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The shards of a table, in their order; of an object store some are read at once."""
-        read = partial(self.read, table, columns=columns)
-        return self.store.in_turn(read, self.shards(table))
-
-    def some(
-        self, table: str, shards: Collection[str], columns: Sequence[str] | None = None
-    ) -> list[pl.DataFrame]:
-        """Some shards of a table, in their order; an object store is asked many at once."""
-        return self.store.each(partial(self.read, table, columns=columns), shards)
+    def each(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        shards: Collection[str] | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """Some or all shards of a table, in order; an object store is asked for several at once."""
+        names = self.shards(table) if shards is None else list(shards)
+        return self.store.in_turn(partial(self.read, table, columns=columns), names)
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
-        """The rows of a shard and its counts, or of a chunk in a folder; reads no more of it.
-
-        Raises:
-            DamagedFileError: it is gone, truncated, foreign, or no file.
-        """
+        """The rows and counts of a shard, or of a chunk in a folder, without reading its rows."""
         place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
         file = self._file(f"{place.shard}.parquet")
         try:
@@ -287,17 +245,13 @@ class Artifact:
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> pl.DataFrame:
-        """Publish a shard, unless one is published; returns the rows that are.
+        """Publish a shard with its counts, unless it is published; returns the published rows.
 
-        `counts` are kept in its footer. What is there is looked for once for each table.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-            DamagedFileError: what is published is not whole.
+        Each table is listed once.
         """
-        if table not in self._there:
-            self._there[table] = set(self.published(table))
-        if shard not in self._there[table]:
+        if table not in self._listed_shards:
+            self._listed_shards[table] = set(self.published(table))
+        if shard not in self._listed_shards[table]:
             return self.publish(table, shard, frame, counts)
         self._written[table][shard] = None
         return self.read(table, shard)
@@ -305,7 +259,7 @@ class Artifact:
     def publish(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> pl.DataFrame:
-        """As `write`, of a shard that is hardly there: it is made before the store is asked."""
+        """Like `write`, but encodes first; use it when the shard is probably new."""
         place = Place(table, self.fingerprint, f"{table}/{shard}")
         content, footer = shards.pack(frame, place, counts)
         is_ours = self.put_new(f"{place.shard}.parquet", content)
@@ -313,60 +267,44 @@ class Artifact:
         return frame if is_ours else self.read(table, shard)
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file of the artifact, or replace it, if it is ours to write.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish or replace a file of the artifact."""
         self._ours(partial(self.store.put, f"{self.folder}/{name}", content))
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file of the artifact unless it is there; whether it now is `content`.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Publish a file of the artifact unless it exists; whether its content is `content`."""
         return self._ours(partial(self.store.put_new, f"{self.folder}/{name}", content))
 
     def _ours(self, change: Callable[[], R]) -> R:
-        """What a change of the store says, of an artifact that is ours to write.
+        """Check the lease and change the store; returns the result of `change`.
 
-        While the last look at the lease is fresh, an object store is asked for the next one and for
+        If the lease was checked seconds ago, an object store is asked for the next check and for
         the change at once: no lease is taken over so soon.
         """
         if self.lease is None:
             return change()
-        now = (time.monotonic(), time.time())  # the first stands still where a machine sleeps
-        if all(0 <= now[i] - self._looked[i] < _FRESH_S for i in (0, 1)):
-            found = self.store.at_once(self.lease.check, change)[1]
+        now = (time.monotonic(), time.time())  # the first stands still while a machine sleeps
+        if all(0 <= now[i] - self._lease_checked[i] < _FRESH_S for i in (0, 1)):
+            result = self.store.at_once(self.lease.check, change)[1]
         else:
             self.lease.check()
-            found = change()
-        self._looked[:] = now
-        return cast(R, found)
+            result = change()
+        self._lease_checked[:] = now
+        return cast(R, result)
 
     def put_note(self, file: str, content: Mapping[str, Any]) -> None:
-        """Publish a JSON file of the artifact, which `note` reads, or replace it."""
+        """Publish or replace a JSON file of the artifact, which `note` reads."""
         self.put(file, to_json(content))
 
     def drop(self, *names: str) -> None:
-        """Remove files of the artifact that are no longer needed.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Remove files of the artifact."""
         paths = [f"{self.folder}/{name}" for name in names]
-        # A writer that was paused since it looked must not remove one file after the other.
+        # A writer paused since it checked its lease must not remove one file after the other.
         requests = [paths] if paths and self.store.drops_at_once else [[path] for path in paths]
         for request in requests:
             self._ours(partial(self.store.drop, *request))
 
     def check_lease(self) -> None:
-        """Look whether the artifact is still ours to write.
-
-        Raises:
-            ArtifactHeldError: another driver has taken the artifact over.
-        """
+        """Raise ArtifactHeldError if another driver has taken the artifact over."""
         if self.lease is not None:
             self.lease.check()
 
@@ -381,20 +319,16 @@ class Artifact:
         """Publish the recipe, so that `why` can explain even an unfinished artifact."""
         self.put_note("recipe.json", json.loads(self.recipe.to_json()))
         self._written.clear()
-        self._there.clear()
+        self._listed_shards.clear()
 
     def settled(self, name: str, value: T) -> T:
-        """The value that was settled when the artifact was begun: `value`, if it is begun now.
-
-        Raises:
-            DamagedFileError: it was settled, and cannot be read.
-        """
+        """The value that was settled when the artifact was begun; `value`, if it is begun now."""
         file = f"{name}.json"
         self.put_new(file, to_json({name: value}))
-        found = self.note(file, name)[name]
-        if not isinstance(found, type(value)):
-            raise self._file(file).damaged(f"says {name} {found}")
-        return found
+        settled = self.note(file, name)[name]
+        if not isinstance(settled, type(value)):
+            raise self._file(file).damaged(f"says {name} {settled}")
+        return settled
 
     def finish(
         self,
@@ -404,34 +338,32 @@ class Artifact:
         made_of: Collection["Artifact"] = (),
         of: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Publish the manifest, unless there is one: from now on the artifact is complete.
+        """Publish the manifest, unless there is one: then the artifact is complete.
 
-        It lists a shard that was written here as it was written; all others are read. `made_of`
-        are the artifacts that were read. `of` names the shards that a table must have; null: those
-        that were written here.
+        Shards written by this object are listed as written, all others are read. `made_of` are the
+        inputs. `of` names the shards that each table must have (None: those written here).
 
         Raises:
-            DamagedFileError: a shard is damaged, missing, or one too many.
+            DamagedFileError: a shard is damaged, missing, or unexpected.
         """
         self.check_lease()
-        wanted: Mapping[str, Collection[str]] = self._written if of is None else of
-        entries = {table: self._listed(table, wanted.get(table)) for table in tables}
-        inputs = {each.folder: each.manifest().state for each in made_of}
-        found = Manifest(self.folder, inputs, entries, dict(counts or {}))
-        self._manifests[:] = [found] if self.put_new(manifests.NAME, found.to_json()) else []
+        expected: Mapping[str, Collection[str]] = self._written if of is None else of
+        entries = {table: self._listed(table, expected.get(table)) for table in tables}
+        inputs = {artifact.folder: artifact.manifest().state for artifact in made_of}
+        manifest = Manifest(self.folder, inputs, entries, dict(counts or {}))
+        is_ours = self.put_new(manifests.NAME, manifest.to_json())
+        self._manifests[:] = [manifest] if is_ours else []
 
-    def _listed(self, table: str, wanted: Collection[str] | None) -> dict[str, Entry]:
-        """The entries of a table; `wanted` null: any shard may be there."""
-        found = self.published(table)
-        wanted = found if wanted is None else wanted
-        for shard in sorted(set(wanted).symmetric_difference(found)):
-            what = "is gone" if shard in wanted else "is no shard of this artifact"
-            raise self._file(f"{table}/{shard}.parquet").damaged(what)
-        written = self._written.get(table, {})
-        others = [shard for shard in found if written.get(shard) is None]
-        read = self.store.each(partial(self._read_entry, table), others)
-        entries = {**written, **dict(zip(others, read, strict=True))}
-        return {shard: cast(Entry, entries[shard]) for shard in found}
+    def _listed(self, table: str, expected: Collection[str] | None) -> dict[str, Entry]:
+        """The entries of a table; `expected` None: any shards are fine."""
+        published = self.published(table)
+        for shard in sorted(set(published if expected is None else expected) ^ set(published)):
+            problem = "is no shard of this artifact" if shard in published else "is gone"
+            raise self._file(f"{table}/{shard}.parquet").damaged(problem)
+        entries = {shard: self._written.get(table, {}).get(shard) for shard in published}
+        unread = [shard for shard, entry in entries.items() if entry is None]
+        read_entries = self.store.each(partial(self._read_entry, table), unread)
+        return cast(dict[str, Entry], {**entries, **dict(zip(unread, read_entries, strict=True))})
 
     def _read_entry(self, table: str, shard: str) -> Entry:
         place = Place(table, self.fingerprint, f"{table}/{shard}")

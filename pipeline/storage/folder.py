@@ -1,4 +1,4 @@
-"""Files of a folder: written whole or not at all, checked for what they are, moved aside."""
+"""Files of a folder: written whole or not at all, checked to be regular files, moved aside."""
 
 import errno
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.json_files import REPAIR
 from factsweep.pipeline.storage.object_store import File
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_FIX = "; remove it, then run again."  # in a store of artifacts as in results
 
 
 class Folder:
-    """The files below a folder, as `Remote` has those below a URL."""
+    """The files below a folder, with the methods of `Remote`."""
 
     is_near = True
     drops_at_once = False
@@ -26,19 +26,19 @@ class Folder:
         self._top = top
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file: written aside, flushed, then renamed."""
+        """Publish a file: written to a temporary file, flushed, then renamed."""
         target = self._top / name
         if target.is_dir():
-            raise _no_file(target, "a folder", name)
-        with _written(target, content) as aside:
-            aside.replace(target)
+            raise _not_a_file(target, "a folder", name)
+        with _written(target, content) as temporary:
+            temporary.replace(target)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Publish a file by a link, which one of several can make; false: it is there."""
+        """Publish a file by a hard link, so that one of several writers wins; False: it exists."""
         target = self._top / name
-        with _written(target, content) as aside:
+        with _written(target, content) as temporary:
             try:
-                os.link(aside, target)
+                os.link(temporary, target)
             except FileExistsError:
                 return False
             except OSError as error:
@@ -63,68 +63,65 @@ class Folder:
             raise FileNotFoundError(name) from error
 
     def _check_kind(self, name: str) -> None:
-        """Refuse what is no file, or a link that may show another content tomorrow."""
+        """Refuse anything but a file, and links whose target may change."""
         top, path = self._top, self._top / name
-        if not _is_in(path.parent, top):
-            link = next(
-                each
-                for each in path.relative_to(top).parents[-2::-1]
-                if not _is_in(top / each, top)
-            )
-            what = "is a link out of the store where a folder should be"
-            raise DamagedFileError(f"{top / link} {what}{REPAIR}", str(link))
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode):
+        if not _is_inside(path.parent, top):
+            parents = path.relative_to(top).parents[-2::-1]
+            link = next(parent for parent in parents if not _is_inside(top / parent, top))
+            problem = "is a link out of the store where a folder should be"
+            raise DamagedFileError(f"{top / link} {problem}{_FIX}", str(link))
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
             return
-        if not stat.S_ISLNK(found.st_mode):
-            raise _no_file(path, "a folder" if path.is_dir() else "something else", name)
+        if not stat.S_ISLNK(mode):
+            raise _not_a_file(path, "a folder" if path.is_dir() else "something else", name)
         if not path.is_file():
-            raise _no_file(path, "a link to no file", name)
-        if not _is_in(path, top):
-            raise _no_file(path, "a link out of the store", name)
+            raise _not_a_file(path, "a link to no file", name)
+        if not _is_inside(path, top):
+            raise _not_a_file(path, "a link out of the store", name)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file."""
         return (self._top / name).is_file()
 
     def names(self, folder: str) -> list[str]:
-        """What lies right under a folder and is named like a file; `get` says if it is none."""
+        """The entries of a folder that are named like files; `get` refuses those that are none."""
         path = self._top / folder
-        found = path.iterdir() if path.is_dir() else iter(())
-        return [p.name for p in found if p.name[0] != "." and (p.suffix or p.is_file())]
+        paths = path.iterdir() if path.is_dir() else iter(())
+        return [p.name for p in paths if p.name[0] != "." and (p.suffix or p.is_file())]
 
     def folders(self, folder: str) -> list[str]:
-        """The folders right under a folder."""
+        """The folders directly in a folder."""
         path = self._top / folder
         return [p.name for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
 
     def files(self, folder: str) -> dict[str, File]:
         """Each file below a folder, by its path in it."""
-        top, found = self._top / folder, {}
+        top, files = self._top / folder, {}
         for path in top.rglob("*"):
-            with suppress(FileNotFoundError):  # its writer has cleared it away meanwhile
-                if not stat.S_ISDIR((each := path.lstat()).st_mode):
-                    found[str(path.relative_to(top))] = File(each.st_size, each.st_mtime)
-        return found
+            with suppress(FileNotFoundError):  # its writer has just removed it
+                if not stat.S_ISDIR((status := path.lstat()).st_mode):
+                    files[str(path.relative_to(top))] = File(status.st_size, status.st_mtime)
+        return files
 
     def drop(self, *names: str) -> None:
-        """Remove files, those that are there."""
+        """Remove the files that exist."""
         for name in names:
             try:
                 (self._top / name).unlink(missing_ok=True)
             except IsADirectoryError as error:
-                raise _no_file(self._top / name, "a folder", name) from error
+                raise _not_a_file(self._top / name, "a folder", name) from error
 
     def drop_empty(self, folder: str) -> None:
-        """Remove the folders below one, and itself, that hold nothing."""
+        """Remove a folder and the folders below it, where they are empty."""
         top = self._top / folder
         for path in sorted((top, *top.rglob("*")), reverse=True):
             if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
                 path.rmdir()
 
-    def moved(self, name: str, aside: str) -> bool:
-        """Whether a file or folder could be moved: false if there is one of the new name."""
-        old, new = self._top / name, self._top / aside
+    def moved(self, name: str, new_name: str) -> bool:
+        """Move a file or folder; False if the new name is taken."""
+        old, new = self._top / name, self._top / new_name
         if os.path.lexists(new):
             return False
         if not os.path.lexists(old):
@@ -141,26 +138,22 @@ class Folder:
         return True
 
     def free(self) -> int | None:
-        """The bytes that are free on the disk of the folder, which may still be to be made."""
-        return shutil.disk_usage(self._there).free
-
-    @property
-    def _there(self) -> Path:
-        """The folder, or the first above it that is there already."""
-        return next(each for each in (self._top, *self._top.parents) if each.is_dir())
+        """The free bytes of the disk of the folder, which may not exist yet."""
+        existing = next(path for path in (self._top, *self._top.parents) if path.is_dir())
+        return shutil.disk_usage(existing).free
 
 
 @contextmanager
 def _written(target: Path, content: bytes) -> Iterator[Path]:
-    """A flushed file beside `target`, to be given its name in the block."""
-    aside = target.with_name(f".{target.name}.{uuid4().hex}")
+    """A flushed temporary file in the folder of `target`, to be renamed in the block."""
+    temporary = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("xb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        yield aside
+        yield temporary
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # the name, too, outlives a power cut
@@ -172,14 +165,14 @@ def _written(target: Path, content: bytes) -> Iterator[Path]:
             "folder with artifacts=… or results=…; what is published is untouched."
         ) from error
     finally:
-        with suppress(OSError):  # where it could not even be begun
-            aside.unlink(missing_ok=True)
+        with suppress(OSError):  # it may not have been created
+            temporary.unlink(missing_ok=True)
 
 
-def _is_in(path: Path, top: Path) -> bool:
-    """Whether a path leads to a place below a folder, whatever links it goes by."""
+def _is_inside(path: Path, top: Path) -> bool:
+    """Whether a path leads to a place below a folder, with all links followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(top))
 
 
-def _no_file(path: Path, found: str, name: str) -> DamagedFileError:
-    return DamagedFileError(f"{path} is {found} where a file should be{REPAIR}", name)
+def _not_a_file(path: Path, kind: str, name: str) -> DamagedFileError:
+    return DamagedFileError(f"{path} is {kind} where a file should be{_FIX}", name)

@@ -1,4 +1,4 @@
-"""Look artifacts up: by their folder, by the start of a fingerprint; and say why two differ."""
+"""Look artifacts up by folder or by the start of a fingerprint, and explain how two differ."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ def opened(store: Store, folder: str) -> Artifact:
 
     Raises:
         InputError: there is none.
-        DamagedFileError: its recipe is not what was written.
+        DamagedFileError: its recipe is damaged.
     """
     try:
         return Artifact(store, recipe(store, folder))
@@ -45,18 +45,18 @@ def recipe(store: Store, folder: str) -> Recipe:
 
     Raises:
         FileNotFoundError: there is none.
-        DamagedFileError: it is not what was written for this artifact.
+        DamagedFileError: it is not the recipe of this artifact.
     """
     name = f"{folder}/recipe.json"
     file = Stored(store.where(name), name)
     content = store.get_json(name)
     try:
-        found = build(Recipe, content, "")
+        recipe = build(Recipe, content, "")
     except InputError as error:
         raise file.damaged("is no recipe") from error
-    if f"{found.stage}/{found.fingerprint}" != folder:
+    if f"{recipe.stage}/{recipe.fingerprint}" != folder:
         raise file.damaged("is not what its name says")
-    return found
+    return recipe
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
@@ -64,19 +64,19 @@ def find(store: Store, prefix: str) -> tuple[str, Recipe]:
 
     Raises:
         InputError: none or several do.
-        DamagedFileError: its recipe is not what was written.
+        DamagedFileError: its recipe is damaged.
     """
     prefix = prefix.rstrip("/").rpartition("/")[2]
-    found = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
-    if len(found) != 1:
+    matches = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
+    if len(matches) != 1:
         raise InputError(
-            f"{count(len(found), 'artifact')} in {store.where()} start with {prefix!r}; "
+            f"{count(len(matches), 'artifact')} in {store.where()} start with {prefix!r}; "
             "`factsweep artifacts` lists the fingerprints."
         )
     try:
-        return found[0], recipe(store, found[0])
+        return matches[0], recipe(store, matches[0])
     except FileNotFoundError as error:
-        raise InputError(f"{store.where(found[0])} has no recipe.json; run again.") from error
+        raise InputError(f"{store.where(matches[0])} has no recipe.json; run again.") from error
 
 
 def folders(store: Store) -> Iterator[str]:
@@ -86,19 +86,19 @@ def folders(store: Store) -> Iterator[str]:
 
 
 class Recipes:
-    """The recipes of a store by fingerprint; those of a plan need not be there."""
+    """The recipes of a store by fingerprint; `planned` ones need not be in the store."""
 
     def __init__(self, store: Store, planned: Iterable[Recipe] = ()) -> None:
         self._store = store
-        self._read: dict[str, Recipe | None] = {each.fingerprint: each for each in planned}
+        self._recipes: dict[str, Recipe | None] = {r.fingerprint: r for r in planned}
 
     def get(self, fingerprint: str) -> Recipe | None:
-        """The recipe of that fingerprint; null if it is lost."""
-        if fingerprint not in self._read:
-            self._read[fingerprint] = None
+        """The recipe of that fingerprint; None if it is lost."""
+        if fingerprint not in self._recipes:
+            self._recipes[fingerprint] = None
             with suppress(KeyError, FileNotFoundError, DamagedFileError):
-                self._read[fingerprint] = recipe(self._store, self._folders[fingerprint])
-        return self._read[fingerprint]
+                self._recipes[fingerprint] = recipe(self._store, self._folders[fingerprint])
+        return self._recipes[fingerprint]
 
     @cached_property
     def _folders(self) -> dict[str, str]:
@@ -106,27 +106,27 @@ class Recipes:
 
 
 def causes(left: Recipe, right: Recipe, recipes: Recipes) -> list[str]:
-    """The fields in which two recipes differ, one line each; those of an input after its name.
+    """The fields in which two recipes differ, one line per field, prefixed with the input's stage.
 
-    An input that differs is followed down to its fields. Where its recipe is lost, the line has the
-    two fingerprints.
+    An input that differs is followed down to its fields. If its recipe is lost, the line has both
+    fingerprints.
     """
     return list(dict.fromkeys(_causes(left, right, recipes, "")))
 
 
-def _causes(left: Recipe, right: Recipe, recipes: Recipes, at: str) -> Iterator[str]:
-    # As JSON: what is planned holds tuples where what was published holds lists.
-    contents = [json.loads(each.to_json()) for each in (left, right)]
-    ours, theirs = ({name: each[name] for name in ("version", "fields")} for each in contents)
+def _causes(left: Recipe, right: Recipe, recipes: Recipes, prefix: str) -> Iterator[str]:
+    # As JSON: planned recipes hold tuples where published ones hold lists.
+    contents = [json.loads(recipe.to_json()) for recipe in (left, right)]
+    old, new = ({name: content[name] for name in ("version", "fields")} for content in contents)
     if left.stage != right.stage:
-        yield f"{at}stage: {left.stage} → {right.stage}"
-    yield from (f"{at}{line}" for line in differences(ours, theirs))
+        yield f"{prefix}stage: {left.stage} → {right.stage}"
+    yield from (f"{prefix}{line}" for line in differences(old, new))
     for name in sorted({*left.inputs, *right.inputs}):
-        a, b = left.inputs.get(name), right.inputs.get(name)
-        if a == b:
+        fingerprints = left.inputs.get(name), right.inputs.get(name)
+        if fingerprints[0] == fingerprints[1]:
             continue
-        before, after = (each and recipes.get(each) for each in (a, b))
-        if before and after:
-            yield from _causes(before, after, recipes, f"{after.stage}: ")
+        old_input, new_input = (name and recipes.get(name) for name in fingerprints)
+        if old_input and new_input:
+            yield from _causes(old_input, new_input, recipes, f"{new_input.stage}: ")
         else:
-            yield f"{at}inputs.{name}: {a or 'none'} → {b or 'none'}"
+            yield f"{prefix}inputs.{name}: {' → '.join(text or 'none' for text in fingerprints)}"

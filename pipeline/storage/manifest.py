@@ -1,4 +1,4 @@
-"""Manifests: all shards of a complete artifact with their checksums, and what it was made of."""
+"""Manifests: all shards of a complete artifact with their checksums, and its inputs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from factsweep.operators.methods.ability import ABILITIES
 from factsweep.pipeline.storage.json_files import Stored, digest, from_json, to_json
 
 NAME = "manifest.json"
-# What an engine answers: computed again, it may be other answers. All else comes out the same.
+# Engines may answer differently when asked again; all other stages are deterministic.
 ANSWERS = {table for ability in ABILITIES for table in ability.tables}
 
 
@@ -26,9 +26,9 @@ class Entry:
 
 
 def _states(inputs: Any) -> Any:
-    """The inputs as they are listed now: earlier versions listed more of each.
+    """Inputs as listed by this version: earlier ones listed a mapping per input.
 
-    What of theirs was determined by recipes is left out: there, nothing was ever made anew.
+    Of those, states that recipes determine are left out.
     """
     if not isinstance(inputs, Mapping):
         return inputs
@@ -45,9 +45,9 @@ def _follows_answers(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a complete artifact holds; `inputs` are the states of what it was made of, by folder.
+    """The content of a complete artifact; `inputs` are the states of its inputs, by folder.
 
-    `made` is what earlier versions listed as a state.
+    `made` is the state that earlier versions listed.
     """
 
     artifact: str
@@ -58,23 +58,23 @@ class Manifest:
 
     @cached_property
     def state(self) -> str:
-        """A digest that differs where what was made of the artifact no longer holds.
+        """A digest that changes when artifacts computed from this one are outdated.
 
-        A recipe determines all but answers, and into which shards the rows are cut: so other bytes
-        of the same rows, as another pyarrow writes them, are the same state.
+        A recipe determines everything but answers and the cut into shards. So other bytes of the
+        same rows, as another pyarrow writes them, have the same state.
         """
         is_answers = self.artifact.partition("/")[0] in ANSWERS
-        cut = {
-            table: {s: entry.sha256 if is_answers else entry.rows for s, entry in shards.items()}
-            for table, shards in self.tables.items()
+        shards = {
+            table: {name: e.sha256 if is_answers else e.rows for name, e in entries.items()}
+            for table, entries in self.tables.items()
         }
         answers = {
             folder: state for folder, state in self.inputs.items() if _follows_answers(folder)
         }
-        return digest([cut, answers])
+        return digest([shards, answers])
 
     def fits(self, state: str) -> bool:
-        """Whether what was made of the artifact in a state still holds."""
+        """Whether an artifact computed from this one in a state is still up to date."""
         return state in (self.state, self.made)
 
     def to_json(self) -> bytes:
@@ -85,21 +85,21 @@ class Manifest:
 _MANIFEST = TypeAdapter(Manifest)
 
 
-@lru_cache(maxsize=8)  # an engine asks for that of its prompts once for every shard
+@lru_cache(maxsize=8)  # an engine reads the manifest of its prompts once per shard
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
-    """The manifest of an artifact, from its file.
+    """Parse the manifest of an artifact.
 
     Raises:
-        DamagedFileError: it is not what was written for this artifact.
+        DamagedFileError: it is not a manifest of this artifact.
     """
     file = Stored(where, f"{artifact}/{NAME}")
     from_json(text, file)
     try:
-        found = _MANIFEST.validate_json(text, strict=True)
+        manifest = _MANIFEST.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        raise file.damaged(f"is no manifest ({at}: {first['msg']})") from error
-    if found.artifact != artifact:
-        raise file.damaged(f"belongs elsewhere: it is of {found.artifact}")
-    return found
+        place = ".".join(map(str, first["loc"]))
+        raise file.damaged(f"is no manifest ({place}: {first['msg']})") from error
+    if manifest.artifact != artifact:
+        raise file.damaged(f"belongs elsewhere: it is of {manifest.artifact}")
+    return manifest

@@ -16,27 +16,21 @@ class Recipe:
     """Everything that determines an artifact's content."""
 
     stage: str
-    version: int  # rises when the stage computes something else from the same fields
+    version: int  # incremented when the stage computes another result from the same fields
     fields: Mapping[str, Any]
-    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of what it reads
+    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of its inputs
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the SHA-256 of the recipe.
-
-        Raises:
-            InputError: the recipe holds a secret.
-        """
+        """16 hex digits of the SHA-256 of the recipe."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """The recipe word for word, with sorted keys: the same text for the same content.
-
-        A recipe is published, and a name is made of it, by which a short secret could be guessed:
-        so one that holds a secret is an InputError.
+        """The canonical text of the recipe, with sorted keys.
 
         Raises:
-            InputError: one does.
+            InputError: it holds a secret: recipes are published, and short secrets could be guessed
+                from a fingerprint.
         """
         content = {
             "stage": self.stage,
@@ -53,11 +47,11 @@ class Recipe:
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """The fields in which two recipes differ, one line each."""
+    """The fields in which two recipes differ, one line per field."""
     for name in sorted({*left, *right}):
-        here = f"{path}.{name}" if path else name
-        a, b = left.get(name), right.get(name)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from differences(a, b, here)
-        elif a != b:
-            yield f"{here}: {json.dumps(a)} → {json.dumps(b)}"
+        field_path = f"{path}.{name}" if path else name
+        old, new = left.get(name), right.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differences(old, new, field_path)
+        elif old != new:
+            yield f"{field_path}: {json.dumps(old)} → {json.dumps(new)}"

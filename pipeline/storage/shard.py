@@ -1,6 +1,6 @@
-"""A shard: a canonical table as Parquet; its footer says what it is, and has a checksum of it.
+"""A shard: a canonical table as Parquet; its footer names its place and has a checksum.
 
-One that is not whole, has no such footer or belongs elsewhere is a DamagedFileError.
+Damaged shards, and those of other places, raise a DamagedFileError.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _END_BYTES = 2**16  # more than the metadata of most shards
 
 
 class Place(NamedTuple):
-    """Where a shard belongs: the table it is of, the artifact, and its name in there.
+    """The place of a shard: its table, its artifact, and its name in there.
 
     >>> Place("prompts", "0123456789abcdef", "prompts/P36.0000")
     Place(table='prompts', fingerprint='0123456789abcdef', shard='prompts/P36.0000')
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a shard's footer says: its rows, its counts, the SHA-256 of all that stands before."""
+    """The footer of a shard: its rows, its counts, the SHA-256 of the data before it."""
 
     rows: int
     counts: Counts
@@ -44,7 +44,7 @@ class Footer(NamedTuple):
 
 
 def numbers(counts: Counts) -> dict[str, float]:
-    """The counts that add up over shards; the others are names.
+    """The counts that add up over shards, without names.
 
     >>> numbers({"prompts": 8, "seconds": 1.5, "model": "gpt2"})
     {'prompts': 8, 'seconds': 1.5}
@@ -53,23 +53,23 @@ def numbers(counts: Counts) -> dict[str, float]:
 
 
 def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
-    """A shard: the canonical schema, the same bytes for the same rows, and the footer."""
+    """A shard in the canonical schema: the same bytes for the same rows, and the footer."""
     return pack(frame, place, counts)[0]
 
 
 def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tuple[bytes, Footer]:
-    """As `encode`, and what the footer says."""
+    """The result of `encode`, and the footer."""
     from pyarrow.parquet import ParquetWriter
 
     arrow = conform(frame, place.table).combine_chunks()
     sink = io.BytesIO()
     with ParquetWriter(sink, arrow.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(arrow)
-        data = hashlib.sha256(sink.getbuffer()).hexdigest()
-        said = Footer(arrow.num_rows, dict(counts or {}), data)
-        footer = to_json({**place._asdict(), **said._asdict()})
-        writer.add_key_value_metadata({_FOOTER: footer})
-    return sink.getvalue(), said
+        sha256 = hashlib.sha256(sink.getbuffer()).hexdigest()
+        footer = Footer(arrow.num_rows, dict(counts or {}), sha256)
+        text = to_json({**place._asdict(), **footer._asdict()})
+        writer.add_key_value_metadata({_FOOTER: text})
+    return sink.getvalue(), footer
 
 
 def decode(
@@ -79,20 +79,16 @@ def decode(
     columns: Sequence[str] | None = None,
     categories: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """The rows of a shard, if it is whole and is what its place says; columns as in `rows`.
-
-    Raises:
-        DamagedFileError: it is not.
-    """
+    """The rows of a shard after `check`; columns as in `rows`."""
     check(content, place, file)
     return rows(content, place.table, file, columns, categories, validate=True)
 
 
 def check(content: bytes, place: Place, file: Stored) -> Footer:
-    """The footer of a shard whose data are those that were written.
+    """Check the place and the checksum of a shard; returns its footer.
 
     Raises:
-        DamagedFileError: they are not, or it belongs elsewhere.
+        DamagedFileError: they are wrong.
     """
     footer = read_footer(pa.BufferReader(content), place, file)
     # The length of the footer is in the last 8 bytes.
@@ -111,13 +107,13 @@ def rows(
     *,
     validate: bool = False,
 ) -> pl.DataFrame:
-    """The rows of a shard whose checksum is right; `validate` where that leaves its footer out.
+    """The rows of a shard whose checksum is right; `validate` if that leaves out its footer.
 
-    `columns` are those that are unpacked, in their order; null: all. Those of `categories` are
-    texts that come as categories of their own, as they are stored: grouping them takes a fraction.
+    `columns` are unpacked in their order (None: all). Texts of `categories` become categoricals, as
+    they are stored: grouping them takes a fraction of the time.
 
     Raises:
-        DamagedFileError: it is not whole, or has another schema than the table has today.
+        DamagedFileError: it is not valid Parquet, or has another schema than the table has today.
     """
     from pyarrow.parquet import ParquetFile, read_metadata
 
@@ -132,15 +128,15 @@ def rows(
         reader = pa.BufferReader(content)
         arrow = ParquetFile(reader, metadata=metadata, read_dictionary=coded).read(names)
         if validate:
-            arrow.validate(full=True)  # where a bit of the schema is flipped, text may be none
+            arrow.validate(full=True)  # a flipped bit of the schema may make texts invalid
     frame = pl.from_arrow(arrow.drop_columns(coded).replace_schema_metadata(None))
     assert isinstance(frame, pl.DataFrame)
-    found = (_as_categories(arrow[name], name) for name in coded)
-    return pl.DataFrame([*frame.get_columns(), *found]).select(names)
+    categoricals = (_as_categories(arrow[name], name) for name in coded)
+    return pl.DataFrame([*frame.get_columns(), *categoricals]).select(names)
 
 
 def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
-    # Polars would number the texts of all shards that are in memory together.
+    # Polars would number the texts of all shards in memory together.
     coded = column.combine_chunks()
     texts = pl.Series(name, coded.dictionary, pl.String)
     kind = pl.Categorical(pl.Categories.random())
@@ -148,32 +144,34 @@ def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
 
 
 def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
-    """What the footer of a shard says, without reading the rest of it.
+    """The footer of a shard, read without its rows.
 
     Raises:
-        DamagedFileError: it has none, or one that says that the shard belongs elsewhere.
+        DamagedFileError: it has none, or one of another place.
     """
     from pyarrow.parquet import read_metadata
 
     with _whole(file):
-        found = read_metadata(content)
-        text = (found.metadata or {}).get(_FOOTER)
+        metadata = read_metadata(content)
+        text = (metadata.metadata or {}).get(_FOOTER)
     if text is None:
         raise file.damaged("is Parquet of something else")
-    footer = Stored(f"the footer of {file.where}", file.name)
-    said = from_json(text, footer, "counts", "content")
-    for field, value in {**place._asdict(), "rows": found.num_rows}.items():
-        if (other := said.get(field)) != value:
-            raise file.damaged(f"belongs elsewhere: its footer says {field} {other}, not {value}")
-    return Footer(found.num_rows, cast(Counts, said["counts"]), str(said["content"]))
+    footer_file = Stored(f"the footer of {file.where}", file.name)
+    footer = from_json(text, footer_file, "counts", "content")
+    for field, expected in {**place._asdict(), "rows": metadata.num_rows}.items():
+        if (value := footer.get(field)) != expected:
+            raise file.damaged(
+                f"belongs elsewhere: its footer says {field} {value}, not {expected}"
+            )
+    return Footer(metadata.num_rows, cast(Counts, footer["counts"]), str(footer["content"]))
 
 
 def footer_of(store: Store, place: Place, file: Stored) -> Footer:
-    """What the footer of a shard says, from the end of its file; FileNotFoundError: it is gone.
+    """The footer of a shard, read from the end of its file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DamagedFileError: it has no footer, or one that says that the shard belongs elsewhere.
+        DamagedFileError: it has no footer, or one of another place.
     """
     end = store.get(str(file.name), _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:

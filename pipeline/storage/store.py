@@ -21,12 +21,16 @@ R = TypeVar("R")
 
 _AT_ONCE = 16  # requests to an object store
 _WRITERS = 3  # of a folder: one waits for the disk while others pack
-_ASIDE = "damaged"  # the folder that keeps what was set aside
+_ASIDE = "damaged"  # the folder of quarantined files
 
 
 @dataclass(frozen=True)
 class Store:
-    """Files under `root`: a path, or a URL: s3://, gs:// or az://."""
+    """Files under `root`: a path, or a URL: s3://, gs:// or az://.
+
+    Where a file cannot be read or written, all methods raise an InputError, or an UnavailableError
+    if an object store did not answer in all attempts.
+    """
 
     root: str
 
@@ -38,49 +42,41 @@ class Store:
         return Remote(self.root)
 
     def free(self) -> int | None:
-        """The bytes that are free on the disk of a folder; null of a URL."""
+        """The free bytes of the disk of a folder; None for a URL."""
         return self._files.free()
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.root,)  # connections stay in the process that opened them
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish a file: written aside, flushed, then renamed; on an object store one put.
+        """Publish or replace a file.
 
         Raises:
-            InputError: the folder cannot be written or the disk is full.
-            DamagedFileError: a folder lies where the file should be.
+            DamagedFileError: a folder has the name of the file.
         """
         with self._asking(name, "written"):
             self._files.put(name, content)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Publish a file unless there is one of that name; whether the file now is `content`.
+        """Publish a file unless the name is taken; whether its content is now `content`.
 
-        Of several at once exactly one succeeds: locally by a link, in a bucket by a conditional
-        put.
-
-        Raises:
-            InputError: the file cannot be written.
+        Of several writers at once exactly one succeeds.
         """
         with self._asking(name, "written"):
             created = self._files.create(name, content)
-        # One that was sent twice, since the answer was lost, is there the second time.
-        return created or self._is(name, content)
-
-    def _is(self, name: str, content: bytes) -> bool:
-        try:
+        if created:
+            return True
+        try:  # a request that was sent twice, since its answer was lost, finds its own file
             return self.get(name) == content
         except (OSError, InputError):
-            return False  # it is gone again, or no file
+            return False  # it was removed, or is no file
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
         """The content of a file, or its end.
 
         Raises:
-            FileNotFoundError: there is none of that name.
-            DamagedFileError: what is there is no file, or a link out of the store.
-            InputError: it cannot be read.
+            FileNotFoundError: there is no file of that name.
+            DamagedFileError: it is a folder, or a link out of the store.
         """
         try:
             return self._files.get(name, last_bytes)
@@ -95,44 +91,38 @@ class Store:
             ) from error
 
     def put_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Publish a JSON file, or replace it."""
+        """Publish or replace a JSON file."""
         self.put(name, to_json(content))
 
     def get_json(self, name: str, *fields: str, fix: str = REPAIR) -> dict[str, Any]:
-        """The content of a JSON file, which has at least these fields.
+        """The content of a JSON file that must have these fields; `fix` ends the error message.
 
         Raises:
-            FileNotFoundError: there is none of that name.
-            DamagedFileError: it is no whole JSON, or lacks a field; `fix` ends the sentence.
+            FileNotFoundError: there is no file of that name.
+            DamagedFileError: it is not valid JSON, or lacks a field.
         """
         return from_json(self.get(name), Stored(self.where(name), name), *fields, fix=fix)
 
     def each(self, ask: Callable[[T], R], items: Collection[T]) -> list[R]:
-        """What a function that asks the store says of each item; of an object store many at once.
-
-        There an answer takes long, however little is asked.
-        """
+        """The results of a request per item; sent to an object store in parallel."""
         if self._files.is_near or len(items) < 2:
             return list(map(ask, items))
         with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
             return list(pool.map(ask, items))
 
     def in_turn(self, ask: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """As `each`, of more than can be held at once: an object store is asked some at a time."""
+        """Like `each`, but lazily, some items at a time, for results that do not fit in memory."""
         n = 1 if self._files.is_near else _AT_ONCE
         for start in range(0, len(items), n):
             yield from self.each(ask, items[start : start + n])
 
-    def at_once(self, *asks: Callable[[], Any]) -> list[Any]:
-        """What functions that ask the store say, in their order; an object store hears all at once.
-
-        A folder is asked one after the other.
-        """
-        return self.each(lambda ask: ask(), asks)
+    def at_once(self, *requests: Callable[[], Any]) -> list[Any]:
+        """The results of several requests; sent to an object store in parallel."""
+        return self.each(lambda request: request(), requests)
 
     @property
     def writers(self) -> int:
-        """How many threads publish much in the shortest time: an object store answers late."""
+        """The number of threads that publish fastest: object stores have a high latency."""
         return _WRITERS if self._files.is_near else _AT_ONCE
 
     def exists(self, name: str) -> bool:
@@ -141,35 +131,32 @@ class Store:
             return self._files.exists(name)
 
     def names(self, folder: str) -> list[str]:
-        """What lies right under a folder and is named like a file, sorted; none if it is not there.
-
-        It may be no file: `get` says so.
-        """
+        """The file names directly in a folder, sorted; empty if there is no such folder."""
         with self._asking(folder, "read"):
             return sorted(self._files.names(folder))
 
     def folders(self, folder: str) -> list[str]:
-        """The folders right under a folder but `damaged`, sorted; none if it is not there."""
+        """The folders directly in a folder but `damaged`, sorted; empty if there is none."""
         with self._asking(folder, "read"):
             return sorted(name for name in self._files.folders(folder) if name != _ASIDE)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The size of each file below a folder, in bytes, by its path in it; not of `damaged`."""
-        found = self.files(folder)
-        return {name: f.bytes for name, f in found.items() if _ASIDE not in name.split("/")}
+        files = self.files(folder).items()
+        return {name: file.bytes for name, file in files if _ASIDE not in name.split("/")}
 
     def files(self, folder: str) -> dict[str, File]:
-        """Each file below a folder, by its path in it; those in `damaged` too."""
+        """Each file below a folder, including `damaged`, by its path in it."""
         with self._asking(folder, "read"):
             return self._files.files(folder)
 
     @property
     def drops_at_once(self) -> bool:
-        """Whether many files are removed by one request."""
+        """Whether one request removes many files."""
         return self._files.drops_at_once
 
     def drop(self, *names: str) -> None:
-        """Remove files that are no longer needed, those that exist; of S3 all by one request.
+        """Remove the files that exist.
 
         Raises:
             DamagedFileError: one is a folder.
@@ -178,45 +165,42 @@ class Store:
             self._files.drop(*names)
 
     def drop_empty(self, folder: str) -> None:
-        """Remove the folders below one, and itself, that hold nothing; a URL has none."""
+        """Remove a folder and the folders below it, where they are empty."""
         self._files.drop_empty(folder)
 
     def set_aside(self, name: str) -> str:
-        """Move a file or folder to `damaged/` beside it, where nothing is replaced.
-
-        Returns its new name. What is not there, or was moved by another process, is left.
-        """
+        """Move a file or folder to `damaged/` in its folder without replacing any; its new name."""
         folder, _, last = name.rpartition("/")
         for number in count():
-            aside = f"{folder}/{_ASIDE}/{last}{f'.{number}' if number else ''}".lstrip("/")
+            new_name = f"{folder}/{_ASIDE}/{last}{f'.{number}' if number else ''}".lstrip("/")
             with self._asking(name, "moved"):
-                if self._files.moved(name, aside):
-                    return aside
-        raise AssertionError("there is always another number")
+                if self._files.moved(name, new_name):
+                    return new_name
+        raise AssertionError("numbers do not end")
 
     def where(self, name: str = "") -> str:
-        """The path or URL of a file, for messages; without credentials."""
+        """The path or URL of a file for messages, without credentials."""
         root = redactor()(self.root.partition("?")[0] if is_url(self.root) else self.root)
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
     @contextmanager
-    def _asking(self, name: str, what: str) -> Iterator[None]:
-        """Say in one sentence that an object store refuses, or did not answer for minutes."""
+    def _asking(self, name: str, verb: str) -> Iterator[None]:
+        """Turn errors of an object store into one sentence."""
         try:
             yield
         except ConnectionError as error:
-            raise self._unavailable(name, what, error) from error
+            raise self._unavailable(name, verb, error) from error
         except OSError as error:
             if self._files.is_near:
                 raise
             raise InputError(
-                f"{self.where(name)} cannot be {what} ({error.strerror or error}); check the "
+                f"{self.where(name)} cannot be {verb} ({error.strerror or error}); check the "
                 "bucket, the network and the credentials in the environment; what is published is "
                 "untouched."
             ) from error
 
-    def _unavailable(self, name: str, what: str, error: OSError) -> UnavailableError:
+    def _unavailable(self, name: str, verb: str, error: OSError) -> UnavailableError:
         return UnavailableError(
-            f"{self.where(name)} cannot be {what} after {ATTEMPTS} attempts ({error}); check the "
+            f"{self.where(name)} cannot be {verb} after {ATTEMPTS} attempts ({error}); check the "
             "network and the bucket, then run again: what is published is untouched."
         )

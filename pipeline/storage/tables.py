@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TEXTS = {"csv": csv, "md": markdown, "tex": latex}
-_LIST = "files.json"  # what a report wrote
+_LIST = "files.json"  # the files of a report
 
 
 def write_report(store: Store, report: Report) -> None:
-    """Write a report's tables under tables/, its figures under figures/, the raw ones beside.
-
-    What an earlier report wrote there, and this one lacks, is removed.
-    """
+    """Write a report's tables and figures, and remove files of an earlier one that it lacks."""
     files = dict(report_files(report))
     for name in _written(store) - files.keys():
         store.drop(name)
@@ -35,17 +32,17 @@ def write_report(store: Store, report: Report) -> None:
 
 
 def drop_reports(store: Store, *, besides: Collection[str], files: Collection[str] = ()) -> None:
-    """Remove the reports in the folders below one but those named; `files` lie beside their own."""
+    """Remove the reports in the other folders of a store, and these `files` next to them."""
     for folder in set(store.folders("")) - set(besides):
-        earlier = Store(below(store.root, folder))
-        if written := _written(earlier):
+        report = Store(below(store.root, folder))
+        if written := _written(report):
             for name in (*written, *files, _LIST):
-                earlier.drop(name)
+                report.drop(name)
             store.drop_empty(folder)
 
 
 def _written(store: Store) -> set[str]:
-    """The files that an earlier report noted; none where the note is lost."""
+    """The files that an earlier report listed; none if the list is lost."""
     try:
         return set(store.get_json(_LIST, "files")["files"])
     except (FileNotFoundError, DamagedFileError):
@@ -53,7 +50,7 @@ def _written(store: Store) -> set[str]:
 
 
 def report_files(report: Report) -> Iterator[tuple[str, bytes]]:
-    """The files of a report's tables and figures, each with its name."""
+    """The names and contents of the files of a report's tables and figures."""
     yield from _table_files({f"tables/{name}": table for name, table in report.tables.items()})
     for name, table in report.raw.items():
         yield f"{name}.parquet", parquet(table)
@@ -69,7 +66,7 @@ def parquet(rows: pl.DataFrame) -> bytes:
 
 
 def write_tables(store: Store, tables: Mapping[str, pl.DataFrame]) -> None:
-    """Write each table three times, under its name."""
+    """Write each table in three formats."""
     for name, content in _table_files(tables):
         store.put(name, content)
 
@@ -81,19 +78,19 @@ def _table_files(tables: Mapping[str, pl.DataFrame]) -> Iterator[tuple[str, byte
 
 
 def _figure_files(name: str, figure: "Figure") -> Iterator[tuple[str, bytes]]:
-    """It as PNG and SVG, the same bytes each time: without a date and with ids of its own."""
+    """A figure as PNG and SVG, reproducibly: without a date and with ids of its own."""
     import matplotlib as mpl
 
-    lacking = ""
+    missing_glyphs = ""
     for kind, metadata in (("png", {}), ("svg", {"Date": None})):
         picture = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": name}):
-            lacking = save(figure, picture, format=kind, dpi=200, metadata=metadata)
+            missing_glyphs = save(figure, picture, format=kind, dpi=200, metadata=metadata)
         yield f"{name}.{kind}", picture.getvalue()
-    if lacking:
+    if missing_glyphs:
         LOG.warning(
             "%s: no font of this machine has %s; install one, such as Noto Sans CJK. On the page "
             "the reader's browser has them.",
             name,
-            lacking,
+            missing_glyphs,
         )
