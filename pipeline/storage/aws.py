@@ -1,6 +1,6 @@
-"""How requests to S3 are signed, as the AWS command line would: its variables, then its files.
+"""Credentials for S3, found as by the AWS command line: in variables, then in files.
 
-obstore reads the variables, and asks the machine where there are none. It knows no files.
+obstore reads the variables, and asks the machine if there are none. It reads no files.
 """
 
 import os
@@ -12,9 +12,7 @@ from typing import Any
 from factsweep.operators.errors import InputError, refusing
 
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
-_SIGNED_IN = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
-# What obstore calls the fields of a profile.
-_KEYS = {
+_KEYS = {  # obstore's names by those of a profile
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
@@ -23,7 +21,7 @@ _BY_BOTO = ("role_arn", "sso_session", "sso_start_url", "credential_process")
 
 
 def states() -> Iterator[tuple[str, int]]:
-    """The files that hold keys, and when each was written; 0 where it cannot be read."""
+    """The files of keys, and when each was changed (0: it cannot be read)."""
     for path in _files():
         try:
             yield str(path), path.stat().st_mtime_ns
@@ -32,38 +30,40 @@ def states() -> Iterator[tuple[str, int]]:
 
 
 def signed(keys: Mapping[str, str], region: str | None, endpoint: str | None) -> dict[str, Any]:
-    """What obstore's S3Store is made with, where a URL names keys, a region or an endpoint.
+    """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first.
 
     Raises:
         InputError: the profile is not there, or needs boto3, which is not installed.
     """
-    environment = os.environ
     profile = {} if keys and region and endpoint else _profile()
-    region = (
-        region
-        or environment.get("AWS_REGION")
-        or environment.get("AWS_DEFAULT_REGION")
-        or profile.get("region")
-    )
-    endpoint = (
-        endpoint
-        or environment.get("AWS_ENDPOINT_URL_S3")
-        or environment.get("AWS_ENDPOINT_URL")
-        or profile.get("endpoint_url")
-    )
+    region = region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
+    endpoint = endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    endpoint = endpoint or profile.get("endpoint_url")
     config: dict[str, Any] = {"region": region or "us-east-1", **keys}
     if endpoint:
         config["endpoint"] = endpoint
-    if keys or any(environment.get(name) for name in _SIGNED_IN):
+    if keys or _first_set("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         return {"config": config}
-    if field := next((field for field in _BY_BOTO if field in profile), None):
-        return {"config": config, "credential_provider": _by_boto(field)}
-    config |= {ours: profile[theirs] for theirs, ours in _KEYS.items() if theirs in profile}
-    return {"config": config}
+    field = next((field for field in _BY_BOTO if field in profile), None)
+    if field is None:
+        config |= {ours: profile[theirs] for theirs, ours in _KEYS.items() if theirs in profile}
+        return {"config": config}
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise InputError(
+            f"the profile of AWS signs in by {field}, which needs boto3: pip install boto3, or "
+            'eval "$(aws configure export-credentials --format env)".'
+        ) from error
+    return {"config": config, "credential_provider": Boto3CredentialProvider()}
+
+
+def _first_set(*variables: str) -> str | None:
+    return next(filter(None, map(os.environ.get, variables)), None)
 
 
 def trusted() -> dict[str, bytes]:
-    """The certificates that $AWS_CA_BUNDLE names, as an option of obstore's clients."""
+    """The certificates of $AWS_CA_BUNDLE as an option of obstore's clients."""
     if not (path := os.environ.get("AWS_CA_BUNDLE")):
         return {}
     with refusing(path, "AWS_CA_BUNDLE names a file of certificates"):
@@ -81,8 +81,7 @@ def _files() -> Iterator[Path]:
 def _profile() -> dict[str, str]:
     """The fields of $AWS_PROFILE, or of the default profile, in both files."""
     profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
-    name, fields = profile or "default", dict[str, str]()
-    is_known = False
+    name, fields, is_known = profile or "default", dict[str, str](), False
     for path in _files():
         parser = RawConfigParser(strict=False, interpolation=None)
         try:
@@ -95,14 +94,3 @@ def _profile() -> dict[str, str]:
     if profile and not is_known:
         raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _files()))}.")
     return fields
-
-
-def _by_boto(field: str) -> Any:
-    try:
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        raise InputError(
-            f"the profile of AWS signs in by {field}, which needs boto3: pip install boto3, or "
-            'eval "$(aws configure export-credentials --format env)".'
-        ) from error
-    return Boto3CredentialProvider()

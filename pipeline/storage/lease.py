@@ -1,26 +1,25 @@
-"""Leases: one driver at a time writes an artifact, and a second one is told who holds it.
+"""Leases: one driver at a time writes an artifact; a second one is refused with the holder's name.
 
-The protocol asks one thing of a store: of several that create the same file, one succeeds.
+The protocol needs one guarantee of a store: if several create the same file, one succeeds.
 
-1. A file `<artifact>/leases/<number>.json` names a writer. Whoever created the highest number holds
-   the artifact. No such file is ever changed, and the highest one is never removed.
-2. A writer has one heartbeat, `writers/<id>.json`: it is there before the first lease, changes
-   every few seconds, and is removed at the end, which gives all leases of the writer back.
-3. A lease is taken over by creating the next number. That is allowed when its writer has no
-   heartbeat, or one that did not change for `EXPIRES_S` while the taker watched it by its own clock
-   (no two clocks are compared), or was a process of this machine that is certainly gone, or has
-   lost another lease to the same taker: who has lost one stops.
-4. Before everything that is published, by the driver or by its engines and tasks, the writer looks
-   whether its number is still the highest, and stops if it is not: the artifact that they are
-   handed carries the lease. Where its last look is seconds old, a bucket is asked for both at once.
-5. A writer may be paused between that look and the publishing, or the look may come second. So
-   shards and manifests are created and never overwritten: whoever comes second finds them, reads
-   them and goes on. Chunks have names that nobody else uses, and error rows follow from the
-   published shard.
-6. Of an artifact whose manifest is published nothing is left to write, so whoever waits for its
-   lease goes on without it.
+1. A file `<artifact>/leases/<number>.json` names a writer. The writer that created the highest
+   number holds the artifact. Such files are never changed, and the highest is never removed.
+2. A writer has one heartbeat, `writers/<id>.json`: it is created before the first lease, changes
+   every few seconds, and is removed at the end, which returns all leases of the writer.
+3. A lease is taken over by creating the next number. That is allowed if its writer has no
+   heartbeat; or one that did not change for `EXPIRES_S` while the taker watched it by its own clock
+   (clocks are never compared); or was a process of this machine that has certainly ended; or has
+   lost another lease to the same taker: a writer that lost one stops.
+4. Before each publishing, the driver, its engines and its tasks check that the writer's number is
+   still the highest, and stop if it is not: artifacts carry their lease. If the last check is
+   seconds old, a bucket is asked for the check and the publishing at once.
+5. A writer may be paused between the check and the publishing, or the check may arrive second. So
+   shards and manifests are created and never overwritten: a late writer finds them, reads them and
+   continues. Chunks have unique names, and error rows follow from the published shard.
+6. An artifact with a manifest needs no more writing, so a driver that waits for its lease continues
+   without it.
 
-A wrong judgement in 3 costs work, never a result: 1, 4 and 5 do not depend on time.
+A wrong decision in 3 costs work, never a result: 1, 4 and 5 do not depend on time.
 """
 
 import json
@@ -50,7 +49,7 @@ Say = Callable[[str], None]
 
 
 class Clock(Protocol):
-    """What waits and knows how long; the module `time` is one."""
+    """A clock that can wait; the module `time` is one."""
 
     def monotonic(self) -> float:
         """Seconds since some moment."""
@@ -61,10 +60,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class Holder:
-    """A writer: `id` is its own; `since` is in seconds since 1970 by its own clock, for messages.
+    """A writer: `id` is unique; `since` is in seconds since 1970 by its own clock, for messages.
 
-    `machine` names a boot of a machine and a namespace of processes on it, `started` when in that
-    boot the process began; null where the system does not say.
+    `machine` names a boot of a machine and a PID namespace on it; `started` is the time in that
+    boot when the process began. Both are None where the system does not report them.
     """
 
     id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -85,11 +84,16 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Whether it was a process of this machine that has certainly ended."""
-        return (
-            self.machine is not None
-            and self.machine == _machine()
-            and _has_ended(self.pid, self.started)
-        )
+        if self.machine is None or self.machine != _machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False  # it runs as another user
+        started = _started(self.pid)
+        return None not in (started, self.started) and started != self.started
 
 
 _HOLDER = TypeAdapter(Holder)
@@ -97,17 +101,17 @@ _HOLDER = TypeAdapter(Holder)
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to write the artifact in `folder`, until somebody else takes it over."""
+    """The right to write the artifact in `folder`, until another writer takes it over."""
 
     store: Store
     folder: str
     number: int
 
     def check(self) -> None:
-        """Look whether the artifact is still ours to write.
+        """Check that the lease is not taken over.
 
         Raises:
-            ArtifactHeldError: somebody else has taken it over.
+            ArtifactHeldError: it is.
         """
         last = _last(self.store, self.folder)
         if last != self.number:
@@ -120,7 +124,7 @@ class Lease:
 
 
 class Writer:
-    """The leases of this process, by the folder of the artifact, and the heartbeat they live by."""
+    """The leases of this process, by the folder of the artifact, and their heartbeat."""
 
     def __init__(self, store: Store, holder: Holder) -> None:
         self.leases: dict[str, Lease] = {}
@@ -139,10 +143,10 @@ class Writer:
         say: Say | None = None,
         clock: Clock = time,
     ) -> Lease | None:
-        """Take the lease of an artifact, when it is free or its holder is dead.
+        """Take the lease of an artifact once it is free or its holder is dead.
 
-        With `or_published`, null when its holder has published it. `say` is told again and again
-        whom this waits for.
+        With `or_published`, None once the artifact is published. `say` is called again and again
+        with the holder that this waits for.
 
         Raises:
             ArtifactHeldError: its holder is alive, and `wait` is false.
@@ -158,7 +162,7 @@ class Writer:
                 continue
             if or_published and self._store.exists(f"{folder}/{manifest.NAME}"):
                 return None
-            if watch.is_alive(holder):
+            if holder.id in watch.alive:
                 written = f"{self._store.where(folder)} is being written by {holder}"
                 if not wait:
                     raise ArtifactHeldError(
@@ -178,12 +182,12 @@ class Writer:
         if created and last == number:
             self.leases[folder] = lease
             return lease
-        return None  # another was faster
+        return None  # another writer was faster
 
     def _clear(self, folder: str, last: int, loser: Holder | None) -> None:
-        """Tell the one who lost the lease, and remove what no longer counts.
+        """Remove the loser's heartbeat, so that it notices, and outdated leases.
 
-        Who lost one stops, so its other leases are free, even if it awakes and beats once more.
+        A loser stops, so its other leases are free, even if it wakes up and beats once more.
         """
         if loser is not None:
             self._losers.add(loser.id)
@@ -193,10 +197,10 @@ class Writer:
                 self._store.drop(_name(folder, number))
 
     def beat(self) -> None:
-        """Show that this process lives.
+        """Renew the heartbeat; a missing one means that a lease may be taken over.
 
         Raises:
-            ArtifactHeldError: somebody else has taken an artifact over.
+            ArtifactHeldError: one is.
         """
         if self._beats and not self._store.exists(self._holder.heartbeat):
             for lease in tuple(self.leases.values()):
@@ -205,10 +209,10 @@ class Writer:
         self._store.put(self._holder.heartbeat, b"%d" % self._beats)
 
     def check_store(self) -> None:
-        """Look whether the store refuses to create what is there, on which all else rests.
+        """Refuse a store that creates a file which exists already.
 
         Raises:
-            InputError: it does not.
+            InputError: it does.
         """
         if self._store.put_new(self._holder.heartbeat, b"not a beat"):
             raise InputError(
@@ -217,7 +221,7 @@ class Writer:
             )
 
     def keep_beating(self, done: threading.Event) -> None:
-        """Beat until `done`, or until a lease is lost; a store out of reach is tried again."""
+        """Beat until `done`, or until a lease is lost; retries while the store is unreachable."""
         while not done.wait(RENEW_S):
             try:
                 self.beat()
@@ -230,16 +234,12 @@ class Writer:
                 LOG.warning("the lease could not be renewed (%s); trying again.", error)
 
     def check(self) -> None:
-        """Say whether a lease is known to be lost.
-
-        Raises:
-            ArtifactHeldError: it is.
-        """
+        """Raise ArtifactHeldError if the heartbeat found that a lease is lost."""
         if self._lost is not None:
             raise self._lost
 
     def end(self) -> None:
-        """Give all leases back; a store that was just out of reach is not waited for again."""
+        """Return all leases, unless the store was unreachable at the last beat."""
         if self._is_cut_off:
             LOG.warning(
                 "the lease is not given back, since the store is out of reach; it runs out."
@@ -252,15 +252,15 @@ class Writer:
 
 
 class _Watch:
-    """Which writers live, by how long each heartbeat has stood still while this process looked."""
+    """Decides which writers are alive, by how long each heartbeat has not changed."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._seen: dict[str, tuple[bytes, float, float]] = {}
-        self._alive: set[str] = set()
+        self.alive: set[str] = set()  # writers that were seen to beat, or to take the lease
 
     def is_dead(self, holder: Holder) -> bool:
-        """Look at a writer's heartbeat; whether there is none, or it has stood still for long."""
+        """Look at a writer's heartbeat; whether it is missing, or has not changed for long."""
         if holder.is_gone():
             return True
         try:
@@ -268,17 +268,13 @@ class _Watch:
         except FileNotFoundError:
             return True
         now = self._clock.monotonic()
-        before, still_s, looked = self._seen.get(holder.id, (None, 0.0, now))
-        # Where the whole machine slept, so did the other: that time does not count.
-        still_s = still_s + min(now - looked, 2 * _LOOK_S) if beat == before else 0.0
-        if beat != before and self._seen:
-            self._alive.add(holder.id)
+        last_beat, still_s, seen_at = self._seen.get(holder.id, (None, 0.0, now))
+        # If the whole machine slept, the writer slept too: that time does not count.
+        still_s = still_s + min(now - seen_at, 2 * _LOOK_S) if beat == last_beat else 0.0
+        if beat != last_beat and self._seen:
+            self.alive.add(holder.id)
         self._seen[holder.id] = beat, still_s, now
         return still_s >= EXPIRES_S
-
-    def is_alive(self, holder: Holder) -> bool:
-        """Whether the writer was seen to beat, or to take the lease."""
-        return holder.id in self._alive
 
 
 @contextmanager
@@ -290,9 +286,9 @@ def held(
     shared: Collection[str] = (),
     say: Say | None = None,
 ) -> Iterator[Writer]:
-    """Hold the artifacts in these folders for the time of the block, but those published meanwhile.
+    """Hold the artifacts in these folders during the block, but those published meanwhile.
 
-    Those that are `shared` with other runs take no engine, and so are always waited for.
+    Artifacts `shared` with other runs need no engine, and so are always waited for.
 
     Raises:
         ArtifactHeldError: another driver holds one of them, and `wait` is false.
@@ -314,34 +310,35 @@ def held(
 
 
 def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:
-    """Who writes in a store now, in words; null if nobody does.
+    """The writer of a store in words; None if there is none.
 
-    It takes as long as it takes to tell a writer that lives from one that is dead: a minute, where
-    that was one of another machine.
+    It takes until a living writer can be distinguished from a dead one: a minute if that ran on
+    another machine.
     """
-    beats = [name.removesuffix(".json") for name in store.names("writers")]
-    if not beats:
+    ids = [name.removesuffix(".json") for name in store.names("writers")]
+    if not ids:
         return None
-    known = {each.id: each for folder in folders if (each := holder(store, folder)) is not None}
+    holders = {h.id: h for folder in folders if (h := holder(store, folder)) is not None}
     watch = _Watch(store, clock)
-    for name in beats:
-        found = known.get(name, Holder(name, "an unknown machine", 0, 0.0, None, None))
-        while not watch.is_dead(found):
-            if watch.is_alive(found):
-                return str(found) if name in known else "a run that begins"
+    for writer_id in ids:
+        unknown = Holder(writer_id, "an unknown machine", 0, 0.0, None, None)
+        owner = holders.get(writer_id, unknown)
+        while not watch.is_dead(owner):
+            if writer_id in watch.alive:
+                return str(owner) if writer_id in holders else "a run that begins"
             clock.sleep(_LOOK_S)
     return None
 
 
 def holder(store: Store, folder: str) -> Holder | None:
-    """Who holds an artifact, or held it when it died; null if it was given back."""
+    """The writer that holds an artifact, or held it when it died; None if it is free."""
     last = _last(store, folder)
-    found = _holder(store, folder, last) if last else None
-    return found if found is not None and store.exists(found.heartbeat) else None
+    holder = _holder(store, folder, last) if last else None
+    return holder if holder is not None and store.exists(holder.heartbeat) else None
 
 
 def _holder(store: Store, folder: str, number: int) -> Holder | None:
-    """The writer that a lease names; null if it is empty, half-written or foreign, or removed."""
+    """The writer that a lease names; None if the lease is removed, empty, cut off or foreign."""
     try:
         return _HOLDER.validate_json(store.get(_name(folder, number)))
     except (FileNotFoundError, ValidationError):
@@ -365,18 +362,18 @@ def _numbers(store: Store, folder: str) -> list[int]:
 
 
 def _last(store: Store, folder: str) -> int:
-    """The highest number of a lease; 0 if there was none."""
+    """The highest number of a lease; 0 if there is none."""
     return max(_numbers(store, folder), default=0)
 
 
 def me() -> Holder:
-    """This process, as a writer of its own."""
+    """This process as a new writer."""
     pid = os.getpid()
     return Holder(uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _started(pid))
 
 
 def _machine() -> str | None:
-    """This boot of this machine, and the namespace of processes that this one is in."""
+    """This boot of this machine, and the PID namespace of this process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -385,21 +382,9 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """When in this boot a process began, in ticks; null if the system does not say."""
+    """The time in this boot when a process began, in ticks; None if the system does not say."""
     try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return "ended" if state in "ZX" else rest[18]
-
-
-def _has_ended(pid: int, started: str | None) -> bool:
-    """Whether a process of this machine is gone, or its number is another's now."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False  # somebody else's, and alive
-    now = _started(pid)
-    return None not in (now, started) and now != started
+    return "ended" if state in "ZX" else fields[18]

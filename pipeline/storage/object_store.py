@@ -1,7 +1,7 @@
 """A store behind a URL, by obstore: S3, Google Cloud Storage or Azure.
 
-A request that fails for a moment is sent again here, until its whole answer has arrived: obstore
-resumes some bodies, no listing, and counts nothing.
+Requests are retried here, until their whole answer has arrived: obstore resumes some bodies, but no
+listings, and does not count retries.
 """
 
 import json
@@ -10,7 +10,8 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
+from operator import methodcaller
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ATTEMPTS = 7  # in half a minute where connections are refused, in four where no byte comes
+ATTEMPTS = 7  # in 30 seconds if connections are refused, in 4 minutes if no byte arrives
 _CLIENT: Any = {
     "allow_http": True,
     "connect_timeout": "5s",
@@ -41,7 +42,7 @@ _OPTIONS = {
     "az": ("endpoint_override", "scheme", "account"),
     "memory": (),
 }
-# Servers say these of requests that succeed a little later, some with a status of 4xx or in 200.
+# Codes of transient errors; servers send some with a status of 4xx or 200.
 _BUSY = re.compile(
     "SlowDown|ServiceUnavailable|InternalError|OperationAborted|RequestTimeout|ServerBusy"
     "|ConditionalRequestConflict"
@@ -50,34 +51,26 @@ _STATUS = re.compile(r"status code: (\d{3})|Client error with status (\d{3})")
 _NO_BUCKET = "NoSuchBucket"
 _CUT = re.compile("HTTP error|response body|invalid list response")
 _MOMENTARY = (408, 429, 500, 502, 503, 504)
-# Where obstore looks for credentials when no other place has any.
+# The last places where obstore looks for credentials.
 _LAST_PLACE = re.compile("169.254.169.254|metadata.google.internal")
 
 
-class Entry(NamedTuple):
-    """What lies below a folder: its path in the store, its size, and when it was written."""
-
-    path: str
-    bytes: int | None  # null of a folder
-    written: float  # in seconds since 1970; 0 where nobody knows
-
-
 class File(NamedTuple):
-    """A file of a store: its size, and when it was written, in seconds since 1970."""
+    """A file of a store: its size, and the time of its last change, in seconds since 1970."""
 
     bytes: int
     written: float
 
 
 class Refused:
-    """How often servers refused for a moment, or did not answer, in all threads of a process."""
+    """Counts transient errors of servers, in all threads of a process."""
 
     def __init__(self) -> None:
         self.times = 0
         self._adding = Lock()
 
     def add(self) -> None:
-        """Count one more."""
+        """Count an error."""
         with self._adding:
             self.times += 1
 
@@ -88,11 +81,8 @@ REFUSED = Refused()
 class Remote:
     """The files below a URL: s3://[key:secret@]bucket/folder, gs://[anonymous@]… or az://….
 
-    Without credentials in the URL, those of the environment are used, or of the machine. A request
-    that fails raises an OSError; a ConnectionError if it failed for a moment, in all attempts.
-
-    Raises:
-        InputError: there is no such scheme, or the URL has an unknown option.
+    Without credentials in the URL, those of the environment or of the machine are used. Requests
+    that fail raise an OSError, or a ConnectionError after transient errors in all attempts.
     """
 
     is_near = False
@@ -106,7 +96,7 @@ class Remote:
             )
         self._scheme, self.drops_at_once = url.scheme, url.scheme == "s3"
         self._bucket = url.netloc.rpartition("@")[2]
-        if ":" in self._bucket:  # what follows it would be shown as a part of the path
+        if ":" in self._bucket:  # the rest would be shown as a part of the path
             raise InputError(
                 f"{url.scheme}:// is followed by key:secret and no @; write a slash of the secret "
                 "as %2F, or give both in the environment."
@@ -126,7 +116,7 @@ class Remote:
         return _opened(self._scheme, self._bucket, self._options, in_bulk, _environment())
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a file: one request."""
+        """Put a file."""
         self._ask(lambda store: store.put(self._at(name), content, use_multipart=False))
 
     def create(self, name: str, content: bytes) -> bool:
@@ -140,22 +130,18 @@ class Remote:
         return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end: one request.
+        """The content of a file, or its end.
 
         Raises:
             FileNotFoundError: there is none of that name.
         """
-        if last_bytes is not None:
-            return self._get_end(name, last_bytes)
-        return self._ask(lambda store: bytes(store.get(self._at(name)).bytes()))
-
-    def _get_end(self, name: str, n_bytes: int) -> bytes:
-        """The end of a file; of Azure, which knows no such request, a second request says where."""
-        part: Any = {"suffix": n_bytes}
-        if self._scheme == "az":
+        if last_bytes is None:
+            return self._ask(lambda store: bytes(store.get(self._at(name)).bytes()))
+        span: Any = {"suffix": last_bytes}
+        if self._scheme == "az":  # which has no such request
             size = self._ask(lambda store: store.head(self._at(name)))["size"]
-            part = (max(0, size - n_bytes), size)
-        options: Any = {"range": part}
+            span = (max(0, size - last_bytes), size)
+        options: Any = {"range": span}
         try:
             return self._ask(
                 lambda store: bytes(store.get(self._at(name), options=options).bytes())
@@ -165,89 +151,85 @@ class Remote:
         except OSError:
             if self.get(name) != b"":
                 raise
-            return b""  # a file without a single byte has no last one
+            return b""  # an empty file has no last byte
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file: one request."""
+        """Whether there is a file."""
         try:
             self._ask(lambda store: store.head(self._at(name)))
         except FileNotFoundError:
             return False
         return True
 
-    def entries(self, folder: str, *, recursive: bool = False) -> list[Entry]:
-        """What lies right under a folder, or below it, sorted; nothing if it is not there."""
-        prefix = f"{below}/" if (below := self._at(folder)) else None
-        files: Sequence[Mapping[str, Any]]
-        try:
-            if recursive:
-                files = self._ask(lambda store: [meta for p in store.list(prefix) for meta in p])
-                folders = {path for meta in files for path in _parents(meta["path"])}
-            else:
-                page = self._ask(lambda store: store.list_with_delimiter(prefix))
-                files, folders = page["objects"], set(page["common_prefixes"])
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) or _NO_BUCKET in str(error):
-                return []
-            raise
-        # Consoles put an empty object in place of a folder.
-        objects = [meta for meta in files if meta["path"] not in {below, *folders}]
-        inner_folders = (
-            [] if recursive else [Entry(self._below(path), None, 0.0) for path in folders]
-        )
-        return sorted([*inner_folders, *map(self._entry, objects)])
-
     def names(self, folder: str) -> list[str]:
-        """The files right under a folder."""
-        return [_last(entry) for entry in self.entries(folder) if entry.bytes is not None]
+        """The files directly in a folder."""
+        return list(self._list(folder)[0])
 
     def folders(self, folder: str) -> list[str]:
-        """The folders right under a folder."""
-        return [_last(entry) for entry in self.entries(folder) if entry.bytes is None]
+        """The folders directly in a folder."""
+        return self._list(folder)[1]
 
     def files(self, folder: str) -> dict[str, File]:
         """Each file below a folder, by its path in it."""
-        start = f"{folder}/" if folder else ""
-        return {
-            entry.path.removeprefix(start): File(entry.bytes, entry.written)
-            for entry in self.entries(folder, recursive=True)
-            if entry.bytes is not None
+        return self._list(folder, recursive=True)[0]
+
+    def _list(self, folder: str, *, recursive: bool = False) -> tuple[dict[str, File], list[str]]:
+        """The files and folders below a folder, by their path in it; none if it does not exist."""
+        prefix = f"{top}/" if (top := self._at(folder)) else ""
+        objects: Sequence[Mapping[str, Any]]
+        try:
+            if recursive:
+                objects = self._ask(
+                    lambda store: [meta for page in store.list(prefix or None) for meta in page]
+                )
+                folders = {path for meta in objects for path in _parents(meta["path"])}
+            else:
+                page = self._ask(lambda store: store.list_with_delimiter(prefix or None))
+                objects, folders = page["objects"], set(page["common_prefixes"])
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or _NO_BUCKET in str(error):
+                return {}, []
+            raise
+        files = {
+            meta["path"].removeprefix(prefix): File(meta["size"], meta["last_modified"].timestamp())
+            for meta in objects
+            if meta["path"] not in {top, *folders}  # consoles put an empty object for a folder
         }
+        return files, [path.removeprefix(prefix) for path in folders]
 
     def drop(self, *names: str) -> None:
-        """Remove files, those that are there; of S3 a thousand with one request."""
+        """Remove the files that exist; of S3 a thousand with one request."""
         paths = [self._at(name) for name in names]
         if self.drops_at_once and len(paths) > 1:
             self._ask(lambda store: store.delete(paths), in_bulk=True)
             return
         for path in paths:
             with suppress(FileNotFoundError):
-                self._ask(partial(_delete, path=path))
+                self._ask(methodcaller("delete", path))
 
     def drop_empty(self, folder: str) -> None:
         """Nothing: there are no folders without files."""
 
-    def moved(self, name: str, aside: str) -> bool:
-        """Whether a file or folder could be moved: false if there is one of the new name."""
-        if self.exists(aside) or self.files(aside):
+    def moved(self, name: str, new_name: str) -> bool:
+        """Move a file or folder; False if the new name is taken."""
+        if self.exists(new_name) or self.files(new_name):
             return False
-        inner = [""] if self.exists(name) else [f"/{path}" for path in self.files(name)]
-        for path in inner:
-            old, new = self._at(f"{name}{path}"), self._at(f"{aside}{path}")
-            self._ask(partial(_copy, old=old, new=new))
+        for path in [""] if self.exists(name) else [f"/{file}" for file in self.files(name)]:
+            old, new = self._at(f"{name}{path}"), self._at(f"{new_name}{path}")
+            self._ask(methodcaller("copy", old, new))
             self.drop(f"{name}{path}")
         return True
 
     def free(self) -> int | None:
-        """Nobody knows how much room there is."""
+        """None: buckets have no size."""
         return None
 
     def _ask(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
-        """The answer to a request, which is sent again while it fails for a moment.
+        """Send a request, and retry it after transient errors.
 
         Raises:
             FileNotFoundError: there is no such file, or no such bucket to list.
-            ConnectionError: it failed for a moment in all attempts.
+            ConnectionError: there were transient errors in all attempts.
             OSError: it failed otherwise.
         """
         from obstore.exceptions import AlreadyExistsError, BaseError
@@ -273,7 +255,7 @@ class Remote:
         raise AssertionError("the last attempt has no pause")
 
     def _is_momentary(self, error: Exception, message: str) -> bool:
-        """Whether a request that failed may succeed a little later."""
+        """Whether an error is transient."""
         from obstore.exceptions import GenericError
 
         if _BUSY.search(message):
@@ -287,26 +269,15 @@ class Remote:
     def _at(self, name: str) -> str:
         return f"{self._folder}/{name}".strip("/")
 
-    def _below(self, path: str) -> str:
-        """The path in the store of an object."""
-        return path.removeprefix(f"{self._folder}/" if self._folder else "")
-
-    def _entry(self, meta: Mapping[str, Any]) -> Entry:
-        return Entry(self._below(meta["path"]), meta["size"], meta["last_modified"].timestamp())
-
 
 def pauses_s() -> Iterator[float]:
-    """How long to wait before each further attempt, in seconds: at random, up to 1, 2, 4, … 32."""
+    """The seconds to wait before each retry: at random, up to 1, 2, 4, … 32."""
     for attempt in range(ATTEMPTS - 1):
         yield int.from_bytes(os.urandom(2)) / 2**16 * 2**attempt
 
 
 def _query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
-    """The options that follow a URL.
-
-    Raises:
-        InputError: one is none of those that are known.
-    """
+    """The options of a URL; unknown ones are refused."""
     options = {name: values[-1] for name, values in parse_qs(url.query).items()}
     if unknown := sorted(options.keys() - set(names)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
@@ -318,13 +289,13 @@ def _query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
 
 
 def _environment() -> tuple[Any, ...]:
-    """What says who asks: keys that change there are those of the next request."""
-    signs = ("AWS_", "AZURE_", "GOOGLE_")
-    variables = sorted((n, value) for n, value in os.environ.items() if n.startswith(signs))
+    """The sources of credentials: if they change, the next request uses the new ones."""
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_")
+    variables = sorted((n, value) for n, value in os.environ.items() if n.startswith(prefixes))
     return (*variables, *aws.states(), os.getpid())  # a forked process has no open connections
 
 
-@lru_cache(8)  # connections are kept: to open one takes longer than to ask
+@lru_cache(8)  # connections stay open: opening one takes longer than a request
 def _opened(
     scheme: str, bucket: str, options: str, in_bulk: bool, _environment: tuple[Any, ...]
 ) -> "Opened":
@@ -350,22 +321,14 @@ def _opened(
 
 @cache
 def _memory(_name: str) -> "Opened":
-    """What one process keeps for itself."""
+    """A store of this process alone."""
     from obstore.store import MemoryStore
 
     return MemoryStore()
 
 
-def _delete(store: "Opened", path: str) -> None:
-    store.delete(path)
-
-
-def _copy(store: "Opened", old: str, new: str) -> None:
-    store.copy(old, new)
-
-
 def _message(error: Exception) -> str:
-    """What obstore says in one line, without how its code sees it; a body as its code and text."""
+    """An error of obstore in one line: of XML bodies only the code and the text."""
     message, _, _ = str(error).partition("\n\nDebug source")
     code, text = (re.search(f"<{tag}>(.*?)</{tag}>", message) for tag in ("Code", "Message"))
     if code is not None:
@@ -376,7 +339,3 @@ def _message(error: Exception) -> str:
 def _parents(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:n]) for n in range(1, len(parts))]
-
-
-def _last(entry: Entry) -> str:
-    return entry.path.rpartition("/")[2]

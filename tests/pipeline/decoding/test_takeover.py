@@ -16,20 +16,11 @@ from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.remaining import Work, work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer
 from tests.pipeline.here import decode_here
-from tests.pipeline.storage.explorer import (
-    Choice,
-    Explorer,
-    Memory,
-    Thread,
-    Witness,
-    World,
-    looks_second,
-    named,
-)
+from tests.pipeline.storage.all_orders import Memory, Witness, short_waits
+from tests.pipeline.storage.explorer import Choice, Explorer, Thread, World, looks_second, named
 
 
 class Signing(FakeEngine):
@@ -62,7 +53,7 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
     """A shard of eight prompts; one look without a change is enough to take a lease over."""
-    monkeypatch.setattr(lease, "EXPIRES_S", 1.0)
+    short_waits(monkeypatch)
     for branch in finished.branches:
         branch.answers.drop("manifest.json")
         for shard in branch.answers.shards("generations"):
@@ -96,14 +87,14 @@ def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
 
     def ended(world: World, outcomes: list[str | None]) -> None:
         assert set(outcomes) <= {"done", "told", "killed"}
-        last = Memory(world, lambda: None, 5)
+        last = world.store(5)
         program(last, 5)
         artifact = Artifact(last, item.artifact.recipe)
         assert artifact.read("generations", item.shard)["prompt_id"].to_list() == expected
         assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
         assert "killed" in outcomes or artifact.published(item.chunks) == []
 
-    found = FirstFirst(program, 2, kills, switches, lambda: Witness(folder), ended).explore()
+    found = FirstFirst(program, 2, kills, switches, Witness(folder), ended).explore()
     return found.n_runs
 
 

@@ -111,7 +111,7 @@ def short_waits(patch: pytest.MonkeyPatch) -> None:
                 writer: (beat, still_s, min(store.now - at, 2 * lease._LOOK_S))
                 for writer, (beat, still_s, at) in watch._seen.items()
             }
-            store.knows("looks", *map(str, (sorted(losers), sorted(seen.items()), watch._alive)))
+            store.knows("looks", *map(str, (sorted(losers), sorted(seen.items()), watch.alive)))
         return last(store, folder)
 
     patch.setattr(lease, "EXPIRES_S", 1.0)

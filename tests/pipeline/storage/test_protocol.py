@@ -34,7 +34,7 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(Artifact, "_ours", looks_second)
 
 
-def write(store: Memory | explorer.Memory, number: int) -> None:
+def write(store: Memory, number: int) -> None:
     """What a driver and its engines do, one after the other: each with content of its own."""
     writer = Writer(store, named(number))
     writer.beat()
@@ -88,5 +88,5 @@ def test_protocol_three_writers_in_many_orders_never_overwrite() -> None:
     def all_ended(world: explorer.World, outcomes: list[str | None]) -> None:
         ended(dict(world.files), tuple(map(str, outcomes)))
 
-    checker = explorer.Explorer(write, 3, 0, 2, lambda: explorer.Witness(FOLDER), all_ended)
+    checker = explorer.Explorer(write, 3, 0, 2, Witness(FOLDER), all_ended)
     assert checker.explore().n_states > 1000
