@@ -39,14 +39,13 @@ _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
     "benchmark": " A benchmark may also be a table of facts of your own (benchmark=facts.csv).",
 }
-_LITERAL = ("target", "benchmark.separator")  # ± and ; are no signs that Hydra reads
 _OF_CHATS = ("prompt.as", "prompt.system")
 ANY_MODEL = "base/any"
-_NEEDED = ("relation", "subject", "object")  # columns of a table of facts
+_COLUMNS = ("relation", "subject", "object")  # of a table of facts
 
 
 class _OwnFolder(SearchPathPlugin):
-    """Has Hydra look into the user's own folder before conf/."""
+    """Has Hydra search the user's own folder before conf/."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         if (folder := folders.own()) is not None:
@@ -70,7 +69,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """conf/ with the overrides, every interpolation resolved.
 
     Raises:
-        InputError: an override names no choice or no field, or cannot be read.
+        InputError: an override names no choice or no field, or cannot be parsed.
     """
     texts = [*map(literal, overrides)]
     if lists := [text for text in texts if several(text)]:
@@ -78,118 +77,112 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
             f"{' '.join(lists)} gives several values, where one run takes one; `factsweep study "
             "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
         )
-    named = [each for override in _with_own_facts(texts) for each in _named(override)]
+    hydra_overrides = [o for override in _with_own_facts(texts) for o in _named(override)]
     try:
-        return _mapping(named)
+        return _mapping(hydra_overrides)
     except FactsweepError:
         raise
-    except Exception as error:  # Hydra raises whatever it stumbles over: ValueError, TypeError, …
+    except Exception as error:  # Hydra raises errors of any kind: ValueError, TypeError, …
         raise InputError(_refusal(overrides, error)) from error
 
 
 def _refusal(overrides: Sequence[str], error: Exception) -> str:
-    """Which of the overrides cannot be taken, as far as that is known, and why."""
-    why = reason(error)
+    """The override that Hydra refuses, if it is known, and the reason."""
     if unknown := re.search(r"Could not override '([\w.@/]+)'", str(error)):
         key = unknown[1]
         if key in _OF_CHATS:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
-        meant = _meant(key)
+        renamed = _ELSEWHERE.get(key)
+        meant = f" Did you mean {renamed}?" if renamed else suggestion(key, keys())
         return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
-    which = [*map(printable, overrides)]
-    if not which:
+    why = reason(error)
+    texts = [*map(printable, overrides)]
+    if not texts:
         return f"conf/ and the folder of your own cannot be read together: {why}."
-    what = f"overrides {' '.join(which)} do" if len(which) > 1 else f"override {which[0]} does"
+    subject = f"overrides {' '.join(texts)} do" if len(texts) > 1 else f"override {texts[0]} does"
     why = why.removeprefix("OverrideParseException: ")
-    return f"the {what} not fit conf/: {why}."
+    return f"the {subject} not fit conf/: {why}."
 
 
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:
-    """The overrides, where a file of facts is a benchmark that has its name.
+    """The overrides, with a file of facts turned into a benchmark of its name.
 
     That is `benchmark=FILE`, or the path of a plain table without a benchmark.
     """
-    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
-    path = given.get("benchmark") or given.get("benchmark.path", "")
-    place = Path(unquoted(path)).expanduser()
-    is_file = place.suffix and place.is_file()
-    if not is_file:
+    value_by_key = dict(override.split("=", 1) for override in overrides if "=" in override)
+    value = value_by_key.get("benchmark") or value_by_key.get("benchmark.path", "")
+    path = Path(unquoted(value)).expanduser()
+    if not path.suffix or not path.is_file():
         return list(overrides)
-    if "benchmark" not in given and not _is_plain_table(place):
+    if "benchmark" not in value_by_key and not _is_plain_table(path):
         return list(overrides)
-    others = [each for each in overrides if not re.match(r"benchmark(\.path)?=", each)]
-    name = given.get("benchmark.name", quoted(table_files.title(place)))
-    own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(place)), "benchmark.name": name}
-    return [*others, *(f"{key}={value}" for key, value in own.items())]
+    kept = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
+    name = value_by_key.get("benchmark.name", quoted(table_files.title(path)))
+    own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(path)), "benchmark.name": name}
+    return [*kept, *(f"{key}={text}" for key, text in own.items())]
 
 
 def _is_plain_table(path: Path) -> bool:
     """Whether a file is a table with a column for relation, subject and object.
 
-    CSV and TSV are taken for one by their suffix. False for unreadable files.
+    CSV and TSV are recognised by their suffix. False for unreadable files.
     """
     import polars as pl  # which help does not need
 
     from factsweep.operators.datasets.plain_tables import alike
-
-    if table_files.kind(path) not in table_files.TABLES or not path.is_file():
-        return False
-    if table_files.kind(path) in (".csv", ".tsv", ".txt"):
-        return True
-    try:
-        names = _column_names(path)
-    except (InputError, ValueError, OSError, pl.exceptions.PolarsError):
-        return False
-    return {*_NEEDED} <= {*names, *alike(names, _NEEDED).values()}
-
-
-def _column_names(path: Path) -> list[str]:
-    """The columns, or the fields of the first row in JSON."""
-    import polars as pl
-
     from factsweep.pipeline.machine.text_files import decoded
 
-    if table_files.kind(path) in table_files.JSON:
-        row, _ = json.JSONDecoder().raw_decode(decoded(path).lstrip().removeprefix("[").lstrip())
-        return list(row) if isinstance(row, dict) else []
-    scan = pl.scan_parquet if table_files.kind(path) == ".parquet" else pl.scan_ipc
-    return scan(path, glob=False).collect_schema().names()
+    kind = table_files.kind(path)
+    if kind not in table_files.TABLES or not path.is_file():
+        return False
+    if kind in (".csv", ".tsv", ".txt"):
+        return True
+    try:
+        if kind in table_files.JSON:  # the fields of the first row
+            text = decoded(path).lstrip().removeprefix("[").lstrip()
+            row, _ = json.JSONDecoder().raw_decode(text)
+            names = list(row) if isinstance(row, dict) else []
+        else:
+            scan = pl.scan_parquet if kind == ".parquet" else pl.scan_ipc
+            names = scan(path, glob=False).collect_schema().names()
+    except (InputError, ValueError, OSError, pl.exceptions.PolarsError):
+        return False
+    return {*_COLUMNS} <= {*names, *alike(names, _COLUMNS).values()}
 
 
 def _named(override: str) -> list[str]:
-    """The override, where a model without a file becomes any model with that id."""
+    """Overrides for Hydra; a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
     if f"{group}.".startswith("model.engine."):
-        return [f"++{override}"]  # an argument of the engine: conf/ need not have it
+        return [f"++{override}"]  # conf/ need not have an argument of the engine
     if group not in folders.groups():
         return [override]
     name, known = unquoted(name), choices(group)
     if name in [ANY_MODEL, *known]:
         return [f"{group}={name}"]
-    place = Path(name).expanduser()
-    if group == "model" and (place.is_dir() or "/" in name):
-        id_ = str(place.absolute()) if place.is_dir() else name
+    path = Path(name).expanduser()
+    if group == "model" and (path.is_dir() or "/" in name):
+        id_ = str(path.absolute()) if path.is_dir() else name
         return [f"model={ANY_MODEL}", f"model.id={quoted(id_)}"]
-    more = _MORE.get(group, "")
     raise InputError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
-        f"{suggestion(name, known)}{more}"
+        f"{suggestion(name, known)}{_MORE.get(group, '')}"
     )
 
 
 def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
-    """What Hydra composes of the overrides.
+    """The composition of the overrides.
 
-    It takes a tenth of a second for the choice of files: once for all runs of one choice. A value
-    is then set as Hydra sets it; what cannot be, Hydra itself refuses, in its words.
+    Hydra takes a tenth of a second per choice of files, so that is cached, and values are set
+    afterwards. Values that cannot be set are left to Hydra, for its error.
     """
-    values = [each for each in overrides if _is_value(each)]
-    choices = tuple(each for each in overrides if not _is_value(each))
-    config = deepcopy(_of_files(choices, _own()))
+    values = [override for override in overrides if _is_value(override)]
+    choices = tuple(override for override in overrides if not _is_value(override))
+    config = deepcopy(_of_files(choices, _own_files()))
     try:
-        for given in map(parse, values):
-            OmegaConf.update(config, given.key_or_group, given.value(), merge=True)
-    except Exception:  # of OmegaConf, or of the parser that is generated for Hydra's grammar
+        for override in map(parse, values):
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+    except Exception:  # of OmegaConf, or of the generated parser of Hydra's grammar
         config = _by_hydra(overrides)
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
@@ -197,31 +190,30 @@ def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_value(override: str) -> bool:
-    """Whether it sets a field that is there, and chooses, adds or removes nothing."""
+    """Whether it sets an existing field, rather than choosing, adding or removing one."""
     key = _key(override)
     return "=" in override and not re.search(r"[+~@/]", key) and key not in folders.groups()
 
 
 @lru_cache(maxsize=64)
-def _of_files(choices: tuple[str, ...], own: object) -> DictConfig:
-    """What the files come to; those of a run's prompts are all that its compositions differ in."""
-    prompts = [each for each in choices if _key(each) == "prompt"]
-    plain = _plain(prompts[0]) if len(prompts) == 1 else None
-    if plain is None:
+def _of_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
+    """The composition of the chosen files; a plain prompt is set after the others are composed."""
+    prompts = [choice for choice in choices if _key(choice) == "prompt"]
+    fields = _plain_fields(prompts[0]) if len(prompts) == 1 else None
+    if fields is None:
         return _by_hydra(choices)
-    config = deepcopy(_of_files(tuple(each for each in choices if each not in prompts), own))
-    config.prompt = plain
+    config = deepcopy(_of_files(tuple(c for c in choices if c not in prompts), own_files))
+    config.prompt = fields
     return config
 
 
-def _plain(prompt: str) -> Any | None:
-    """The fields of a prompt's file; null: they are made of other files, by Hydra."""
+def _plain_fields(prompt: str) -> Any | None:
+    """The fields of a prompt's file; None if Hydra composes it of other files."""
     path = folders.files("prompt")[prompt.partition("=")[2]]
-    found = OmegaConf.load(path)
-    made = (
-        not OmegaConf.is_dict(found) or "defaults" in found or "@package" in path.read_text("utf-8")
-    )
-    return None if made else found
+    fields = OmegaConf.load(path)
+    if not OmegaConf.is_dict(fields) or "defaults" in fields:
+        return None
+    return None if "@package" in path.read_text("utf-8") else fields
 
 
 def _by_hydra(overrides: Sequence[str]) -> DictConfig:
@@ -229,13 +221,13 @@ def _by_hydra(overrides: Sequence[str]) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
-def _own() -> tuple[tuple[Path, int, int], ...]:
-    """The files of the user's own folder, and what tells when one has changed."""
+def _own_files() -> tuple[tuple[Path, int, int], ...]:
+    """The files of the user's own folder, with the time and size that show changes."""
     files = sorted(folder.rglob("*.yaml")) if (folder := folders.own()) else []
-    return tuple((path, (held := path.stat()).st_mtime_ns, held.st_size) for path in files)
+    return tuple((path, (s := path.stat()).st_mtime_ns, s.st_size) for path in files)
 
 
-# What other harnesses and papers call a key, where no letters tell.
+# Names of keys in other harnesses and papers that no similarity of letters shows.
 _ELSEWHERE = {
     **dict.fromkeys(("model.lora", "model.lora_path", "model.peft"), "model.adapter"),
     **dict.fromkeys(("model.system", "model.system_prompt"), "prompt.system"),
@@ -245,92 +237,84 @@ _ELSEWHERE = {
 }
 
 
-def _meant(key: str) -> str:
-    other = _ELSEWHERE.get(key)
-    return f" Did you mean {other}?" if other else suggestion(key, keys())
-
-
 def _names(values: Mapping[str, Any]) -> list[str]:
-    within = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    inner = [f"{name}.{each}" for name, value in within.items() for each in _names(value)]
+    groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    inner = [f"{name}.{field}" for name, group in groups.items() for field in _names(group)]
     return [*values, *inner]
 
 
 @dataclass(frozen=True)
 class Expanded:
-    """The overrides of one of several runs, and those of its values that not all of them share."""
+    """The overrides of one of several runs, and its values of keys that vary."""
 
     overrides: tuple[str, ...]
     varied: Mapping[str, str]
 
 
 def expanded(overrides: Sequence[str]) -> list[Expanded]:
-    """Each combination of the values that are given, in their order; the last one varies fastest.
+    """Each combination of the values, in their order; the last key varies fastest.
 
     Raises:
-        InputError: a pattern that nothing fits, or one for what has no list of names.
+        InputError: a pattern matches nothing, or its key has no list of names.
 
-    >>> [each.overrides for each in expanded(["model=gpt2,gpt2-xl", "seed=range(0,2)"])]
+    >>> [run.overrides for run in expanded(["model=gpt2,gpt2-xl", "seed=range(0,2)"])]
     [('model=gpt2', 'seed=0'), ('model=gpt2', 'seed=1'), ('model=gpt2-xl', 'seed=0'), \
 ('model=gpt2-xl', 'seed=1')]
     """
-    given = {each: [f"{_key(each)}={value}" for value in _values_of(each)] for each in overrides}
-    several = {_key(each) for each, values in given.items() if values}
-    found = []
-    for line in product(*(values or [each] for each, values in given.items())):
-        split = (each.partition("=") for each in line)
-        varied = {key: unquoted(value) for key, _, value in split if key in several}
-        found.append(Expanded(line, varied))
-    return found
+    options = {text: [f"{_key(text)}={value}" for value in _values_of(text)] for text in overrides}
+    varied_keys = {_key(text) for text, values in options.items() if values}
+    runs = []
+    for combination in product(*(values or [text] for text, values in options.items())):
+        parts = (override.partition("=") for override in combination)
+        varied = {key: unquoted(value) for key, _, value in parts if key in varied_keys}
+        runs.append(Expanded(combination, varied))
+    return runs
 
 
 def several(override: str) -> bool:
-    """Whether an override gives several values, of which a run takes one.
+    """Whether an override gives several values, while a run takes one.
 
     >>> several("seed=0,1"), several("benchmark.relations=[P17,P36]")
     (True, False)
     """
-    found = parsed(override)
-    return found is not None and found.is_sweep_override()
+    parsed_override = parsed(override)
+    return parsed_override is not None and parsed_override.is_sweep_override()
 
 
 def _values_of(override: str) -> list[str]:
-    found = parsed(override)
-    if found is None or not found.is_sweep_override():
+    sweep = parsed(override)
+    if sweep is None or not sweep.is_sweep_override():
         return []
-    pattern: object = found.value()
-    if isinstance(pattern, Glob):
-        return _fitting(override, pattern)
-    if (
-        str in (types_of(_key(override)) or ())
-        and found.value_type == ValueType.SIMPLE_CHOICE_SWEEP
-    ):
-        return split_list(override)
-    return list(found.sweep_string_iterator())
-
-
-def _fitting(override: str, pattern: Glob) -> list[str]:
-    """The names of a group, or the folders, that fit a pattern; numbers in them count as such."""
     key = _key(override)
-    if any("/" in each for each in pattern.include):
-        places = (path for each in pattern.include for path in Path().glob(each) if path.is_dir())
-        names = {str(path) for path in places if not any(map(path.match, pattern.exclude))}
-        found = [f"./{name}" for name in names]
+    pattern: object = sweep.value()
+    if isinstance(pattern, Glob):
+        return _matches(override, pattern)
+    if str in (types_of(key) or ()) and sweep.value_type == ValueType.SIMPLE_CHOICE_SWEEP:
+        return split_list(override)
+    return list(sweep.sweep_string_iterator())
+
+
+def _matches(override: str, pattern: Glob) -> list[str]:
+    """The names of a group, or the folders, that match a pattern: step-9 before step-10."""
+    key = _key(override)
+    if any("/" in glob for glob in pattern.include):
+        paths = (path for glob in pattern.include for path in Path().glob(glob) if path.is_dir())
+        names = [f"./{path}" for path in {*paths} if not any(map(path.match, pattern.exclude))]
     elif key in folders.groups():
-        found = pattern.filter(list(folders.files(key)))
+        names = pattern.filter(list(folders.files(key)))
     else:
         raise InputError(
             f"{override}: patterns are for names in conf/ and for folders (model=glob(steps/*)); "
             "give the values themselves, as in seed=0,1,2."
         )
-    if not found:
+    if not names:
         raise InputError(f"{override} fits nothing; check the pattern.")
-    return sorted(found, key=_natural)
 
+    def with_numbers(name: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", name)
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Text and numbers in turns: step-9 before step-10."""
-    return [(int(each), "") if each.isdigit() else (-1, each) for each in re.split(r"(\d+)", name)]
+    return sorted(names, key=with_numbers)
 
 
 def _key(override: str) -> str:

@@ -1,4 +1,4 @@
-"""Settings: what one command needs to know, composed of conf/ and checked once, here."""
+"""Settings: the run that one command describes, composed of conf/ and checked here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -23,13 +23,13 @@ from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import composed
 from factsweep.pipeline.config.decoding import Decoding
-from factsweep.pipeline.config.described import OPEN, described
+from factsweep.pipeline.config.described import OPEN, describe
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Config, Run
 
 _TEXTS = ("chat_template_text", "prefill")
-MASKED = "prompt=masked"  # how an encoder is asked
+_MASKED = "prompt=masked"  # the prompt of encoders
 
 
 def load(overrides: Sequence[str]) -> Run:
@@ -38,123 +38,116 @@ def load(overrides: Sequence[str]) -> Run:
     Raises:
         InputError: an unknown override, group or value, or one of the wrong type or out of range.
     """
-    config = _described(overrides)
-    given = build(Config, config, "")
-    benchmark = _benchmark(given)
-    settings = tuple(
-        _in_language(_as_chat(_setting(prompt, benchmark), given.model), benchmark)
-        for prompt in _prompts(overrides, given)
-    )
-    made: dict[str, Any] = {
+    config = build(Config, _describe(overrides), "")
+    benchmark = _benchmark(config)
+    settings = [
+        _in_language(_setting(prompt, benchmark, config.model), benchmark)
+        for prompt in _prompts(overrides, config)
+    ]
+    fields_of_run: dict[str, Any] = {
+        **{field.name: getattr(config, field.name, None) for field in fields(Run)},
         "benchmark": benchmark,
-        "settings": settings,
-        "matching": _matching(given.matching, benchmark),
-        "metrics": _options(given.metrics, benchmark),
-        "name": given.run_name or _default_name(given, settings),
+        "settings": tuple(settings),
+        "matching": _matching(config.matching, benchmark),
+        "metrics": _options(config.metrics, benchmark),
+        "name": config.run_name or _default_name(config, settings),
     }
-    same = {each.name for each in fields(Run)} - made.keys()
-    run = Run(**made, **{name: getattr(given, name) for name in same})
-    if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which stays here
-        there = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
-        run = replace(run, decoding=there)
+    run = Run(**fields_of_run)
+    if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which runs here
+        served = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
+        run = replace(run, decoding=served)
     check_run(run)
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
 
-def _current_fields(kind: type[Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded fields without those that this version no longer has."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in recorded.items() if name in names}
-
-
 def of_record(recorded: Mapping[str, Any]) -> Run:
-    """The run whose fields a run.json or an estimate.json holds.
+    """The run of a run.json or an estimate.json.
 
     Raises:
-        InputError: it was written by another version, and a field is unknown or of another type.
+        InputError: another version wrote it, and a field is unknown or of another type.
     """
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
     decoding = build(Decoding, recorded["decoding"], "decoding")
-    # A field is null, as before there was such a key.
-    given_since = dict.fromkeys(each.name for each in fields(Model))
-    made: dict[str, Any] = {
-        "model": build(Model, {**given_since, **recorded["model"]}, "model"),
+    # Fields that earlier versions lacked are null.
+    new_fields = dict.fromkeys(field.name for field in fields(Model))
+    cluster_fields = {field.name for field in fields(Cluster)}
+    cluster = {name: x for name, x in recorded["cluster"].items() if name in cluster_fields}
+    built: dict[str, Any] = {
+        "model": build(Model, {**new_fields, **recorded["model"]}, "model"),
         "benchmark": benchmark,
         "settings": tuple(
-            # as conf/ has its fields: `as` is a word of Python
-            build(method.ask.setting, {n.rstrip("_"): v for n, v in each.items()}, "prompt")
-            for each in recorded["settings"]
+            # with the names of conf/: `as` is a keyword of Python
+            build(method.ask.setting, {n.rstrip("_"): x for n, x in setting.items()}, "prompt")
+            for setting in recorded["settings"]
         ),
         "decoding": _filling(decoding) if method.ask.ability == FILL else decoding,
         "matching": build(Matching, recorded["matching"], "matching"),
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
-        "cluster": build(Cluster, _current_fields(Cluster, recorded["cluster"]), "cluster"),
+        "cluster": build(Cluster, cluster, "cluster"),
     }
-    whole: dict[str, Any] = {each.name: recorded.get(each.name) for each in fields(Run)}
-    return Run(**{**whole, **made})
+    return Run(**{**{field.name: recorded.get(field.name) for field in fields(Run)}, **built})
 
 
-def _described(overrides: Sequence[str]) -> dict[str, Any]:
-    """What conf/ composes, with what is to be read from the model itself.
+def _describe(overrides: Sequence[str]) -> dict[str, Any]:
+    """The composed configuration, with fields read from the model itself.
 
-    An encoder is asked with masks, unless a prompt is named.
+    Encoders are asked with masks, unless a prompt is named.
     """
     config = composed(overrides)
     if "model" not in config:
-        return config  # `build` says that it is missing
+        return config  # `build` refuses it
     model = config["model"]
     if (thinking := model.get("thinking")) in ("on", "off"):
-        model["thinking"] = thinking == "on"  # as YAML reads these, and Hydra does not
+        model["thinking"] = thinking == "on"  # booleans of YAML, which Hydra reads as texts
     if str(model.get("chat_template")).endswith(".jinja"):
         file = model["chat_template"].removeprefix("@")
         model |= {"chat_template": True, "chat_template_text": f"@{file}"}
     model |= {name: _text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
-    stood_in = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
-    build(Config, {**config, "model": {**model, **stood_in}}, "")
-    config["model"] = model = described(model, config["cluster"])
-    is_encoder = model["architecture"] == "encoder"
-    if is_encoder and not any(each.startswith(("prompt=", "prompt@")) for each in overrides):
-        config["prompt"] = composed([*overrides, MASKED])["prompt"]
+    placeholders = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
+    build(Config, {**config, "model": {**model, **placeholders}}, "")
+    config["model"] = model = describe(model, config["cluster"])
+    has_prompt = any(override.startswith(("prompt=", "prompt@")) for override in overrides)
+    if model["architecture"] == "encoder" and not has_prompt:
+        config["prompt"] = composed([*overrides, _MASKED])["prompt"]
     return config
 
 
 def _text(name: str, value: Any) -> Any:
-    """A text, or what the file says that stands behind an @."""
+    """A text, or the content of the file after an @."""
     if not isinstance(value, str) or not value.startswith("@"):
         return value
     with refusing(value[1:], f"{name}=@FILE reads a text from it"):
-        found = Path(value[1:]).expanduser().read_text(encoding="utf-8")
-    if not found.strip():
+        text = Path(value[1:]).expanduser().read_text(encoding="utf-8")
+    if not text.strip():
         raise InputError(f"{value[1:]} is empty; {name}=@FILE reads a text from it.")
-    return found
+    return text
 
 
-def _prompts(overrides: Sequence[str], given: Config) -> list[dict[str, Any]]:
-    """Each setting that is measured, as conf/prompt/ has it: those of the sweep, or the one."""
-    sweep = given.sweep.of(given.model)
+def _prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
+    """The settings to measure, with the fields of conf/prompt/: those of the sweep, or the one."""
+    sweep = config.sweep.of(config.model)
     if sweep.prompts is None:
-        return [given.prompt]
+        return [config.prompt]
     if any(override.startswith("prompt=") for override in overrides):
         raise InputError("sweep and prompt both name settings; give one of the two.")
     prompts = [composed([*overrides, f"prompt={name}"])["prompt"] for name in sweep.prompts]
-    changed = {} if sweep.templates is None else {"templates": sweep.templates}
-    return [{**prompt, **changed} for prompt in prompts]
+    changes = {} if sweep.templates is None else {"templates": sweep.templates}
+    return [{**prompt, **changes} for prompt in prompts]
 
 
 def _filling(decoding: Decoding) -> Decoding:
-    """What is left of the decoding where one token is predicted, and nothing sampled."""
+    """The decoding of methods that predict one token, without samples."""
     samples = replace(decoding.samples, n_prompts=0)
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
 
 
-def _benchmark(given: Config) -> Benchmark:
-    """The benchmark, with the method that goes with the model's architecture."""
-    benchmark, model = given.benchmark, given.model
+def _benchmark(config: Config) -> Benchmark:
+    """The benchmark, with the method for the model's architecture."""
+    benchmark, model = config.benchmark, config.model
     if benchmark.method not in METHODS:
-        known = ", ".join(METHODS)
         raise InputError(
-            f"benchmark.method={benchmark.method!r}; it must be one of {known}."
+            f"benchmark.method={benchmark.method!r}; it must be one of {', '.join(METHODS)}."
             f"{suggestion(benchmark.method, METHODS)}"
         )
     if model.architecture == "decoder":
@@ -168,87 +161,81 @@ def _benchmark(given: Config) -> Benchmark:
     return replace(benchmark, method=masked)
 
 
-def _setting(prompt: Mapping[str, Any], benchmark: Benchmark) -> Asked:
-    kind = METHODS[benchmark.method].ask.setting
-    known = {each.name.rstrip("_") for each in fields(kind)}  # `as` is a word of Python
+def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> Asked:
+    ask = METHODS[benchmark.method].ask
+    known = {field.name.rstrip("_") for field in fields(ask.setting)}  # `as` is a keyword
     if unknown := [name for name in prompt if name not in known]:
+        paper = benchmark.paper.encoders if ask.ability == FILL else benchmark.paper
+        choices = () if paper is None else paper.prompts or ()
         raise InputError(
             f"prompt.{unknown[0]} is nothing that benchmark={benchmark.name} can be asked with; "
-            f"choose prompt={' or '.join(_prompts_of(benchmark))}."
+            f"choose prompt={' or '.join(choices)}."
         )
     if "system" in prompt:
         prompt = {**prompt, "system": _text("prompt.system", prompt["system"])}
-    setting: Asked = build(kind, prompt, "prompt")
+    setting: Asked = build(ask.setting, prompt, "prompt")
+    if model.chat_template and getattr(setting, "as_", "turns") is None:
+        return replace(setting, as_="chat")  # type: ignore[type-var]
     return setting
-
-
-def _as_chat(setting: Asked, model: Model) -> Asked:
-    """The setting, with what the model says of how it is asked where the prompt says nothing."""
-    if not model.chat_template or getattr(setting, "as_", "turns") is not None:
-        return setting
-    return replace(setting, as_="chat")  # type: ignore[type-var]
 
 
 def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
     language = benchmark.language
-    if language == "en" or not hasattr(setting, "shots"):  # a masked sentence has no words around
+    if language == "en" or not hasattr(setting, "shots"):  # masked sentences have no other words
         return setting
     if not hasattr(setting, "words"):
         raise InputError(
             f"benchmark.language={language}: {benchmark.name} is asked in English alone; only "
             "BELIEF's way to ask (benchmark.method=belief) has words of other languages."
         )
-    known = folders.files("language")
-    if language not in known:
+    languages = folders.files("language")
+    if language not in languages:
         raise InputError(
             f"there are no words for benchmark.language={language}; conf/language/ has "
-            f"{', '.join(known)}, and the papers en. Give "
+            f"{', '.join(languages)}, and the papers en. Give "
             f"{folders.OWN}/language/{language}.yaml with mask, question, asks and "
-            f"answers.{suggestion(language.lower(), known)}"
+            f"answers.{suggestion(language.lower(), languages)}"
         )
-    content = {"language": language, **folders.content(known[language])}
-    return replace(setting, words=build(Words, content, str(known[language])))  # type: ignore[type-var]
+    content = {"language": language, **folders.content(languages[language])}
+    return replace(setting, words=build(Words, content, str(languages[language])))  # type: ignore[type-var]
 
 
-def _matching(given: Matching, benchmark: Benchmark) -> Matching:
-    """By the rules of the facts' language, unless a pipeline is named."""
+def _matching(matching: Matching, benchmark: Benchmark) -> Matching:
+    """The rules of the facts' language, unless a pipeline is named."""
     if benchmark.types == "recognised":
-        given = replace(given, values_in=benchmark.language)
-    if benchmark.language == "en" or given.pipeline != BLANK:
-        return given
-    return replace(given, pipeline=f"{BLANK}-{benchmark.language}")
+        matching = replace(matching, values_in=benchmark.language)
+    if benchmark.language == "en" or matching.pipeline != BLANK:
+        return matching
+    return replace(matching, pipeline=f"{BLANK}-{benchmark.language}")
 
 
 def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
-    """What the benchmark's method reads of conf/metrics/; the rest is what others read."""
+    """The options of the benchmark's method in conf/metrics/, without those of other methods."""
     kind = METHODS[benchmark.method].measure.options
     own = {field.name for field in fields(kind)}
-    others = {f.name for method in METHODS.values() for f in fields(method.measure.options)} - own
-    mine = {name: value for name, value in metrics.items() if name not in others}
-    return build(kind, mine, "metrics")
+    foreign = {f.name for method in METHODS.values() for f in fields(method.measure.options)} - own
+    return build(kind, {name: x for name, x in metrics.items() if name not in foreign}, "metrics")
 
 
-def _prompts_of(benchmark: Benchmark) -> list[str]:
-    fill = METHODS[benchmark.method].ask.ability == FILL
-    plan = benchmark.paper.encoders if fill else benchmark.paper
-    return [] if plan is None else list(plan.prompts or ())
-
-
-def _default_name(given: Config, settings: Sequence[Asked]) -> str:
+def _default_name(config: Config, settings: Sequence[Asked]) -> str:
     """The model or the file of answers, the benchmark, and the setting or `sweep`.
 
-    What the fake engine makes up is named so, and no run of a real engine is overwritten by it.
+    Runs of the fake engine are marked, so that they overwrite no run of a real one.
     """
-    swept = given.sweep.of(given.model).prompts is not None
-    first = given.model.name if given.answers is None else Path(given.answers).stem
-    fake = ["fake"] if given.decoding.engine == "fake" and given.answers is None else []
-    asked = "sweep" if swept else settings[0].name
-    part = [] if given.budget is None else ["estimate"]
-    return "-".join([*fake, first, given.benchmark.name, asked, *part])
+    is_sweep = config.sweep.of(config.model).prompts is not None
+    is_fake = config.decoding.engine == "fake" and config.answers is None
+    parts = [
+        "fake" if is_fake else "",
+        config.model.name if config.answers is None else Path(config.answers).stem,
+        config.benchmark.name,
+        "sweep" if is_sweep else settings[0].name,
+        "estimate" if config.budget is not None else "",
+    ]
+    return "-".join(filter(None, parts))
 
 
 def check_run(run: Run) -> None:
-    """Refuse values that do not go with each other."""
+    """Refuse values that contradict each other."""
     names.check(run.model.name, "model.name")
     names.check(run.benchmark.name, "benchmark.name")
     names.check_run(run.name)
@@ -258,11 +245,21 @@ def check_run(run: Run) -> None:
     _check_engines(run.decoding)
     _check_endpoint(run)
     _check_arguments(run.model, run.engine)
-    _check_adapter(run.model, run.engine)
-    _check_chat(run)
     _check_template(run.model)
     _check_thinking(run)
     model, decoding, samples = run.model, run.decoding, run.decoding.samples
+    chats = {as_ for setting in run.settings if (as_ := getattr(setting, "as_", None)) is not None}
+    if chats and run.answers is None and not model.chat_template:  # answers may be from elsewhere
+        raise InputError(
+            f"prompt.as={chats.pop()} asks a chat, and model={model.name} reads raw text; set "
+            "model.chat_template=true, if it has a chat template."
+        )
+    if model.adapter is not None and run.engine.name not in ("vllm", "fake"):
+        raise InputError(
+            f"model.adapter={model.adapter} is loaded by vLLM, and {run.engine.name} is asked; "
+            "merge it into the model's weights (PEFT's merge_and_unload) and give that folder as "
+            "model, or set decoding.comparer=vllm or decoding.scorer=vllm, whichever is asked."
+        )
     if samples.n_answers % samples.block_size:
         raise InputError(
             f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
@@ -291,12 +288,11 @@ def check_run(run: Run) -> None:
 
 
 def _check_estimate(run: Run) -> None:
-    """Refuse what only an estimate takes, and a target that is none."""
-    asked = {"control": run.control, "target": run.target, "sample_seed": run.sample_seed}
-    for name, given in asked.items():
-        if given is not None and run.budget is None:
+    """Refuse fields that only estimates have, and invalid targets."""
+    for name in ("control", "target", "sample_seed"):
+        if (value := getattr(run, name)) is not None and run.budget is None:
             raise InputError(
-                f"{name}={given} is for an estimate; give budget= too, such as 1%, or leave it out."
+                f"{name}={value} is for an estimate; give budget= too, such as 1%, or leave it out."
             )
     if run.control is not None:
         names.check_run(run.control.partition(":")[0])
@@ -308,17 +304,17 @@ def _check_estimate(run: Run) -> None:
 def _check_engines(decoding: Decoding) -> None:
     abilities: dict[str, Ability] = {"engine": "generate", "scorer": "score", "comparer": "prefer"}
     for field, ability in abilities.items():
-        named = getattr(decoding, field)
-        known = [kind.name for kind in ENGINES.values() if ability in kind.abilities]
-        if named not in known:
+        name = getattr(decoding, field)
+        choices = [kind.name for kind in ENGINES.values() if ability in kind.abilities]
+        if name not in choices:
             raise InputError(
-                f"decoding.{field}={named!r}; it must be {' or '.join(known)}."
-                f"{suggestion(named, known)}"
+                f"decoding.{field}={name!r}; it must be {' or '.join(choices)}."
+                f"{suggestion(name, choices)}"
             )
 
 
 def _check_arguments(model: Model, engine: EngineKind) -> None:
-    known = engine.arguments() if model.engine else None
+    arguments = engine.arguments() if model.engine else None
     for name in (name for name, _ in texts(model.engine) if is_secret(name)):
         raise InputError(
             f"model.engine.{name} is a secret by its name, and results are named by what is here; "
@@ -327,30 +323,21 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
     for name in model.engine:
         if name in engine.fields:
             raise InputError(f"model.engine.{name} is what {engine.fields[name]} says; give that.")
-        if known is not None and name not in known:
+        if arguments is not None and name not in arguments:
             raise InputError(
                 f"model.engine.{name} is no argument of the engine {engine.name}."
-                f"{suggestion(name, known)}"
+                f"{suggestion(name, arguments)}"
             )
 
 
-def _check_adapter(model: Model, engine: EngineKind) -> None:
-    if model.adapter is not None and engine.name not in ("vllm", "fake"):
-        raise InputError(
-            f"model.adapter={model.adapter} is loaded by vLLM, and {engine.name} is asked; "
-            "merge it into the model's weights (PEFT's merge_and_unload) and give that folder as "
-            "model, or set decoding.comparer=vllm or decoding.scorer=vllm, whichever is asked."
-        )
-
-
 def _check_endpoint(run: Run) -> None:
-    model, served = run.model, run.model.source == "endpoint"
-    if served and (model.endpoint in (None, "???") or model.id == "???"):
+    model, is_served = run.model, run.model.source == "endpoint"
+    if is_served and (model.endpoint in (None, "???") or model.id == "???"):
         raise InputError(
             "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
         )
-    here = (run.decoding.engine, run.decoding.scorer, run.decoding.comparer)
-    if not served and (model.endpoint is not None or "endpoint" in here):
+    engines = (run.decoding.engine, run.decoding.scorer, run.decoding.comparer)
+    if not is_served and (model.endpoint is not None or "endpoint" in engines):
         raise InputError(
             f"model={model.name} is loaded here; a server is asked with model=endpoint "
             "model.id=<its name there> model.endpoint=<URL>."
@@ -360,9 +347,9 @@ def _check_endpoint(run: Run) -> None:
             "max_cost needs the prices of a model behind an endpoint: model.price_in and "
             "model.price_out, per million tokens."
         )
-    if served:
+    if is_served:
         _check_address(model)
-        _check_asked(run)
+        _check_server_abilities(run)
 
 
 def _check_address(model: Model) -> None:
@@ -383,20 +370,20 @@ def _check_address(model: Model) -> None:
         )
 
 
-def _check_asked(run: Run) -> None:
-    """Refuse to ask an endpoint what none offers."""
+def _check_server_abilities(run: Run) -> None:
+    """Refuse methods that no endpoint offers."""
     if run.model.architecture != "decoder":
         raise InputError("a model behind an endpoint continues texts; model.architecture=decoder.")
-    asked, model = run.method.ask.ability.name, run.model
+    ability, model = run.method.ask.ability.name, run.model
     if run.answers is not None:
         return
-    what = {"score": "scores given texts", "prefer": "compares entities"}.get(asked)
-    if what and (model.chat_template or model.tokenizer is None):
+    task = {"score": "scores given texts", "prefer": "compares entities"}.get(ability)
+    if task and (model.chat_template or model.tokenizer is None):
         raise InputError(
-            f"benchmark={run.benchmark.name} {what} token by token, which needs "
+            f"benchmark={run.benchmark.name} {task} token by token, which needs "
             "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing."
         )
-    if asked == "prefer" and (run.decoding.baselines.beams or run.max_cost is not None):
+    if ability == "prefer" and (run.decoding.baselines.beams or run.max_cost is not None):
         raise InputError(
             f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
             "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
@@ -405,7 +392,7 @@ def _check_asked(run: Run) -> None:
 
 
 def _check_template(model: Model) -> None:
-    """Refuse what begins or shapes a chat where none is rendered here, or a thought comes first."""
+    """Refuse a template or a prefill where no chat is rendered here, or after a thought."""
     for name in ("chat_template_text", "prefill"):
         if getattr(model, name) is None:
             continue
@@ -422,7 +409,7 @@ def _check_template(model: Model) -> None:
 
 
 def _check_thinking(run: Run) -> None:
-    """Refuse a thought where nothing is said behind one, or no template has one."""
+    """Refuse thinking where no answer follows it, or the prompt is raw text."""
     model = run.model
     if model.thinking is None or run.answers is not None:
         return
@@ -441,14 +428,4 @@ def _check_thinking(run: Run) -> None:
         raise InputError(
             f"model.reasoning_parser={model.reasoning_parser} is none of vLLM's; it has "
             f"{', '.join(known)}.{suggestion(str(model.reasoning_parser), known)}"
-        )
-
-
-def _check_chat(run: Run) -> None:
-    """Refuse to ask a model for chats that reads raw text; another system may have read them."""
-    chats = {as_ for each in run.settings if (as_ := getattr(each, "as_", None)) is not None}
-    if chats and run.answers is None and not run.model.chat_template:
-        raise InputError(
-            f"prompt.as={chats.pop()} asks a chat, and model={run.model.name} reads raw text; set "
-            "model.chat_template=true, if it has a chat template."
         )
