@@ -1,7 +1,4 @@
-"""The jobs that a run is submitted as: to a running Ray, to Slurm, and to KubeRay.
-
-What runs there is a verb of factsweep with the same overrides.
-"""
+"""Jobs for a running Ray, for Slurm, and for KubeRay: a verb of factsweep with the overrides."""
 
 import json
 import os
@@ -23,16 +20,16 @@ from factsweep.pipeline.config.cluster import KubeRay, Pod, RayJob, Slurm
 from factsweep.pipeline.config.run import Run
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|KEY", re.IGNORECASE)
-_MEMORY = "/dev/shm"  # of a pod, nobody else's
+_MEMORY = "/dev/shm"  # of one pod
 _LEAVING = {LEAVING: f"{_MEMORY}/factsweep-leaving"}
-_END_S = 10  # of the time that a pod is given, for Ray to end
-_GROUP = 1000  # of the user in docker/Dockerfile, who must be able to write to the cache
-_LEAVE_S = 20  # of the 30 seconds that Slurm gives a step that it ends
+_END_S = 10  # of the grace period of a pod, for Ray to end
+_GROUP = 1000  # of the user in docker/Dockerfile, which must be able to write to the cache
+_LEAVE_S = 20  # of the 30 seconds until Slurm kills a step
 BODY = Path(__file__).with_name("slurm.sh").read_text("utf-8")
 
 
 def ray_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The job as the job server of a running Ray is sent it, in JSON.
+    """The request to the job server of a running Ray, in JSON.
 
     Raises:
         InputError: the cluster could not see the artifacts, the results or the configuration.
@@ -44,7 +41,7 @@ def ray_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submit_ray(launch: RayJob, text: str) -> str:
-    """Submit the job; returns what the user can do next.
+    """Submit the job; returns the user's next step.
 
     Raises:
         InputError: no job server answers, or it refuses.
@@ -77,12 +74,16 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
-    # Of the installation that launches: what the login node has, the nodes see too.
+    options = [*_options(run, launch)]
+    for option in options:
+        if len(option.splitlines()) != 1:
+            raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
+    # Of the installation that launches: the nodes see the files of the login node.
     path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
     return "\n".join(
         [
             "#!/usr/bin/env bash",
-            *(f"#SBATCH {_whole(option)}" for option in _options(run, launch)),
+            *(f"#SBATCH {option}" for option in options),
             "",
             path,
             *launch.setup,
@@ -100,15 +101,8 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def _job_name(run: Run) -> str:
-    """Of the job, its log, and the folder of the logs of Ray and of the engines beside that."""
+    """The name of the job, its log, and its folder of logs of Ray and of the engines."""
     return f"factsweep-{run.name.replace('/', '-')}"  # of a study: Slurm makes no folder
-
-
-def _whole(option: str) -> str:
-    """An option that is one line of the script."""
-    if len(option.splitlines()) != 1:
-        raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
-    return option
 
 
 def _options(run: Run, launch: Slurm) -> Iterator[str]:
@@ -126,7 +120,7 @@ def _options(run: Run, launch: Slurm) -> Iterator[str]:
         if (value := getattr(launch, name)) is not None:
             yield f"--{'mem' if name == 'memory' else name}={value}"
     yield "--requeue"
-    yield "--no-kill"  # a node that fails takes none of the others along
+    yield "--no-kill"  # the failure of a node does not end the job
     yield f"--signal=B:USR1@{launch.stop_s}"
     yield from launch.options
 
@@ -148,12 +142,12 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
                 f"cluster.launch.env names {name}, which looks like a secret; put it into a Secret "
                 "of Kubernetes and name that in cluster.launch.secret."
             )
-    # KubeRay cannot tell exit codes apart: the driver starts itself again where a store is silent.
+    # KubeRay ignores exit codes: the driver restarts itself when a store does not answer.
     attempts = [f"--attempts={launch.attempts}"] if verb == "run" else []
     spec = {
         "entrypoint": order.encoded_command([*overrides, *attempts], verb),
-        # What fails would fail again. If the head is lost, the submitter is, and tries again: then
-        # the new head does not know the job, and is given it; any other job it only follows.
+        # A failed job would fail again. If the head is lost, so is the submitter, which is retried:
+        # it submits the job to the new head; a job that the head knows it only follows.
         "backoffLimit": 0,
         "submitterConfig": {"backoffLimit": launch.attempts},
         "submitterPodTemplate": {"spec": _submitter(launch)},
@@ -161,11 +155,15 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": _ray_cluster(run, launch),
     }
+    # KubeRay takes names of 47 characters, of which Kubernetes makes up the last 5.
+    name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
     manifest = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
         "metadata": {
-            **_kuberay_metadata(run, launch),
+            "generateName": f"{name}-",
+            "labels": {"app.kubernetes.io/name": "factsweep"},
+            **({} if launch.namespace is None else {"namespace": launch.namespace}),
             "annotations": {"factsweep/command": order.command(overrides, verb)},  # for people
         },
         "spec": spec,
@@ -173,34 +171,27 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     return yaml.safe_dump(manifest, sort_keys=False, width=120)
 
 
-def _kuberay_metadata(run: Run, launch: KubeRay) -> dict[str, Any]:
-    """The name of the job: KubeRay takes 47 characters, of which Kubernetes makes up the last 5."""
-    name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
-    where = {} if launch.namespace is None else {"namespace": launch.namespace}
-    return {"generateName": f"{name}-", "labels": {"app.kubernetes.io/name": "factsweep"}, **where}
-
-
 def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
-    """A head that drives, and a group of workers that grows and shrinks with the work."""
+    """A head for the driver, and a group of workers that grows and shrinks with the work."""
     gpus, parts = gpus_per_engine(run), 1
-    if run.model.pipeline_parallel > 1 and gpus:  # the parts of such a replica may lie apart
+    if run.model.pipeline_parallel > 1 and gpus:  # the stages may be on several nodes
         gpus, parts = run.model.tensor_parallel, run.model.pipeline_parallel
     replicas = run.model.replicas
-    # Pods with GPUs start when the driver asks for them, and go when there is no work for them;
-    # engines on CPUs would find room beside the driver, and ask for no pod.
+    # Pods with GPUs start when the driver asks for them, and end without work; engines on CPUs
+    # would fit on the driver's pod, and ask for no other.
     least, most = 0, sets_of_gpus(run, replicas.max) * parts
     if not gpus:
         least, most = replicas.min, replicas.max
-    place = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
+    nodes = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
     head = _merged(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
-    worker = {**_given(place), **_pod(launch, "worker", launch.worker, gpus)}
+    worker = {**_nonempty(nodes), **_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
         "authOptions": {"mode": "token"},
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {
             "idleTimeoutSeconds": launch.idle_s,
-            # Ray starts ten pods at a time, if nobody says otherwise.
+            # By default Ray starts ten pods at a time.
             "env": [{"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": str(most)}],
         },
         "headGroupSpec": {"rayStartParams": {"num-gpus": "0"}, "template": {"spec": head}},
@@ -218,18 +209,23 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
 
 
 def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
-    """What a pod is made of: one container, which holds what it asks for and no more."""
+    """A pod of one container, whose requests are its limits."""
     env = {**_LEAVING, **(launch.env or {})}
     leave = order.leave(max(0, launch.stop_s - _END_S))
     resources = {"cpu": size.cpus, "memory": size.memory, "nvidia.com/gpu": gpus or None}
-    volumes = _volumes(launch)
+    memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
+    # Each volume's path in the container, and its source.
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": (_MEMORY, {"emptyDir": memory})}
+    if launch.cache_claim:
+        claim = {"claimName": launch.cache_claim}
+        volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})
     container = {
         "name": name,
         "image": launch.image,
-        "resources": {"requests": _given(resources), "limits": _given(resources)},
+        "resources": {"requests": _nonempty(resources), "limits": _nonempty(resources)},
         "env": [{"name": key, "value": str(value)} for key, value in env.items()],
         "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
-        "volumeMounts": [{"name": each, "mountPath": path} for each, (path, _) in volumes.items()],
+        "volumeMounts": [{"name": v, "mountPath": path} for v, (path, _) in volumes.items()],
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", leave]}}},
         "securityContext": _confined(),
     }
@@ -238,14 +234,14 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
         "imagePullSecrets": [{"name": name} for name in launch.pull_secrets],
         "securityContext": {"runAsNonRoot": True, "fsGroup": _GROUP},
         "terminationGracePeriodSeconds": launch.stop_s,
-        "containers": [_given(container)],
-        "volumes": [{"name": each, **source} for each, (_, source) in volumes.items()],
+        "containers": [_nonempty(container)],
+        "volumes": [{"name": volume, **source} for volume, (_, source) in volumes.items()],
     }
-    return _given(spec)
+    return _nonempty(spec)
 
 
 def _submitter(launch: KubeRay) -> dict[str, Any]:
-    """The pod that hands the job to the head and follows its log; KubeRay adds the command."""
+    """The pod that submits the job to the head and follows its log; KubeRay adds the command."""
     container = {
         "name": "ray-job-submitter",
         "image": launch.image,
@@ -261,48 +257,39 @@ def _submitter(launch: KubeRay) -> dict[str, Any]:
         "securityContext": {"runAsNonRoot": True},
         "containers": [container],
     }
-    return _given(spec)
+    return _nonempty(spec)
 
 
 def _confined() -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _merged(found: Any, more: Any) -> Any:
-    """A specification with more of it: mappings key by key, lists by the names of what they hold.
+def _merged(base: Any, more: Any) -> Any:
+    """Merge two specifications: mappings by key, lists by the `name` of their elements.
 
     >>> _merged({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
     """
-    if isinstance(found, Mapping) and isinstance(more, Mapping):
-        return {**found, **{key: _merged(found.get(key), value) for key, value in more.items()}}
-    if isinstance(found, list) and isinstance(more, list):
-        return list(_merged(_by_name(found, "found"), _by_name(more, "more")).values())
+    if isinstance(base, Mapping) and isinstance(more, Mapping):
+        return {**base, **{key: _merged(base.get(key), value) for key, value in more.items()}}
+    if isinstance(base, list) and isinstance(more, list):
+        return list(_merged(_by_name(base, "base"), _by_name(more, "more")).values())
     return more
 
 
-def _by_name(items: Sequence[Any], of: str) -> dict[Any, Any]:
-    """Items by their names, and those that have none by what no other list has."""
-    named = [each.get("name") if isinstance(each, Mapping) else None for each in items]
-    return {name or (of, n): each for n, (name, each) in enumerate(zip(named, items, strict=True))}
+def _by_name(items: Sequence[Any], list_name: str) -> dict[Any, Any]:
+    """Items by their names; those without a name by a key that no other list has."""
+    names = [item.get("name") if isinstance(item, Mapping) else None for item in items]
+    pairs = enumerate(zip(names, items, strict=True))
+    return {name or (list_name, n): item for n, (name, item) in pairs}
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _nonempty(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _volumes(launch: KubeRay) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Each volume's path in the container, and where it comes from."""
-    memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
-    volumes: dict[str, tuple[str, dict[str, Any]]] = {"memory": (_MEMORY, {"emptyDir": memory})}
-    if launch.cache_claim:
-        claim = {"claimName": launch.cache_claim}
-        volumes["cache"] = ("/cache", {"persistentVolumeClaim": claim})
-    return volumes
-
-
 class Launcher(NamedTuple):
-    """How the job of a kind of cluster is rendered from a run, and submitted."""
+    """Functions that render the job of a run for a kind of cluster, and submit it."""
 
     rendered: Callable[..., str]
     submitted: Callable[[Any, str], str]

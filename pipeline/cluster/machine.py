@@ -1,4 +1,4 @@
-"""This machine: its limits, memory and disks, and its GPUs, for which the driver is asked."""
+"""Checks of this machine: limits, memory and disks, and its GPUs, by NVIDIA's driver."""
 
 import os
 import re
@@ -23,20 +23,20 @@ SHM = Path("/dev/shm")
 _FILES, _FEW_FILES = 65_536, 4_096
 _SHM_GB, _TEMPORARY_GB = 2.0, 10.0
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_OF_RAY = Path("/", "tmp")  # where its own folder is, unless it is told another
+_OF_RAY = Path("/", "tmp")  # the default folder of a Ray that runs already
 _LEAST_MEMORY_GB, _FEW_MEMORY_GB = 4.0, 8.0
 _FIELDS = ("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used")
 # The oldest driver for each major version of CUDA, from NVIDIA's table of compatibility.
 _DRIVERS = {11: 450, 12: 525, 13: 580}
 _LEAST_CAPABILITY = 7.0  # of vLLM
-_TAKEN = 0.05  # of a GPU's memory, which an empty one does not use
+_IN_USE = 0.05  # of a GPU's memory; an idle one uses less
 
 State = Literal["holds", "warns", "fails"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: of what, what was looked at, what was found, and the fix where it fails."""
+    """The result of one check: its group, its name, what was found, and the fix if it fails."""
 
     group: str
     check: str
@@ -46,10 +46,7 @@ class Finding:
 
     @classmethod
     def of(cls, check: str, found: str, *, fails: str = "", warns: str = "") -> "Finding":
-        """One that holds unless there is a fix, for what fails or what one should know of.
-
-        Its group is that of all that is looked at there.
-        """
+        """A finding that holds, unless there is a fix; its group is set by the examination."""
         state: State = "fails" if fails else "warns" if warns else "holds"
         return cls("", check, state, found, fails or warns)
 
@@ -59,72 +56,63 @@ class Finding:
 
 
 def checks(run: Run) -> Iterator[Finding]:
-    """What the operating system allows, and what there is room for."""
-    width = "computes in bfloat16"
-    if not processor.cpu_computes_in("bfloat16"):
-        width = "without bfloat16: computes in float32"
+    """The limits of the operating system, and the room in memory and on disk."""
+    computes = processor.cpu_computes_in("bfloat16")
+    width = "computes in bfloat16" if computes else "without bfloat16: computes in float32"
     yield Finding.of("CPU", f"{processor.cpu()}, {width}")
     yield _files()
     yield _memory()
-    yield _shared_memory(run)
-    yield _temporary(run)
+    # NCCL and Ray exchange data in shared memory; an engine on several GPUs needs it to start.
+    free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
+    more = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
+    fix = "" if free >= _SHM_GB else f"{more}, or cluster.launch.shared_memory"
+    several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
+    text = f"{free:,.1f} GB free in {SHM}"
+    yield Finding.of("shared memory", text, **{"fails" if several else "warns": fix})
+    # Ray logs and spills to temporary files.
+    is_own_ray = run.cluster.address is None
+    folder = (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) if is_own_ray else _OF_RAY
+    free = shutil.disk_usage(folder).free / _GB
+    fix = f"Ray logs and spills there; free some{', or set RAY_TMPDIR' if is_own_ray else ''}"
+    text = f"{free:,.0f} GB free in {folder}"
+    yield Finding.of("temporary files", text, warns=fix if free < _TEMPORARY_GB else "")
 
 
 def _files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which Ray raises the soft limit
-    told = "no limit" if hard < 0 else f"{hard:,} at once"
+    text = "no limit" if hard < 0 else f"{hard:,} at once"
     more = f"have the hard limit raised (ulimit -Hn) to {_FILES:,}"
     fails = f"Ray opens more than that; {more}" if 0 <= hard < _FEW_FILES else ""
     few = f"enough for one machine, few for a large cluster; {more}"
-    warns = few if 0 <= hard < _FILES else ""
-    return Finding.of("open files", told, fails=fails, warns=warns)
+    return Finding.of("open files", text, fails=fails, warns=few if 0 <= hard < _FILES else "")
 
 
 def _memory() -> Finding:
-    """What this machine has, or what its container may take of it."""
-    whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    held = min([whole, *_limits()])
-    told = f"{held / _GB:,.0f} GB" + (f" of {whole / _GB:,.0f} GB" if held < whole else "")
+    """The memory of this machine, or the limit of its container."""
+    total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    usable = min([total, *_limits()])
+    text = f"{usable / _GB:,.0f} GB" + (f" of {total / _GB:,.0f} GB" if usable < total else "")
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
-    none, few = held < _LEAST_MEMORY_GB * _GB, held < _FEW_MEMORY_GB * _GB
-    return Finding.of("memory", told, fails=fix if none else "", warns=fix if few else "")
+    fails = fix if usable < _LEAST_MEMORY_GB * _GB else ""
+    return Finding.of(
+        "memory", text, fails=fails, warns=fix if usable < _FEW_MEMORY_GB * _GB else ""
+    )
 
 
 def _limits() -> Iterator[float]:
-    """The limits of the groups that this process is in: of a container, of a job, of its step."""
-    own = OWN_CGROUP.read_text() if OWN_CGROUP.is_file() else ""
-    found = re.search(r"^0::/(.*)$", own, re.M)
-    innermost = CGROUPS / found[1] if found else CGROUPS
+    """The memory limits of the control groups of this process: of a container, a job, its step."""
+    text = OWN_CGROUP.read_text() if OWN_CGROUP.is_file() else ""
+    path = re.search(r"^0::/(.*)$", text, re.M)
+    innermost = CGROUPS / path[1] if path else CGROUPS
     for folder in (innermost, *innermost.parents):
         if folder.is_relative_to(CGROUPS) and (folder / "memory.max").is_file():
-            text = (folder / "memory.max").read_text().strip()
-            if text.isdigit():
-                yield float(text)
-
-
-def _shared_memory(run: Run) -> Finding:
-    """Where NCCL and Ray exchange data; an engine on several GPUs does not start without."""
-    free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
-    told = f"{free:,.1f} GB free in {SHM}"
-    more = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
-    fix = "" if free >= _SHM_GB else f"{more}, or cluster.launch.shared_memory"
-    several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
-    return Finding.of("shared memory", told, **{"fails" if several else "warns": fix})
-
-
-def _temporary(run: Run) -> Finding:
-    """Where Ray logs and spills: a Ray of ours where it is told to, one that runs below /tmp."""
-    own = run.cluster.address is None
-    folder = (os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) if own else _OF_RAY
-    free = shutil.disk_usage(folder).free / _GB
-    few = free < _TEMPORARY_GB
-    fix = f"Ray logs and spills there; free some{', or set RAY_TMPDIR' if own else ''}"
-    found = f"{free:,.0f} GB free in {folder}"
-    return Finding.of("temporary files", found, warns=fix if few else "")
+            limit = (folder / "memory.max").read_text().strip()
+            if limit.isdigit():
+                yield float(limit)
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi tells it; memory in MiB."""
+    """A GPU as nvidia-smi shows it; memory in MiB."""
 
     number: int
     name: str
@@ -135,123 +123,111 @@ class Gpu(NamedTuple):
 
 
 def of_gpus(run: Run) -> Iterator[Finding]:
-    """What there is, and whether the model fits; without GPUs, whether any is wanted."""
-    found, why_none = seen()
-    yield from of_driver(run, found, why_none)
-    if found:
-        yield _taken(found)
-        yield room(run, found)
+    """Checks of the GPUs: driver, other users, and whether the model fits."""
+    gpus, problem = seen()
+    yield from of_driver(run, gpus, problem)
+    if gpus:
+        busy = [gpu for gpu in gpus if gpu.used_mib > _IN_USE * gpu.mib]
+        text = ", ".join(f"GPU {gpu.number} has {gpu.used_mib:,} MiB in use" for gpu in busy)
+        fix = "another process computes there; an engine needs model.gpu_memory_utilization of it"
+        yield Finding.of("free", text or "no other process uses them", fails=fix if busy else "")
+        yield room(run, gpus)
 
 
-def of_driver(run: Run, found: Sequence[Gpu], why: str) -> Iterator[Finding]:
-    """Only what the driver says of itself and of the kind of GPU; `why` there are none."""
-    wanted = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
-    if not found:
+def of_driver(run: Run, gpus: Sequence[Gpu], problem: str) -> Iterator[Finding]:
+    """Checks of the driver and the kind of GPU; `problem`: why there are none."""
+    needed = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
+    if not gpus:
         fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"
-        yield Finding.of("GPUs", why, fails=fix if wanted else "")
+        yield Finding.of("GPUs", problem, fails=fix if needed else "")
         return
-    names = sorted({each.name for each in found})
+    names = sorted({gpu.name for gpu in gpus})
     mixed = "engines of one sweep would differ in speed, and in the last digits; ask for one kind"
-    told = f"{len(found)} × {' and '.join(names)}"
-    yield Finding.of("GPUs", told, warns=mixed if len(names) > 1 else "")
-    yield _driver(found[0].driver, cuda())
-    yield _capability(min(each.capability for each in found), run.model.dtype)
+    text = f"{len(gpus)} × {' and '.join(names)}"
+    yield Finding.of("GPUs", text, warns=mixed if len(names) > 1 else "")
+    driver, built = gpus[0].driver, cuda()
+    if built is None:
+        fix = "install the CUDA build (make setup DEVICE=cuda), if the GPUs are to be used"
+        yield Finding.of("driver", f"{driver}; torch is built for CPUs", warns=fix)
+    else:
+        oldest = _DRIVERS.get(int(built.partition(".")[0]), 0)
+        is_old = int(driver.partition(".")[0]) < oldest
+        fix = f"CUDA {built} needs driver {oldest} or later; ask for newer nodes, or an update"
+        yield Finding.of("driver", f"{driver}, CUDA {built}", fails=fix if is_old else "")
+    capability, fails, warns = min(gpu.capability for gpu in gpus), "", ""
+    if capability < processor.BFLOAT16_GPU:
+        warns = "no bfloat16 there: float16 or float32 is used, by the type of the weights"
+        if run.model.dtype == "bfloat16":
+            fails = "it has no bfloat16; give model.dtype=float16"
+    if capability < _LEAST_CAPABILITY:
+        fails = f"vLLM needs {_LEAST_CAPABILITY}"
+    yield Finding.of("compute capability", f"{capability}", fails=fails, warns=warns)
 
 
 def seen() -> tuple[list[Gpu], str]:
-    """The GPUs that the driver shows; where there are none, why."""
-    ask = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
+    """The GPUs that the driver shows and this process may use; if there are none, the reason."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=30)
+        process = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
     except FileNotFoundError:
         return [], "there is no nvidia-smi, so no driver of NVIDIA's"
     except subprocess.TimeoutExpired:
         return [], "nvidia-smi does not answer within 30 s"
-    if done.returncode:
-        said = (done.stdout or done.stderr).strip().splitlines()
-        return [], f"nvidia-smi fails: {said[0] if said else done.returncode}"
+    if process.returncode:
+        lines = (process.stdout or process.stderr).strip().splitlines()
+        return [], f"nvidia-smi fails: {lines[0] if lines else process.returncode}"
+    # nvidia-smi shows the GPUs of other jobs, too.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = visible.split(",") if re.fullmatch(r"\d+(,\d+)*", visible) else []  # or UUIDs
     try:
-        return [each for each in map(_gpu, done.stdout.splitlines()) if _is_ours(each)], ""
+        gpus = [_gpu(line) for line in process.stdout.splitlines()]
     except ValueError:  # a driver that is too old for a field, or a GPU that has fallen off
-        return [], f"nvidia-smi prints {done.stdout.strip()!r}"
-
-
-def _is_ours(gpu: Gpu) -> bool:
-    """Whether this process may use it; nvidia-smi shows those of other jobs, too."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    ours = given.split(",") if re.fullmatch(r"\d+(,\d+)*", given) else []  # else by their UUIDs
-    return not ours or str(gpu.number) in ours
+        return [], f"nvidia-smi prints {process.stdout.strip()!r}"
+    return [gpu for gpu in gpus if not numbers or str(gpu.number) in numbers], ""
 
 
 def _gpu(line: str) -> Gpu:
-    number, name, driver, capability, mib, used = (x.strip() for x in line.split(","))
+    number, name, driver, capability, mib, used = (field.strip() for field in line.split(","))
     return Gpu(int(number), name, driver, float(capability), int(mib), int(used))
 
 
 def cuda() -> str | None:
-    """The version of CUDA that torch was built with; null: for CPUs alone, or there is none."""
+    """The version of CUDA that torch was built with; None for a CPU build, or without torch."""
     spec = find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
-    # Read from its source: every run looks, and importing it takes seconds.
+    # Read from its source: every run checks it, and importing torch takes seconds.
     source = Path(spec.submodule_search_locations[0], "version.py").read_text("utf-8")
-    found = re.search(r"^cuda\b.*= '([\d.]+)'", source, re.M)
-    return found[1] if found else None
+    version = re.search(r"^cuda\b.*= '([\d.]+)'", source, re.M)
+    return version[1] if version else None
 
 
-def _driver(driver: str, built: str | None) -> Finding:
-    if built is None:
-        fix = "install the CUDA build (make setup DEVICE=cuda), if the GPUs are to be used"
-        return Finding.of("driver", f"{driver}; torch is built for CPUs", warns=fix)
-    least = _DRIVERS.get(int(built.partition(".")[0]), 0)
-    old = int(driver.partition(".")[0]) < least
-    fix = f"CUDA {built} needs driver {least} or later; ask for newer nodes, or an update"
-    return Finding.of("driver", f"{driver}, CUDA {built}", fails=fix if old else "")
-
-
-def _capability(least: float, dtype: str) -> Finding:
-    fails = warns = ""
-    if least < processor.BFLOAT16_GPU:
-        warns = "no bfloat16 there: float16 or float32 is used, by the type of the weights"
-        fails = "it has no bfloat16; give model.dtype=float16" if dtype == "bfloat16" else ""
-    if least < _LEAST_CAPABILITY:
-        fails = f"vLLM needs {_LEAST_CAPABILITY}"
-    return Finding.of("compute capability", f"{least}", fails=fails, warns=warns)
-
-
-def _taken(found: Sequence[Gpu]) -> Finding:
-    busy = [each for each in found if each.used_mib > _TAKEN * each.mib]
-    told = ", ".join(f"GPU {each.number} has {each.used_mib:,} MiB in use" for each in busy)
-    fix = "somebody else computes there; an engine needs model.gpu_memory_utilization of it free"
-    return Finding.of("free", told or "nobody else is on them", fails=fix if busy else "")
-
-
-def room(run: Run, found: Sequence[Gpu]) -> Finding:
-    """Whether the weights fit the memory of the GPUs of one engine, with a fifth for the rest."""
+def room(run: Run, gpus: Sequence[Gpu]) -> Finding:
+    """Whether the weights fit the memory of the GPUs of one engine, with a fifth to spare."""
     model = run.model
-    gpus = model.tensor_parallel * model.pipeline_parallel
+    n_gpus = model.tensor_parallel * model.pipeline_parallel
     need = described.weights_gb(model)
-    there = gpus * min(each.mib for each in found) * 2**20 / 1e9 * model.gpu_memory_utilization
+    memory = n_gpus * min(gpu.mib for gpu in gpus) * 2**20 / 1e9 * model.gpu_memory_utilization
     weights = f"{need:,.0f}" if need >= 1 else f"{need:.1f}"
-    told = f"{model.name} has {weights} GB of weights; {gpus} GPUs give {there:,.0f} GB"
+    text = f"{model.name} has {weights} GB of weights; {n_gpus} GPUs give {memory:,.0f} GB"
     fails = ""
-    if need > 0.8 * there:
+    if need > 0.8 * memory:
         fails = "give model.tensor_parallel or larger GPUs, so that a fifth is left for the cache"
-    if gpus > len(found) and model.pipeline_parallel == 1:
-        fails = f"the node has {len(found)} GPUs, and one engine asks {gpus}"
-    return Finding.of("memory for the model", told, fails=fails)
+    if n_gpus > len(gpus) and model.pipeline_parallel == 1:
+        fails = f"the node has {len(gpus)} GPUs, and one engine asks {n_gpus}"
+    return Finding.of("memory for the model", text, fails=fails)
 
 
 def refuse_unfit_machine(run: Run) -> None:
-    """Refuse what no sweep can work with here; this costs nothing, so that every run looks.
+    """Refuse a machine on which no sweep can run; cheap enough for every run.
 
     Raises:
         InputError: a limit of this machine, or the driver of its GPUs, is unfit.
     """
-    looks = [("machine", checks(run))]
+    groups = [("machine", checks(run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
-        looks.append(("GPUs", of_driver(run, *seen())))
-    for group, findings in looks:
+        groups.append(("GPUs", of_driver(run, *seen())))
+    for group, findings in groups:
         for finding in findings:
             if finding.state == "fails":
                 raise InputError(f"{group}, {finding.check}: {finding.found}; {finding.fix}.")

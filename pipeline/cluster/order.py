@@ -1,4 +1,4 @@
-"""What is asked of any cluster: the command that it runs, and the engines that it must hold."""
+"""Jobs for any cluster: the command that it runs, and the number of nodes."""
 
 import re
 import shlex
@@ -31,58 +31,68 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def status(overrides: Sequence[str], verb: str) -> str:
-    """The command line that says how far that is; of a study, whatever is wrong with some runs.
+    """The command line that prints the progress; of a study, even if some runs fail.
 
     >>> status(["sizes", "model=gpt2,gpt2-xl"], "study")
     'factsweep study sizes status model=gpt2,gpt2-xl || true'
     """
     if verb != "study":
         return command(overrides, "status")
-    name, *others = overrides
-    return f"{command([name, 'status', *others], verb)} || true"
+    name, *values = overrides
+    return f"{command([name, 'status', *values], verb)} || true"
 
 
 def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
-    r"""The command line of the sweep where several programs read it one after the other.
+    r"""The command line of the sweep in characters that several programs in turn leave unchanged.
 
-    KubeRay splits it or does not, by its version, a bash reads what comes of it, `ray job submit`
-    quotes that again, and the head's shell reads it. None of them changes what is left here.
+    Versions of KubeRay split it or not, a bash parses it, `ray job submit` quotes it again, and the
+    head's shell parses that.
 
     >>> encoded_command(['decoding.stop=["\\n"]', "~metrics"])
     'factsweep run --percent-encoded decoding.stop=%5B%22%5Cn%22%5D %7Emetrics'
     """
     encoded = (
-        quote(each, safe="=,:/@+", errors="surrogateescape").replace("~", "%7E")
-        for each in overrides
+        quote(override, safe="=,:/@+", errors="surrogateescape").replace("~", "%7E")
+        for override in overrides
     )
     return " ".join(["factsweep", verb, "--percent-encoded", *encoded])
 
 
 def decoded(overrides: Sequence[str]) -> list[str]:
-    """The overrides of an encoded command as they were given."""
-    return [unquote(each, errors="surrogateescape") for each in overrides]
+    """The overrides of an encoded command."""
+    return [unquote(override, errors="surrogateescape") for override in overrides]
 
 
 def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
-    """The overrides, and what is settled once, here, in place of at every start.
+    """The overrides, with the commit of a branch and the GPUs of a replica resolved once, here.
 
-    What depends on hardware is left to the driver, who is where the hardware is: this machine may
-    have no GPU, or another one.
+    Other fields that depend on hardware are left to the driver, which runs where the hardware is.
 
     Raises:
         InputError: the GPUs of a replica would depend on this machine's.
     """
-    return [*overrides, *gpus(run, overrides), *_commit(run)]
+    model, resolved = run.model, [*overrides, *gpus(run, overrides)]
+    if model.source == "hub" and not _COMMIT.fullmatch(model.revision):
+        try:
+            resolved.append(f"model.revision={models.hub_commit(model.id, model.revision)[0]}")
+        except InputError as error:
+            LOG.warning(
+                "%s The sweep resolves model.revision=%s itself, again at every start; give a "
+                "commit to keep it to one.",
+                error,
+                model.revision,
+            )
+    return resolved
 
 
 def gpus(run: Run, overrides: Sequence[str]) -> list[str]:
-    """The GPUs of a replica, where they follow from the hardware that is named.
+    """The GPUs of a replica, if they follow from the named hardware.
 
     Raises:
         InputError: they would depend on this machine's.
     """
-    given = composed(overrides)["model"]["tensor_parallel"]
-    if given is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
+    chosen = composed(overrides)["model"]["tensor_parallel"]
+    if chosen is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
         return []
     if run.cluster.hardware is None:
         raise InputError(
@@ -90,34 +100,17 @@ def gpus(run: Run, overrides: Sequence[str]) -> list[str]:
             "of this machine; give model.tensor_parallel, or the cluster's GPU as in "
             "cluster.hardware=H100."
         )
-    settled = run.cluster.device == "cuda"
-    return [f"model.tensor_parallel={run.model.tensor_parallel}"] if settled else []
-
-
-def _commit(run: Run) -> list[str]:
-    """The commit that a branch of the hub means now, so that all starts decode the same model."""
-    model = run.model
-    if model.source != "hub" or _COMMIT.fullmatch(model.revision):
-        return []
-    try:
-        return [f"model.revision={models.hub_commit(model.id, model.revision)[0]}"]
-    except InputError as error:
-        LOG.warning(
-            "%s The sweep resolves model.revision=%s itself, anew at every start; give a commit to "
-            "keep it to one.",
-            error,
-            model.revision,
-        )
-        return []
+    is_cuda = run.cluster.device == "cuda"
+    return [f"model.tensor_parallel={run.model.tensor_parallel}"] if is_cuda else []
 
 
 def leave(within_s: int) -> str:
-    """Lines for the shell of a node that is about to go: its engines publish what is finished."""
+    """Shell commands for a node that is being removed: its engines publish finished answers."""
     return f"within_s={within_s}\n{_LEAVE}"
 
 
 def check_no_own_folder() -> None:
-    """Refuse a folder of configuration that only this machine could see."""
+    """Refuse a folder of configuration, which only this machine can see."""
     if (folder := folders.own()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give what it says as "
@@ -126,28 +119,28 @@ def check_no_own_folder() -> None:
 
 
 def check_no_credentials(run: Run) -> None:
-    """Refuse a secret in a URL: what is rendered can be read by many."""
+    """Refuse a secret in a URL: many can read the rendered job."""
     for name in ("artifacts", "results"):
         if "@" in urlsplit(getattr(run, name)).netloc:
             raise InputError(
-                f"{name}=… has credentials in its URL, which everybody could read who sees the "
-                "job; leave them out, and put them in the environment that the job runs in."
+                f"{name}=… has credentials in its URL, which all who see the job could read; "
+                "leave them out, and put them in the environment that the job runs in."
             )
 
 
 def check_reachable(run: Run, *, shared_folders: bool) -> None:
     """Refuse artifacts or results that only this machine could see."""
     for name in ("artifacts", "results"):
-        place = getattr(run, name)
-        is_folder = "://" not in place or place.startswith("file:")
+        root = getattr(run, name)
+        is_folder = "://" not in root or root.startswith("file:")
         if is_folder and not shared_folders:
             raise InputError(
-                f"{name}={place} is a folder, which no pod can see; give an object store, such as "
+                f"{name}={root} is a folder, which no pod can see; give an object store, such as "
                 f"{name}=s3://bucket/{name}."
             )
-        if is_folder and not place.startswith("/"):
+        if is_folder and not root.startswith("/"):
             raise InputError(
-                f"{name}={place} is relative to a folder of this machine; give an object store, or "
+                f"{name}={root} is relative to a folder of this machine; give an object store, or "
                 "the absolute path of a folder that all nodes share."
             )
 
@@ -158,18 +151,18 @@ def nodes(run: Run, gpus_per_node: int) -> int:
     Raises:
         InputError: a node has fewer GPUs than a replica holds.
     """
-    each, replicas = gpus_per_engine(run), run.model.replicas.max
-    if each == 0:
+    n_gpus, replicas = gpus_per_engine(run), run.model.replicas.max
+    if n_gpus == 0:
         return replicas
     if gpus_per_node >= 1 and run.model.pipeline_parallel > 1:
-        return -(-each * replicas // gpus_per_node)
-    if each > gpus_per_node:
+        return -(-n_gpus * replicas // gpus_per_node)
+    if n_gpus > gpus_per_node:
         raise InputError(
-            f"a replica of {run.model.name} holds {each} GPUs, and a node has "
+            f"a replica of {run.model.name} holds {n_gpus} GPUs, and a node has "
             f"cluster.launch.gpus_per_node={gpus_per_node}; raise one, or set "
             "model.tensor_parallel lower."
         )
-    return -(-sets_of_gpus(run, replicas) // (gpus_per_node // each))
+    return -(-sets_of_gpus(run, replicas) // (gpus_per_node // n_gpus))
 
 
 def handed(command: Sequence[str], text: str) -> str:
@@ -180,15 +173,15 @@ def handed(command: Sequence[str], text: str) -> str:
     """
     name = command[0]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, input=text, capture_output=True, encoding="utf-8", check=True
         )
     except FileNotFoundError as error:
         raise InputError(
-            f"{name} is not on this machine; launch where it is, or take there what --dry-run "
-            "prints."
+            f"{name} is not on this machine; launch where it is, or take the output of --dry-run "
+            "there."
         ) from error
     except subprocess.CalledProcessError as error:
-        said = " ".join(error.stderr.split()) or f"exit code {error.returncode}"
-        raise InputError(f"{name} did not take the job: {said.rstrip('.')}.") from error
-    return done.stdout.strip()
+        reason = " ".join(error.stderr.split()) or f"exit code {error.returncode}"
+        raise InputError(f"{name} did not take the job: {reason.rstrip('.')}.") from error
+    return process.stdout.strip()

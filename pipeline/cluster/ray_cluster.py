@@ -1,4 +1,4 @@
-"""Ray: started here or found at an address, its room for engines, and its nodes that go."""
+"""Ray: started here or joined at an address, its room for engines, and nodes being removed."""
 
 import logging
 import os
@@ -26,18 +26,18 @@ from factsweep.pipeline.cluster.hardware import (
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.streams import end
 
-_TRIES = 4  # of a Ray whose processes a busy machine starts too late
+_TRIES = 4  # to start a Ray on a busy machine
 _EVERY_S = 2.0
-_SILENT_S = 30.0  # a head that is started anew, or a network that is out for a moment, comes back
+_SILENT_S = 30.0  # a restarted head, or an interrupted network, comes back sooner
 LEAVING = "FACTSWEEP_LEAVING"
 _ASKED = "asked"
 _LOCK = threading.Lock()
-_AT_WORK: list[Path] = []  # the sign of this process, once for each block that it is at
+_AT_WORK: list[Path] = []  # the file of this process, once per block that it is in
 
 
 @contextmanager
 def started(run: Run, *, offline: bool = False) -> Iterator[None]:
-    """A running Ray for the time of the block; `offline`: its workers must not ask the hub.
+    """A running Ray during the block; `offline`: its workers must not ask the hub.
 
     Raises:
         InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
@@ -53,38 +53,32 @@ def started(run: Run, *, offline: bool = False) -> Iterator[None]:
             "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
             "such kernels. Set it to default; the flip rate in the table is the noise that is left."
         )
-    with _running(run, variables(run, offline=offline)):
-        _check_room(run, gpus_by_node())
-        yield
-
-
-@contextmanager
-def _running(run: Run, environment: dict[str, str]) -> Iterator[None]:
     import ray
     from ray._private import worker
 
-    # Ray starts workers at nice 15, behind its own dashboard; the engines are what it is here for.
+    # Ray starts workers at nice 15, behind its own dashboard; the engines have priority here.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Ray would start idle workers that know nothing of our environment, and take none of our tasks.
+    # Ray would start idle workers without our environment, which take none of our tasks.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    # One warning of Ray's: that it will leave CUDA_VISIBLE_DEVICES alone, which is what we want.
+    # Ray warns that it will leave CUDA_VISIBLE_DEVICES alone, which is intended.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Nor the traceback of a task that fails when the driver is about to end with its own sentence.
+    # The driver prints its own sentence for a failed task, instead of the traceback.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page per engine that dies; ours is one sentence (decoding/tally.py).
     worker.print_to_stdstream = lambda *_, **__: None
-    _connect(run, environment)
-    # A scheduler's polite stop is the same wish as Ctrl-C; Ray has just set a handler of its own.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _connect(run, variables(run, offline=offline))
+    # SIGTERM of a scheduler acts like Ctrl-C; Ray has just set a handler of its own.
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        _check_room(run, gpus_by_node())
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
         ray.shutdown()
 
 
 def _connect(run: Run, environment: dict[str, str]) -> None:
-    """Start a Ray here, or join the one at cluster.address; a slow machine gets some tries."""
+    """Start a Ray here, with some tries on a slow machine, or join the one at cluster.address."""
     import ray
 
     folder = None if run.cluster.address else _own_folder()
@@ -110,7 +104,7 @@ def _connect(run: Run, environment: dict[str, str]) -> None:
                 f"no Ray answers at cluster.address={run.cluster.address}; start one there "
                 "(`ray start --head`) or leave the address out."
             ) from error
-        except Exception as error:  # Ray's own are of no common kind
+        except Exception as error:  # Ray's errors have no common class
             ray.shutdown()
             if tries == 1:
                 raise InputError(
@@ -124,42 +118,41 @@ def _connect(run: Run, environment: dict[str, str]) -> None:
 
 @contextmanager
 def of_one_machine() -> Iterator[None]:
-    """What `ray.init` has no arguments for: a Ray that is started is this machine's alone.
+    """Options of a Ray for this machine alone that `ray.init` has no arguments for.
 
-    Nobody reads what its log monitor sends, no node is ever added, and its dashboard would only
-    count for Ray's makers who uses it. Its agent, whose libraries are there (ray[default]), takes
-    any port: at one that another Ray has, it would try for three seconds, and a raylet whose agent
-    tells no port within fifteen dies (Ray issue 65983).
+    Its log monitor, autoscaler monitor and dashboard are not started. The dashboard agent takes any
+    port: it would try a port in use for three seconds, and a raylet whose agent has no port after
+    fifteen dies (Ray issue 65983).
     """
     from ray._private import parameter, services, utils
 
-    known = parameter.RayParams
-    small = {"include_log_monitor": False, "no_monitor": True, "dashboard_agent_listen_port": 0}
-    ours: dict[tuple[Any, str], Any] = {
-        (parameter, "RayParams"): lambda **given: known(**given | small),
+    params = parameter.RayParams
+    options = {"include_log_monitor": False, "no_monitor": True, "dashboard_agent_listen_port": 0}
+    replacements: dict[tuple[Any, str], Any] = {
+        (parameter, "RayParams"): lambda **kwargs: params(**kwargs | options),
         (services, "start_api_server"): lambda *_, **__: (None, None),
         (utils, "get_dashboard_dependency_error"): lambda: None,  # would import them
     }
-    before = {place: getattr(*place) for place in ours}
+    originals = {target: getattr(*target) for target in replacements}
     try:
-        for place, value in ours.items():
-            setattr(*place, value)
+        for target, value in replacements.items():
+            setattr(*target, value)
         yield
     finally:
-        for place, value in before.items():
-            setattr(*place, value)
+        for target, value in originals.items():
+            setattr(*target, value)
 
 
 def _own_folder() -> str:
-    """Ray's folder of sockets and logs, in one that is the user's alone: Ray opens its own to all.
+    """Ray's folder of sockets and logs, in a private folder: Ray's own is readable by all.
 
-    Its path is short: those of sockets end at 107 characters.
+    Its path is short: paths of sockets have at most 107 characters.
     """
-    above = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    folder = Path(above, f"factsweep-ray-{os.getuid()}")
+    parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    folder = Path(parent, f"factsweep-ray-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise InputError(
             f"{folder} is not yours alone, and Ray's sockets and logs would lie there; remove it, "
             "or set RAY_TMPDIR to a folder of your own."
@@ -168,50 +161,48 @@ def _own_folder() -> str:
 
 
 def _check_room(run: Run, nodes: Sequence[int]) -> None:
-    """Before anything loads: do the nodes, by their GPUs, hold the smallest pool?
+    """Refuse nodes (by their GPUs) that do not hold the smallest pool, unless more are added later.
 
-    The GPUs of one replica are on one node, unless it is pipeline-parallel. Where nodes come when
-    engines ask for them, nobody knows yet.
+    The GPUs of one replica are on one node, unless it is pipeline-parallel.
     """
     if run.cluster.autoscales:
         return
-    each, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
-    there = sum(nodes)
+    n_gpus, replicas = gpus_per_engine(run), sets_of_gpus(run, run.model.replicas.min)
     fix = "Set model.replicas.min or model.tensor_parallel lower, or add GPUs."
-    if each * replicas > there:
+    if n_gpus * replicas > sum(nodes):
         raise InputError(
-            f"{replicas} replicas × {each} GPUs = {each * replicas}; the cluster has {there}. {fix}"
+            f"{replicas} replicas × {n_gpus} GPUs = {n_gpus * replicas}; the cluster has "
+            f"{sum(nodes)}. {fix}"
         )
-    if each and run.model.pipeline_parallel == 1 and sum(n // each for n in nodes) < replicas:
+    if n_gpus and run.model.pipeline_parallel == 1 and sum(n // n_gpus for n in nodes) < replicas:
         raise InputError(
-            f"{replicas} replicas × {each} GPUs, each on one node; the cluster's nodes have "
+            f"{replicas} replicas × {n_gpus} GPUs, each on one node; the cluster's nodes have "
             f"{' + '.join(map(str, nodes))}. {fix}"
         )
 
 
 def gpus_by_node() -> list[int]:
-    """The GPUs of each node, whoever holds them."""
+    """The GPUs of each node, free or not."""
     import ray
 
     return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def room(run: Run) -> str:
-    """What the pool asks of the cluster and what is free there, for messages."""
+    """The resources that the pool needs, and those of the cluster, for messages."""
     import ray
 
-    each, replicas = gpus_per_engine(run), run.model.replicas.min
-    kind, each = ("GPU", each) if each else ("CPU", 1)
-    found = (ray.cluster_resources(), ray.available_resources())
-    there, free = (resources.get(kind, 0) for resources in found)
+    n_gpus, replicas = gpus_per_engine(run), run.model.replicas.min
+    kind, n = ("GPU", n_gpus) if n_gpus else ("CPU", 1)
+    total, free = (r.get(kind, 0) for r in (ray.cluster_resources(), ray.available_resources()))
     return (
-        f"{replicas} replicas × {each} {kind}s were asked for; the cluster has {there:.0f}, "
+        f"{replicas} replicas × {n} {kind}s were asked for; the cluster has {total:.0f}, "
         f"{free:.0f} of them free"
     )
 
 
 def host(node_id: str) -> str:
-    """The name of the machine that a node of Ray's is."""
+    """The host name of a node of Ray."""
     import ray
 
     names = {node["NodeID"]: str(node["NodeManagerHostname"]) for node in ray.nodes()}
@@ -219,20 +210,20 @@ def host(node_id: str) -> str:
 
 
 def beside_driver() -> Any:
-    """Where Ray puts what all the work hangs on: on the driver's node, which no one takes away."""
+    """Ray's strategy for actors that all work depends on: on the driver's node, which stays."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # Not soft: Ray 2.60 puts a soft one that asks for no CPU anywhere.
+    # Not soft: Ray 2.60 places a soft one that asks for no CPU anywhere.
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def placement(run: Run) -> dict[str, Any]:
-    """What Ray is told about where an engine goes.
+    """Ray's options for placing an engine.
 
     One process holds all GPUs of a replica on one node, vLLM's workers inside; engines without GPUs
-    are spread. A pipeline-parallel replica may lie on several nodes: a placement group of one GPU
-    per bundle, in which vLLM starts its workers itself.
+    are spread. A pipeline-parallel replica may use several nodes: it gets a placement group of one
+    GPU per bundle, in which vLLM starts its workers itself.
     """
     gpus = gpus_per_engine(run)
     if run.model.pipeline_parallel == 1 or run.engine.gpus != "parallel":
@@ -241,7 +232,7 @@ def placement(run: Run) -> dict[str, Any]:
     from ray.util import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    # The first bundle is the engine's own: it cannot stand beside the bundles.
+    # The first bundle is the engine's own: it cannot run outside the bundles.
     bundles = [{"CPU": 1}, *({"GPU": 1} for _ in range(gpus))]
     strategy = PlacementGroupSchedulingStrategy(
         placement_group(bundles, strategy="PACK"),
@@ -253,39 +244,40 @@ def placement(run: Run) -> dict[str, Any]:
 
 @contextmanager
 def head_watched(address: str, gone: Callable[[DecodingError], None]) -> Iterator[None]:
-    """End the process with code 1 if `address` is silent for 30 s; `gone` is called before.
+    """End the process with code 1 if `address` is silent for 30 s, after calling `gone`.
 
     A call to a head that is gone blocks, and after a minute Ray's C++ ends the whole process
-    without a word. So a thread asks the head's port for a connection, and ends it sooner.
+    without a message. So a thread connects to the head's port, and ends it sooner.
     """
     over = threading.Event()
-    threading.Thread(target=_watch, args=(address, gone, over), daemon=True).start()
+
+    def watch() -> None:
+        answered_at = time.monotonic()
+        while not over.wait(_EVERY_S):
+            error = _connection_error(address)
+            if error is None:
+                answered_at = time.monotonic()
+            elif time.monotonic() - answered_at > _SILENT_S and not over.is_set():
+                try:
+                    gone(
+                        DecodingError(
+                            f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds "
+                            f"({error}): it was killed, or its machine is gone; what is published "
+                            "is kept, and the next run resumes."
+                        )
+                    )
+                finally:
+                    end(DecodingError.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _watch(address: str, gone: Callable[[DecodingError], None], over: threading.Event) -> None:
-    heard = time.monotonic()
-    while not over.wait(_EVERY_S):
-        silence = _silence(address)
-        if silence is None:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > _SILENT_S and not over.is_set():
-            error = DecodingError(
-                f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds ({silence}): "
-                "it was killed, or its machine is gone; what is published is kept, and the next "
-                "run resumes."
-            )
-            try:
-                gone(error)
-            finally:
-                end(DecodingError.exit_code)
-
-
-def _silence(address: str) -> str | None:
-    """Why there is no connection to a port; null if there is one."""
+def _connection_error(address: str) -> str | None:
+    """Why there is no connection to a port; None if there is one."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=_EVERY_S).close()
@@ -295,13 +287,12 @@ def _silence(address: str) -> str | None:
 
 
 def is_leaving() -> bool:
-    """Whether somebody on this node has asked its engines to publish what is finished.
+    """Whether the engines of this node were asked to publish finished answers before it goes.
 
-    Ray itself marks a node whose `ray start --block` is sent SIGTERM: it is being drained. Where a
-    process would be killed before that, a folder of the node is the sign: $FACTSWEEP_LEAVING names
-    it for all that runs there. Its file `asked` asks the engines to publish what is finished; each
-    that has something to publish keeps a file there that is named after its process, until it has.
-    `leave.sh` asks, and waits for them.
+    Ray itself marks a node whose `ray start --block` is sent SIGTERM: it is being drained. If a
+    process would be killed before that, $FACTSWEEP_LEAVING names a folder of the node. Its file
+    `asked` asks the engines to publish; each engine with something to publish keeps a file there
+    that is named after its process, until it has. `leave.sh` asks, and waits for them.
     """
     folder = os.environ.get(LEAVING)
     return folder is not None and Path(folder, _ASKED).exists()
@@ -309,30 +300,30 @@ def is_leaving() -> bool:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Let who asks wait for the end of the block, and of all others of this process."""
+    """Have `leave.sh` wait for the end of this block, and of all others of this process."""
     folder = os.environ.get(LEAVING)
     if folder is None:
         yield
         return
-    sign = Path(folder, str(os.getpid()))
+    file = Path(folder, str(os.getpid()))
     with _LOCK:
-        _AT_WORK.append(sign)
-        sign.parent.mkdir(parents=True, exist_ok=True)
-        sign.touch()
+        _AT_WORK.append(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
     try:
         yield
     finally:
         with _LOCK:
-            _AT_WORK.remove(sign)
-            if sign not in _AT_WORK:
-                sign.unlink(missing_ok=True)
+            _AT_WORK.remove(file)
+            if file not in _AT_WORK:
+                file.unlink(missing_ok=True)
 
 
 def draining_nodes() -> set[str]:
-    """The nodes that Ray is about to take away, by their ids."""
+    """The ids of the nodes that Ray is about to remove."""
     from ray._private.state import state
 
     try:
         return set(state.get_draining_nodes())
-    except Exception:  # Ray's own are of no common kind
-        return set()  # Ray is gone: who waits for its tasks says so
+    except Exception:  # Ray's errors have no common class
+        return set()  # Ray is gone: its tasks will raise the error

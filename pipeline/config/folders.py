@@ -1,8 +1,8 @@
-"""Where configuration and data sets are: those that ship with factsweep, and a user's own folder.
+"""Folders of configuration and data sets: those that ship with factsweep, and a user's own one.
 
-Her folder is the one that $FACTSWEEP_CONFIG_DIR names (`--config-dir` sets it), or factsweep.d/ in
-the current folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. A file
-of hers takes the place of one of the same name that ships. `home` is for what is fetched once.
+The user's folder is $FACTSWEEP_CONFIG_DIR (`--config-dir` sets it), or factsweep.d/ in the current
+folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. Its files replace
+shipped ones of the same name.
 """
 
 import os
@@ -23,11 +23,7 @@ CATALOG = _SHIPPED / "data_catalog"
 
 
 def own() -> Path | None:
-    """The user's folder, as an absolute path; null: she has none.
-
-    Raises:
-        InputError: the folder that was named is none, or has a folder that is no group.
-    """
+    """The absolute path of the user's folder, if there is one; unknown groups are refused."""
     named = os.environ.get(VARIABLE)
     folder = Path(named or OWN).absolute()
     if not folder.is_dir():
@@ -48,48 +44,41 @@ def groups() -> list[str]:
 
 
 def files(group: str) -> dict[str, Path]:
-    """The YAML files of a group by their names; the user's own before what ships."""
+    """The YAML files of a group by their names; the user's own before shipped ones."""
     shipped = CATALOG if group == CATALOG.name else CONF / group
     folder = own()
-    places = [shipped] if folder is None else [shipped, folder / group]
-    found = {path.stem: path for place in places for path in place.glob("*.yaml")}
-    return dict(sorted(found.items()))
+    parents = [shipped] if folder is None else [shipped, folder / group]
+    paths = {path.stem: path for parent in parents for path in parent.glob("*.yaml")}
+    return dict(sorted(paths.items()))
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds.
-
-    Raises:
-        InputError: it is no file, no text, or no YAML.
-    """
+    """The content of a YAML file."""
     with refusing(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def home() -> Path:
-    """The folder; it may not be there yet.
-
-    Without FACTSWEEP_HOME it is factsweep in $XDG_CACHE_HOME, by default ~/.cache.
-    """
+    """The folder of downloads, which may not exist: $FACTSWEEP_HOME, or ~/.cache/factsweep."""
     if own := os.environ.get("FACTSWEEP_HOME"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "factsweep"
 
 
 def below(root: str, folder: str) -> str:
-    """The path or URL of a folder below another one; the options of a URL stay behind it.
+    """The path or URL of a folder below another one; the options of a URL stay at its end.
 
     >>> below("results/", "a #1"), below("s3://bucket/results?region=eu-west-1", "a #1")
     ('results/a #1', 's3://bucket/results/a %231?region=eu-west-1')
     """
     if not is_url(root):
         return f"{root.rstrip('/')}/{folder}"
-    place, mark, options = root.partition("?")
+    url, mark, options = root.partition("?")
     for sign in "%?#":
         folder = folder.replace(sign, f"%{ord(sign):X}")
-    return f"{place.rstrip('/')}/{folder}{mark}{options}"
+    return f"{url.rstrip('/')}/{folder}{mark}{options}"
 
 
 def is_url(root: str) -> bool:
-    """Whether a root is a URL, and no path."""
+    """Whether a root is a URL rather than a path."""
     return "://" in root and not root.startswith("file://")

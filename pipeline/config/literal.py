@@ -1,7 +1,7 @@
-"""Texts and paths among overrides: what stands behind `=` is the text, without Hydra's grammar.
+"""Texts and paths in overrides: the value is taken literally, without Hydra's grammar.
 
-That grammar gives a meaning to commas, brackets, blanks, `=` and `${`. It is left to values of
-other types, to `null`, and to whoever writes quotes around the whole value.
+That grammar gives a meaning to commas, brackets, blanks, `=` and `${`. It applies to values of
+other types, to `null`, and to values in quotes.
 """
 
 import re
@@ -23,16 +23,16 @@ _INTERPOLATION = re.compile(r"(\\*)\$\{")
 
 
 def parsed(override: str) -> Override | None:
-    """As Hydra reads it; null: it cannot."""
+    """The override parsed by Hydra; None if that fails."""
     try:
         return parse(override)
-    except Exception:  # of the parser that is generated for Hydra's grammar
+    except Exception:  # of the generated parser of Hydra's grammar
         return None
 
 
 @lru_cache(maxsize=256)  # the parser takes some milliseconds, and each override is read six times
 def parse(override: str) -> Override:
-    """As Hydra reads it; raises whatever Hydra raises."""
+    """The override parsed by Hydra."""
     return OverridesParser.create().parse_override(override)
 
 
@@ -49,12 +49,12 @@ def quoted(text: str) -> str:
 def unquoted(value: str) -> str:
     """The text of a value: without its quotes, if it is quoted as a whole."""
     override = parsed(f"text={value}")
-    text = None if override is None else override._value
+    text = override and override._value
     return text.text if isinstance(text, QuotedString) else value
 
 
 def literal(override: str) -> str:
-    r"""The override with its value quoted if that is a text, a path, or nothing that Hydra reads.
+    r"""The override with its value quoted if that is a text, a path, or not parsed by Hydra.
 
     >>> for override in ("answers=a (1).jsonl", "answers='a b'", "answers=null", "budget=500"):
     ...     print(literal(override))
@@ -81,13 +81,13 @@ def literal(override: str) -> str:
 
 
 def split_list(override: str) -> list[str]:
-    """The texts that a study makes of a list of values: split at its commas, quoted one by one."""
+    """The texts of a list of values, split at its commas and quoted."""
     name, _, value = override.partition("=")
     return [literal(f"{name}={part.strip()}").partition("=")[2] for part in _PARTS.findall(value)]
 
 
 def types_of(name: str) -> frozenset[Any] | None:
-    """The types that a field may have beside null, by its dotted name; null: it has no type."""
+    """The types of a field but null, by its dotted name; None if it has no type."""
     return _types().get(name)
 
 
@@ -107,7 +107,7 @@ def _types() -> Mapping[str, frozenset[Any]]:
 
 def _add_types(types: dict[str, frozenset[Any]], kind: type[Any], prefix: str) -> None:
     for field, hint in fields_of(kind).items():
-        name = f"{prefix}{field.rstrip('_')}"  # `as` is a word of Python
+        name = f"{prefix}{field.rstrip('_')}"  # `as` is a keyword of Python
         kinds = {get_origin(kind) or kind for kind in alternatives(hint)} - {type(None)}
         types[name] = types.get(name, frozenset()) | kinds
         for inner in dataclasses_in(hint):

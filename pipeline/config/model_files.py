@@ -23,34 +23,19 @@ _MOST_NAMED = 3
 
 
 def check_pointers(folder: Path) -> None:
-    """Refuse files that git-lfs did not fetch.
-
-    Raises:
-        InputError: it names them, and the command that fetches them.
-    """
+    """Refuse files that git-lfs did not fetch."""
     weights = _WEIGHTS if any(folder.glob(_WEIGHTS)) else "pytorch_model*.bin"
     read = {path for pattern in (weights, *_ALSO_READ) for path in folder.glob(pattern)}
-    pointers = [path.name for path in sorted(read) if _is_pointer(path)]
-    if pointers:
+    small = (p for p in sorted(read) if p.is_file() and p.stat().st_size <= _POINTER_BYTES)
+    if pointers := [path.name for path in small if path.read_bytes().startswith(_POINTER)]:
         raise InputError(
             f"{folder}: {_named(pointers)} {_is(pointers)} only a pointer of git-lfs; fetch the "
             f"content with `git -C {shlex.quote(str(folder))} lfs pull`, or copy the model again."
         )
 
 
-def _is_pointer(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size > _POINTER_BYTES:
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_POINTER)) == _POINTER
-
-
 def check_folder(folder: Path, *, needs_weights: bool) -> None:
-    """Refuse a folder that is no whole model; with `needs_weights` its weights are looked at, too.
-
-    Raises:
-        InputError: it names what is missing or damaged, and what to do.
-    """
+    """Refuse a folder that is no whole model; with `needs_weights` its weights are checked, too."""
     check_pointers(folder)
     if not (folder / "config.json").is_file():
         raise InputError(_without_config(folder))
@@ -62,8 +47,16 @@ def check_folder(folder: Path, *, needs_weights: bool) -> None:
             f"{folder}: {_named(missing)} {_is(missing)} missing, without which the weights are "
             f"not whole; copy {'it' if len(missing) == 1 else 'them'} into the folder."
         )
+    from safetensors import SafetensorError, safe_open
+
     for path in sorted(folder.glob(_WEIGHTS)):
-        _check_whole(path)
+        try:
+            with safe_open(path, "np"):  # the header holds the length
+                pass
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"{path} is cut off or damaged ({reason(error)}); copy it again."
+            ) from error
 
 
 def _without_config(folder: Path) -> str:
@@ -73,13 +66,13 @@ def _without_config(folder: Path) -> str:
     with refusing(str(adapter), "save the adapter again"):
         base = json.loads(adapter.read_text()).get("base_model_name_or_path") or "BASE"
     return (
-        f"model={folder} is an adapter and no whole model; give the model that it adapts and "
-        f"the adapter beside it: model={base} model.adapter={folder}."
+        f"model={folder} is an adapter and no whole model; give its base model and the adapter: "
+        f"model={base} model.adapter={folder}."
     )
 
 
 def _missing_shards(folder: Path) -> Iterator[str]:
-    """The files that an index names, or that the names of shards imply, and that are not there."""
+    """The missing files that an index names, or that the names of shards imply."""
     names = {path.name for path in folder.iterdir() if path.exists()}
     yield from (path.name for path in folder.glob(_WEIGHTS) if not path.exists())  # a link
     for index in names.intersection(_INDICES):
@@ -96,25 +89,8 @@ def _missing_shards(folder: Path) -> Iterator[str]:
                 yield from {name} - names
 
 
-def _check_whole(path: Path) -> None:
-    """Refuse a safetensors file that was not copied to its end; its header holds its length."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "np"):
-            pass
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"{path} is cut off or damaged ({reason(error)}); copy it again."
-        ) from error
-
-
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a folder without a tokenizer: some classes would read texts without any vocabulary.
-
-    Raises:
-        InputError: no file of it may be one, or is a pointer of git-lfs.
-    """
+    """Refuse a folder without a tokenizer: some classes would read texts without a vocabulary."""
     check_pointers(folder)
     files = chain.from_iterable(map(folder.glob, _VOCABULARIES))
     if all(path.name == _WITHOUT_VOCABULARY for path in files):
