@@ -1,4 +1,4 @@
-"""All that the doctor looks at: here, on every node of a cluster, and in the stores."""
+"""The checks of the doctor: on this machine, on every node of a cluster, and of the stores."""
 
 import os
 import socket
@@ -21,54 +21,54 @@ from factsweep.pipeline.storage.store import Store
 
 _NODE_S, _REACHED_WITHIN_S = 120.0, 5.0
 _ALIKE = ("GPUs", "driver", "compute capability", "engine", "words")  # on all nodes of a sweep
-Look = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and what is found there
-Asked = tuple[str, Any, float]  # a node, the future that has what it finds, in how many seconds
+Check = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and the function that checks it
+Task = tuple[str, Any, float]  # a node, the future of its findings, and its time limit in seconds
 
 
 def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
-    """Findings on this machine, on the nodes of cluster.address, and on an engine, if asked."""
-    here = _of_machine(run, model.checks, gpus_there=run.cluster.address is None)
-    artifacts, _ = here[-1]
-    yield from _each(*here, (artifacts, partial(stores.room_for, run)))
+    """Findings on this machine, on the nodes of cluster.address, and on an engine, if wanted."""
+    checks = _of_machine(run, model.checks, has_gpus=run.cluster.address is None)
+    artifacts, _ = checks[-1]
+    yield from _run_checks(*checks, (artifacts, partial(stores.room_for, run)))
     if run.cluster.address is not None:
-        (reached,) = _each(("cluster", lambda: [_reached(str(run.cluster.address))]))
+        (reached,) = _run_checks(("cluster", lambda: [_reached(str(run.cluster.address))]))
         yield reached
         if reached.state != "fails":
-            yield from _each(("cluster", partial(_nodes, run)))
+            yield from _run_checks(("cluster", partial(_nodes, run)))
     if load_engine:
-        yield from _each(("load", partial(model.loaded, run)))
+        yield from _run_checks(("load", partial(model.loaded, run)))
 
 
-def of_node(run: Run, gpus_there: bool, seen: str) -> list[Finding]:
-    """What a node that would do the work is asked: its limits, GPUs and software, the same stores.
+def of_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
+    """Findings on a node that would compute: its limits, GPUs and software, the same stores.
 
-    `seen` is a file that the driver has just written beside the artifacts.
+    `marker` is a file that the driver has just written to the store of artifacts.
     """
-    there = _of_machine(run, model.of_node, gpus_there=gpus_there)
-    return list(_each(*there, ("stores", lambda: [stores.shared(run, seen)])))
+    checks = _of_machine(run, model.of_node, has_gpus=has_gpus)
+    return list(_run_checks(*checks, ("stores", lambda: [stores.shared(run, marker)])))
 
 
 def _of_machine(
-    run: Run, of_model: Callable[[Run], Iterable[Finding]], *, gpus_there: bool
-) -> list[Look]:
-    """What is looked at on a machine; the store of artifacts is the last."""
-    places = {"results": run.results, "artifacts": run.artifacts}
+    run: Run, of_model: Callable[[Run], Iterable[Finding]], *, has_gpus: bool
+) -> list[Check]:
+    """The checks of a machine; the store of artifacts is the last."""
+    roots = {"results": run.results, "artifacts": run.artifacts}
     return [
         ("machine", partial(machine.checks, run)),
-        *([("GPUs", partial(machine.of_gpus, run))] if gpus_there else []),
+        *([("GPUs", partial(machine.of_gpus, run))] if has_gpus else []),
         ("engine, model and data", partial(of_model, run)),
         *(
-            (f"{name}: {absolute(place)}", partial(stores.checks, Store(place)))
-            for name, place in places.items()
+            (f"{name}: {absolute(root)}", partial(stores.checks, Store(root)))
+            for name, root in roots.items()
         ),
     ]
 
 
 def _nodes(run: Run) -> Iterator[Finding]:
-    """A task on every node of Ray's, and what it found; then what the nodes differ in.
+    """The findings of a task on every node of Ray, then the differences between nodes.
 
-    Where none has a GPU yet and the engine needs some, one is asked for, as a sweep would: an
-    autoscaler brings it.
+    If no node has a GPU yet and the engine needs some, one is requested, as by a sweep: an
+    autoscaler adds it.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -76,78 +76,76 @@ def _nodes(run: Run) -> Iterator[Finding]:
     with cluster.started(run):
         nodes = [node for node in ray.nodes() if node["Alive"]]
         yield _as_many(run, len(nodes))
-        look = ray.remote(num_cpus=0, max_retries=0)(of_node)
-        with stores.marked(run) as seen:
-            asked: list[Asked] = []
+        remote = ray.remote(num_cpus=0, max_retries=0)(of_node)
+        with stores.marked(run) as marker:
+            tasks: list[Task] = []
             for node in nodes:
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                task = look.options(scheduling_strategy=there)
-                found = task.remote(run, bool(node["Resources"].get("GPU")), seen)
+                strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                has_gpus = bool(node["Resources"].get("GPU"))
+                future = remote.options(scheduling_strategy=strategy).remote(run, has_gpus, marker)
                 name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-                asked.append((name, found, _NODE_S))
-            wanted = gpus_per_engine(run)
-            if wanted and not any(node["Resources"].get("GPU") for node in nodes):
-                task = ray.remote(max_retries=0, **cluster.placement(run))(of_node)
-                found = task.remote(run, True, seen)
-                asked.append(("a node for an engine", found, run.cluster.start_s))
-            yield from _answered(asked)
+                tasks.append((name, future, _NODE_S))
+            if gpus_per_engine(run) and not any(node["Resources"].get("GPU") for node in nodes):
+                placed = ray.remote(max_retries=0, **cluster.placement(run))(of_node)
+                future = placed.remote(run, True, marker)
+                tasks.append(("a node for an engine", future, run.cluster.start_s))
+            yield from _answered(tasks)
 
 
 def _as_many(run: Run, n: int) -> Finding:
-    """Whether there are as many nodes as the job asked for; a sweep goes on without late ones."""
+    """Whether the job has as many nodes as requested; a sweep starts without late ones."""
     launch = run.cluster.launch
-    wanted = launch.nodes if isinstance(launch, Slurm) else None
-    told = f"{n} at {run.cluster.address}" + (f" of {wanted}" if wanted else "")
+    n_requested = launch.nodes if isinstance(launch, Slurm) else None
+    text = f"{n} at {run.cluster.address}" + (f" of {n_requested}" if n_requested else "")
     fix = "the others are late, or their `ray start` failed; read their logs beside the job's"
-    return Finding.of("nodes", told, fails=fix if wanted and n < wanted else "")
+    return Finding.of("nodes", text, fails=fix if n_requested and n < n_requested else "")
 
 
-def _answered(asked: Iterable[Asked]) -> Iterator[Finding]:
-    """What nodes answer, each within its seconds; one that does not is named, and others follow."""
+def _answered(tasks: Iterable[Task]) -> Iterator[Finding]:
+    """The findings of nodes, or that a node did not answer within its time limit."""
     import ray
 
-    said: dict[str, dict[str, str]] = {}  # by check: what each node has
-    for name, task, within_s in asked:
+    values: dict[str, dict[str, str]] = {}  # by check and node
+    for name, future, limit_s in tasks:
         try:
-            found = ray.get(task, timeout=within_s)
+            findings = ray.get(future, timeout=limit_s)
         except ray.exceptions.RayError as error:
-            fix = f"it does not answer within {within_s:g} s; look at it, or leave it out"
+            fix = f"it does not answer within {limit_s:g} s; look at it, or leave it out"
             yield Finding.of("looked at", f"{name}: {reason(error)}", fails=fix)
             continue
-        for each in found:
-            yield replace(each, group=f"{name}: {each.group}")
-            if each.check in _ALIKE:
-                said.setdefault(each.check, {})[name] = each.found
-    for check, by_node in said.items():
+        for finding in findings:
+            yield replace(finding, group=f"{name}: {finding.group}")
+            if finding.check in _ALIKE:
+                values.setdefault(finding.check, {})[name] = finding.found
+    for check, by_node in values.items():
         if len(set(by_node.values())) > 1:
-            told = "; ".join(f"{each} on {node}" for node, each in by_node.items())
+            text = "; ".join(f"{value} on {node}" for node, value in by_node.items())
             fix = "answers of one sweep would differ between nodes; ask for nodes of one kind"
-            yield Finding.of("nodes differ", f"{check}: {told}", warns=fix)
+            yield Finding.of("nodes differ", f"{check}: {text}", warns=fix)
 
 
-def _each(*looks: Look) -> Iterator[Finding]:
-    """The findings of each group, without secrets; a look that stumbles fails, and says why."""
+def _run_checks(*checks: Check) -> Iterator[Finding]:
+    """The findings of each group, without secrets; an error in a check is a finding, too."""
     hidden = redactor()
-    for group, look in looks:
+    for group, check in checks:
         try:
-            for each in look():
-                own = each.group or group
-                yield replace(each, group=own, found=hidden(each.found), fix=hidden(each.fix))
-        except Exception as error:  # one of ours must not hide the others
-            is_told = isinstance(error, FactsweepError)
-            why = str(error) if is_told else f"{type(error).__name__}: {error}"
+            for f in check():
+                yield replace(f, group=f.group or group, found=hidden(f.found), fix=hidden(f.fix))
+        except Exception as error:  # must not hide the findings of other groups
+            is_ours = isinstance(error, FactsweepError)
+            why = str(error) if is_ours else f"{type(error).__name__}: {error}"
             yield replace(Finding.of("looked at", "no", fails=hidden(why)), group=group)
 
 
 def _reached(address: str) -> Finding:
-    """Whether anything listens at an address; `auto` is looked up by Ray itself."""
-    place = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
-    host, _, port = place.rpartition(":")
+    """Whether an address accepts connections; `auto` is resolved by Ray itself."""
+    target = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    host, _, port = target.rpartition(":")
     if not host or not port.isdigit():
         return Finding.of("address", f"{address}, which Ray finds by itself")
     try:
         socket.create_connection((host, int(port)), _REACHED_WITHIN_S).close()
     except OSError as error:
         fix = "start a Ray there (ray start --head), or open the port in the firewall"
-        return Finding.of("address", f"{place}: {error.strerror or error}", fails=fix)
-    return Finding.of("address", f"{place} listens")
+        return Finding.of("address", f"{target}: {error.strerror or error}", fails=fix)
+    return Finding.of("address", f"{target} listens")

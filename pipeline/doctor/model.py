@@ -1,4 +1,4 @@
-"""The engine and the model: whether the weights can be had, and how fast and alike it answers."""
+"""Checks of the engine and the model: weights, speed, and repeatability of answers."""
 
 import os
 import time
@@ -36,54 +36,61 @@ _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
 
 
 class Turn(NamedTuple):
-    """The answers of a turn by prompt, what they count, and what they took."""
+    """The answers of a turn by prompt, their counts, and the time."""
 
     rows: Mapping[str, Mapping[str, Any]]
     counts: Mapping[str, float]
     seconds: float
-    idle_s: float  # in which the engine had nothing to answer
+    idle_s: float  # while the engine had no prompts
 
 
 def checks(run: Run) -> Iterator[Finding]:
-    """What a run looks for before it loads anything, and what its facts are read from."""
+    """The checks of a run before it loads anything, and its data."""
     yield from of_node(run)
-    yield _sentence("data", lambda: _data(run), run.benchmark.data)
+    yield _refusal("data", lambda: _data(run), run.benchmark.data)
     yield _tokens(run)
 
 
 def of_node(run: Run) -> Iterator[Finding]:
-    """What every node needs that may load the engine, or match its answers."""
+    """The requirements of every node that may load the engine, or match its answers."""
     engine = run.engine
     version = engine.version()
     lacks = engine.install if version == NOT_INSTALLED else ""
     yield Finding.of("engine", f"{engine.name}, {version}", fails=lacks)
-    yield _sentence("device", lambda: check_build(run), f"{run.cluster.device}")
+    yield _refusal("device", lambda: check_build(run), f"{run.cluster.device}")
     switches = engine.switches(os.environ)
-    told = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
+    text = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
-    yield Finding.of("variables that change answers", told, warns=fix if switches else "")
-    offline: list[bool] = []
-    yield _sentence("weights", lambda: _weights(run, offline), run.model.id)
+    yield Finding.of("variables that change answers", text, warns=fix if switches else "")
+    is_offline: list[bool] = []
+    yield _refusal("weights", lambda: _weights(run, is_offline), run.model.id)
     if run.model.source == "hub":
-        yield _cache(run, offline=any(offline))
-    # What answers are normalised by; spaCy's tables are read, as matching will.
-    words = run.method.measure.versions
-    yield _sentence("words", lambda: _told(words(run.matching.pipeline)), run.matching.pipeline)
+        yield _cache(run, offline=any(is_offline))
+    # The normaliser of answers; spaCy's tables are read, as by matching.
+    versions, pipeline = run.method.measure.versions, run.matching.pipeline
+    yield _refusal(
+        "words",
+        lambda: (
+            ", ".join(f"{name} {text[:12]}" for name, text in versions(pipeline).items())
+            or "as they are"
+        ),
+        pipeline,
+    )
 
 
-def _weights(run: Run, offline: list[bool]) -> str:
-    """Which weights there are; notes whether the hub said so, or the cache."""
+def _weights(run: Run, is_offline: list[bool]) -> str:
+    """The weights in words; appends to `is_offline` whether only the cache has them."""
     model = models.settled(run.model, run.cluster.device)
-    found = models.resolve(model)
-    offline.append(found.offline)
-    cache = ", from the cache: the hub does not answer" if found.offline else ""
+    weights = models.resolve(model)
+    is_offline.append(weights.offline)
+    cache = ", from the cache: the hub does not answer" if weights.offline else ""
     check_weights(run, model)
     scheme = described.scheme(run.model)
-    return f"{run.model.id} at {found.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
+    return f"{run.model.id} at {weights.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 
 
 def _cache(run: Run, *, offline: bool = False) -> Finding:
-    """Whether the weights are on this machine; if not, whether they can be fetched to it."""
+    """Whether the weights are on this machine, or can be fetched."""
     from huggingface_hub import constants
 
     model, folder = run.model, Path(constants.HF_HUB_CACHE)
@@ -96,13 +103,9 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
         return Finding.of("cache", f"not all weights are in {folder}", fails=fix)
     need = described.weights_gb(model)
     free = (Store(str(folder)).free() or 0) / 1e9
-    told = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
+    text = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
     fix = "free some, or set HF_HOME to a larger disk, which all nodes share"
-    return Finding.of("cache", told, fails=fix if need > free else "")
-
-
-def _told(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {each[:12]}" for name, each in versions.items()) or "as they are"
+    return Finding.of("cache", text, fails=fix if need > free else "")
 
 
 def _data(run: Run) -> str:
@@ -112,7 +115,7 @@ def _data(run: Run) -> str:
 
 
 def _tokens(run: Run) -> Finding:
-    """Whether the model would read the prompts of each setting's first relation as their text."""
+    """Whether the tokens of the first prompts of each setting read as their text."""
     sentences: list[str] = []
     try:
         with calibration.prepared(run) as plan:
@@ -126,21 +129,21 @@ def _tokens(run: Run) -> Finding:
     return Finding.of("tokens", "the first prompts read as their text", warns=warning)
 
 
-def _sentence(check: str, look: Callable[[], str | None], what: str) -> Finding:
-    """What a run would refuse with, found before it does."""
+def _refusal(check: str, look: Callable[[], str | None], default: str) -> Finding:
+    """The result of a check, or the error that a run would raise."""
     try:
-        return Finding.of(check, look() or what)
+        return Finding.of(check, look() or default)
     except FactsweepError as error:
-        return Finding.of(check, what, fails=str(error).removesuffix("."))
+        return Finding.of(check, default, fails=str(error).removesuffix("."))
     except (OSError, ImportError) as error:
-        return Finding.of(check, what, fails=reason(error))
+        return Finding.of(check, default, fails=reason(error))
 
 
 def loaded(run: Run) -> Iterator[Finding]:
-    """Load the engine where the sweep would, ask some of its prompts, and ask them again.
+    """Load the engine where the sweep would, and ask it some of its prompts twice.
 
-    With model.engine.load_format=dummy no weights are needed: the answers are then noise, and the
-    times are those of the real model. With real weights the rate is kept, for `plan`.
+    With model.engine.load_format=dummy no weights are needed: the answers are noise, and the times
+    are those of the real model. With real weights the rate is kept, for `plan`.
     """
     import ray
 
@@ -157,17 +160,25 @@ def loaded(run: Run) -> Iterator[Finding]:
 
 
 def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
-    """What is found of an engine that is loaded in this process, and its rate as spent.
+    """The findings on an engine that is loaded in this process, and its rate as a row of costs.
 
     Raises:
-        DecodingError: it answers nothing.
+        DecodingError: it answers no prompt, or does not start.
     """
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(n_prompts)
-        began = time.monotonic()
-        engine, tokenizer = _started(run, plan.weights)
-        start_s = time.monotonic() - began
+        started_at = time.monotonic()
+        models.verify(plan.weights)
+        try:
+            with Watchdog().on_guard(run.cluster.start_s):  # as in a sweep
+                engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
+        except FactsweepError:
+            raise
+        except Exception as error:
+            why = cause.of_error(error, cause.own_log())
+            raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
+        start_s = time.monotonic() - started_at
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
@@ -178,39 +189,30 @@ def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFr
     return [start, *_judged(first, second)], pl.DataFrame(spent, schema=SPENT)
 
 
-def _started(run: Run, weights: models.Weights) -> tuple[Any, Any]:
-    """The engine and its tokenizer, once the weights are found whole."""
-    models.verify(weights)
-    try:
-        with Watchdog().on_guard(run.cluster.start_s):  # as a sweep ends one that never loads
-            return engines.load(run, weights), models.tokenizer(weights)
-    except FactsweepError:
-        raise
-    except Exception as error:
-        why = cause.of_error(error, cause.own_log())
-        raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
-
-
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
-    began, found, counts, clocked = time.monotonic(), {}, Counter[str](), Clocked(engine)
+    answers, counts, clocked = {}, Counter[str](), Clocked(engine)
+    started_at = time.monotonic()
     for answered in task.answered([rows], clocked, tokenizer):
         counts.update(answered.counts)
         if answered.error is None:
-            found[answered.row["prompt_id"]] = answered.row
-    return Turn(found, counts, time.monotonic() - began, clocked.used().idle_seconds)
+            answers[answered.row["prompt_id"]] = answered.row
+    seconds = time.monotonic() - started_at
+    return Turn(answers, counts, seconds, clocked.used().idle_seconds)
 
 
 def _judged(first: Turn, second: Turn) -> Iterator[Finding]:
-    cached = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
+    cached_share = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
     rate = len(first.rows) / first.seconds
     idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"
-    told = f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached:.0%} of tokens cached; {idle}"
-    yield Finding.of("rate", told)
-    differ = [key for key, row in first.rows.items() if second.rows.get(key) != row]
-    flips = len(differ) / len(first.rows)
+    text = (
+        f"{len(first.rows):,} prompts, {rate:,.1f}/s, {cached_share:.0%} of tokens cached; {idle}"
+    )
+    yield Finding.of("rate", text)
+    n_different = sum(second.rows.get(key) != row for key, row in first.rows.items())
+    flips = n_different / len(first.rows)
     fix = "greedy answers should hardly differ; try decoding.determinism=batch_invariant"
-    told = f"{flips:.1%} of the answers differ when asked again"
-    yield Finding.of("asked twice", told, warns=fix if flips > _MOST_FLIPS else "")
+    text = f"{flips:.1%} of the answers differ when asked again"
+    yield Finding.of("asked twice", text, warns=fix if flips > _MOST_FLIPS else "")
     texts = [repr(row["text"]) for row in islice(first.rows.values(), 3) if "text" in row]
     if texts:
         yield Finding.of("first answers", ", ".join(texts))

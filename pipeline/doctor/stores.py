@@ -1,11 +1,10 @@
-"""Where artifacts and results go: whether files there are created once, listed and dropped."""
+"""Checks of stores: files are created once, listed and removed."""
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,9 +22,9 @@ _LEAST_GB = 5.0
 
 
 def room_for(run: Run) -> Iterator[Finding]:
-    """Whether the disk of the artifacts has room for what the run will write; of a folder alone.
+    """Whether the disk of the artifacts has room for the run; for a folder only.
 
-    No prompt is tokenised: what answers take is known per prompt.
+    No prompt is tokenised: the size of answers is known per prompt.
     """
     store = Store(run.artifacts)
     if (free := store.free()) is None:
@@ -38,15 +37,15 @@ def room_for(run: Run) -> Iterator[Finding]:
         yield Finding.of(check, f"not known, since there is no plan: {error}", warns=fix)
         return
     needed = float(predicted(plan, work_left(plan, forecasts))["bytes"].fill_null(0).sum())
-    n = sum(sum(each.prompts.values()) for each in forecasts)
-    told = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
+    n = sum(sum(setting.prompts.values()) for setting in forecasts)
+    text = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
     fix = "free some, or give artifacts= on a larger disk"
-    yield Finding.of(check, told, fails=fix if needed > free else "")
+    yield Finding.of(check, text, fails=fix if needed > free else "")
 
 
 @contextmanager
 def marked(run: Run) -> Iterator[str]:
-    """A file beside the artifacts, which every node must see; gone at the end."""
+    """A file in the store of artifacts that every node must see; removed at the end."""
     name = f".doctor-{uuid4().hex}/seen"
     store = Store(run.artifacts)
     store.put(name, b"x")
@@ -56,89 +55,80 @@ def marked(run: Run) -> Iterator[str]:
         _drop(store, name.rpartition("/")[0])
 
 
-def shared(run: Run, seen: str) -> Finding:
-    """Whether what the driver wrote beside the artifacts is seen from here."""
-    there = Store(run.artifacts).exists(seen)
+def shared(run: Run, marker: str) -> Finding:
+    """Whether a file that the driver wrote to the store of artifacts is seen from here."""
+    is_seen = Store(run.artifacts).exists(marker)
     fix = f"artifacts={run.artifacts} is another folder here; give one that all nodes share"
-    told = "what the driver wrote is seen" if there else "what the driver wrote is not seen"
-    return Finding.of("shared with the driver", told, fails="" if there else fix)
+    text = f"the driver's file is {'seen' if is_seen else 'not seen'}"
+    return Finding.of("shared with the driver", text, fails="" if is_seen else fix)
 
 
 def checks(store: Store) -> Iterator[Finding]:
-    """What a store does; what is written there is dropped again."""
+    """The checks of a store; their files are removed again."""
     folder = f".doctor-{uuid4().hex}"
     try:
-        yield from _looked_at(store, folder)
+        yield _written(store, folder)
+        yield _created_once(store, folder)
+        names = {Path(name).name for name in store.names(folder)}
+        missing = {f"written-{i}" for i in range(_TURNS)} - names
+        fix = "new files are not listed at once; runs would decode them again"
+        text = f"{count(len(missing), 'file')} missing" if missing else "at once"
+        yield Finding.of("files are listed", text, fails=fix if missing else "")
+        yield _dropped(store, f"{folder}/written-0")
     except (FactsweepError, OSError) as error:
         fix = "check that it is there, and that you may write, list and drop files below it"
         yield Finding.of("written and read", reason(error), fails=fix)
     finally:
         _drop(store, folder)
     if (free := store.free()) is not None:
-        yield _room(free / 1e9)
+        fix = "answers and weights need more; `factsweep plan` says how much a run writes"
+        is_small = free / 1e9 < _LEAST_GB
+        yield Finding.of("free", f"{free / 1e9:,.0f} GB", fails=fix if is_small else "")
 
 
-def _looked_at(store: Store, folder: str) -> Iterator[Finding]:
-    written = f"{folder}/written"
-    took = [_ms(partial(store.put, f"{written}-{i}", b"x")) for i in range(_TURNS)]
-    same = all(store.get(f"{written}-{i}") == b"x" for i in range(_TURNS))
-    fix = "it is no store to work with: another answer comes back than was written"
-    median = statistics.median(took)
+def _written(store: Store, folder: str) -> Finding:
+    """The time to write a file, and whether it is read back."""
+    times_ms = []
+    for i in range(_TURNS):
+        started_at = time.perf_counter()
+        store.put(f"{folder}/written-{i}", b"x")
+        times_ms.append(1e3 * (time.perf_counter() - started_at))
+    same = all(store.get(f"{folder}/written-{i}") == b"x" for i in range(_TURNS))
+    fix = "it is no store to work with: another content is read than was written"
+    median = statistics.median(times_ms)
     slow = "each shard waits for several such calls; choose a nearer bucket or a faster disk"
     fails, warns = "" if same else fix, slow if median > _SLOW_MS else ""
-    yield Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
-    yield _created_once(store, folder)
-    yield _listed(store, folder)
-    yield _dropped(store, f"{written}-0")
+    return Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
 
 
 def _created_once(store: Store, folder: str) -> Finding:
     """Several clients create the same file at once, in turns: exactly one may succeed."""
-    won = []
+    n_winners = []
     for turn in range(_TURNS):
         name = f"{folder}/once-{turn}"
         with ThreadPoolExecutor(_AT_ONCE) as clients:
             contents = [str(i).encode() for i in range(_AT_ONCE)]
-            won.append(sum(clients.map(lambda c, name=name: store.put_new(name, c), contents)))
-    wrong = [each for each in won if each != 1]
-    told = f"{max(wrong) if wrong else 'one'} of {_AT_ONCE} clients did"
+            created = clients.map(lambda c, name=name: store.put_new(name, c), contents)
+            n_winners.append(sum(created))
+    wrong = [n for n in n_winners if n != 1]
+    text = f"{max(wrong) if wrong else 'one'} of {_AT_ONCE} clients did"
     fix = "two drivers could work on the same artifact there; use S3, or a folder with hard links"
-    return Finding.of("a file is created once", told, fails=fix if wrong else "")
-
-
-def _listed(store: Store, folder: str) -> Finding:
-    found = {Path(each).name for each in store.names(folder)}
-    wanted = {f"written-{i}" for i in range(_TURNS)}
-    fix = "what is written is not seen at once; runs would decode it again"
-    told = "at once" if wanted <= found else f"{count(len(wanted - found), 'file')} missing"
-    return Finding.of("files are listed", told, fails=fix if wanted - found else "")
+    return Finding.of("a file is created once", text, fails=fix if wrong else "")
 
 
 def _dropped(store: Store, name: str) -> Finding:
-    """Who may write may not be one who may drop: leases and chunks would stay for ever."""
+    """Roles that may write may not be allowed to remove: leases and chunks would stay for ever."""
     try:
         store.drop(name)
-        said = "it is still there" if store.exists(name) else ""
+        problem = "it is still there" if store.exists(name) else ""
     except (FactsweepError, OSError) as error:
-        said = reason(error)
+        problem = reason(error)
     fix = "give the role the right to delete below it (s3:DeleteObject)"
-    return Finding.of("files are dropped", said or "yes", fails=fix if said else "")
-
-
-def _room(free_gb: float) -> Finding:
-    fix = "answers and weights need more; `factsweep plan` says how much a run writes"
-    few = fix if free_gb < _LEAST_GB else ""
-    return Finding.of("free", f"{free_gb:,.0f} GB", fails=few)
-
-
-def _ms(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return 1e3 * (time.perf_counter() - began)
+    return Finding.of("files are dropped", problem or "yes", fails=fix if problem else "")
 
 
 def _drop(store: Store, folder: str) -> None:
-    """What was written goes; a store that refuses that has said so already."""
+    """Remove the files of a check; a store that refuses has a finding already."""
     try:
         for name in store.names(folder):
             store.drop(f"{folder}/{name}")

@@ -5,6 +5,7 @@ import logging
 import re
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -24,10 +25,7 @@ _AT = re.compile(r" engine \w+ (begins|has published) shard (\S+)$")
 
 
 class _Json(logging.Formatter):
-    """A log line as one JSON object: time (ISO 8601), level, run, engine, shard, message.
-
-    What is not known is null.
-    """
+    """A log line as one JSON object: time (ISO 8601), level, run, engine, shard, message."""
 
     def __init__(self, run: str | None = None) -> None:
         super().__init__()
@@ -39,49 +37,45 @@ class _Json(logging.Formatter):
         return _object(time=time, level=record.levelname, run=self._run, message=message)
 
 
-def _object(**known: str | int | None) -> str:
-    return json.dumps({**_UNKNOWN, **known}, ensure_ascii=False)
+def _object(**fields: str | int | None) -> str:
+    return json.dumps({**_UNKNOWN, **fields}, ensure_ascii=False)
 
 
 def formatter(form: Form, run: str | None = None) -> logging.Formatter:
-    """What writes a log record as a line, of a run if there is one."""
+    """A formatter of log lines, of a run if there is one."""
     return _Json(run) if form == "json" else Formatter(_TEXT, _TIME)
 
 
 def is_note(line: str) -> bool:
-    """Whether an engine's log tells here which shard it is at, and nothing of how it is."""
+    """Whether a line of an engine's log only names the shard that it is at."""
     return _AT.search(line) is not None
 
 
 def structured(text: str, run: str, engine: int) -> str:
-    """What an engine wrote, as JSON lines.
+    """The log of an engine as JSON lines.
 
-    Time and level are those that a line begins with, ours or vLLM's; without any, those of the line
-    before. The shard is the one that the engine began last.
+    Time and level are those at the start of a line, ours or vLLM's; else those of the line before.
+    The shard is the one that the engine began last.
     """
     time: str | None = None
     level, shard = "INFO", None
-    found = []
+    objects = []
     for line in text.splitlines():
         if head := _HEAD.match(line):
             level = head["level"] or head["its_level"]
-            time = _moment(head["time"] or f"{datetime.now().year}-{head['its_time']}")
-        if (at := _AT.search(line)) and at[1] == "begins":
-            shard = at[2]
-        known = {"time": time, "level": level, "run": run, "engine": engine, "shard": shard}
-        found.append(_object(**known, message=line))
-    return "".join(f"{line}\n" for line in found)
-
-
-def _moment(text: str) -> str | None:
-    try:
-        return datetime.strptime(text, _TIME).astimezone(UTC).isoformat(timespec="milliseconds")
-    except ValueError:
-        return None
+            local = head["time"] or f"{datetime.now().year}-{head['its_time']}"
+            with suppress(ValueError):
+                moment = datetime.strptime(local, _TIME).astimezone(UTC)
+                time = moment.isoformat(timespec="milliseconds")
+        if (begun := _AT.search(line)) and begun[1] == "begins":
+            shard = begun[2]
+        fields = {"time": time, "level": level, "run": run, "engine": engine, "shard": shard}
+        objects.append(_object(**fields, message=line))
+    return "".join(f"{line}\n" for line in objects)
 
 
 def to_stderr() -> None:
-    """Have warnings and errors of this process written to its standard error."""
+    """Write warnings and errors of this process to its standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter("text"))
     handler.setLevel(logging.WARNING)
@@ -89,20 +83,20 @@ def to_stderr() -> None:
 
 
 def use(form: Form) -> None:
-    """Write what goes to the standard error in this form from now on."""
+    """Write log lines on the standard error in this form from now on."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, Formatter | _Json):
             handler.setFormatter(formatter(form))
 
 
 def line(text: str, form: Form = "text") -> str:
-    """A sentence for the user as a log line."""
+    """A message to the user as a log line."""
     values = {"msg": text, "levelname": "INFO", "levelno": logging.INFO}
     return formatter(form).format(logging.makeLogRecord(values))
 
 
 def note(text: str) -> None:
-    """Write a sentence for the user to the standard error, with its time where nobody watches."""
+    """Write a message to the standard error, with its time unless that is a terminal."""
     sys.stderr.write(f"{text if sys.stderr.isatty() else line(text)}\n")
 
 
@@ -132,7 +126,7 @@ class Meter:
             self._live.stop()
 
     def show(self, text: str) -> None:
-        """Draw the line; log it, and print it where there is no terminal, every half minute."""
+        """Draw the line; every half minute log it, and print it without a terminal."""
         from rich.text import Text
 
         text = f"{self.title}: {text}"
@@ -146,7 +140,7 @@ class Meter:
                 self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a sentence above the line, for good, and log it."""
+        """Print a message above the line, and log it."""
         LOG.info("%s", text)
         shown = text if self._console.is_terminal else line(text, self._form)
         self._console.print(shown, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The secrets that this process was given, in variables or files, so that none is ever written."""
+"""The secrets of this process, in variables or files, which must never be written."""
 
 import logging
 import os
@@ -12,36 +12,37 @@ from pathlib import Path
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording.redact import is_secret, redactor
 
-# Further variables that are secrets: who knows a webhook's URL may post there.
+# Further variables that are secrets: anyone with the URL of a webhook may post there.
 _OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")
 
 
 def known() -> frozenset[str]:
     """The values of all variables that are secrets by their names, and the tokens in files."""
-    return frozenset(each for each in _given() if each)
+    return frozenset(filter(None, _values()))
 
 
-def _given() -> Iterator[str]:
-    of_variables = os.environ.items()
-    yield from (value for name, value in of_variables if is_secret(name) or name.endswith(_OTHERS))
-    for name in os.environ:  # OPENAI_API_KEY_FILE names a file with what OPENAI_API_KEY would hold
+def _values() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if is_secret(name) or name.endswith(_OTHERS):
+            yield value
+        # OPENAI_API_KEY_FILE names a file with the value of OPENAI_API_KEY.
         if name.endswith("_FILE") and is_secret(name.removesuffix("_FILE")):
             yield _text(name, "")
     hub = os.environ.get("HF_HOME", "~/.cache/huggingface")
     yield _text("HF_TOKEN_PATH", f"{hub}/token")
     profiles = ConfigParser(interpolation=None)
-    with suppress(ConfigError):  # whoever reads it in earnest will complain
+    with suppress(ConfigError):  # its readers report it
         profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
     for profile in profiles.values():
         yield from (value for name, value in profile.items() if is_secret(name))
 
 
-def _text(variable: str, usual: str) -> str:
-    """The text of the file that a variable names, or of the usual one; empty if there is none."""
+def _text(variable: str, default: str) -> str:
+    """The text of the file that a variable names, or of the default one; empty if it is missing."""
     try:
-        path = Path(os.environ.get(variable, usual)).expanduser()
+        path = Path(os.environ.get(variable, default)).expanduser()
         return path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
-    except (OSError, RuntimeError):  # not for this user, who may have no home
+    except (OSError, RuntimeError):  # not readable, or the user has no home
         return ""
 
 
@@ -51,7 +52,7 @@ def hidden(text: str) -> str:
 
 
 def refuse(text: str, what: str) -> None:
-    """Refuse to hand a secret to where others can read it."""
+    """Refuse a text with a secret that others could read."""
     if hidden(text) != text:
         raise InputError(
             f"{what} holds a secret, such as a key in a URL, which others could read; put it into "
@@ -67,7 +68,7 @@ def hidden_traceback() -> str:
 class Formatter(logging.Formatter):
     r"""A log line without secrets.
 
-    What a message has after its first line is indented, so that no value looks like a line.
+    The lines of a message after the first are indented, so that no value looks like a line.
 
     >>> record = logging.makeLogRecord({"msg": "run %s", "args": ("a\n2026-01-01 INFO done",)})
     >>> Formatter().format(record)

@@ -1,4 +1,4 @@
-"""What software runs here: the commit of this checkout, and the versions of libraries."""
+"""Versions of software: the commit of this checkout, and the versions of libraries."""
 
 import subprocess
 from functools import cache
@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """The commit of this checkout; null outside one, in a virtual environment of another say."""
+    """The commit of this checkout; None outside one, or in a virtual environment of another."""
     here = Path(__file__).resolve().parent
     git = ["git", "-C", str(here), "rev-parse", "--show-prefix", "HEAD"]
     try:
-        done = subprocess.run(git, capture_output=True, text=True, check=False)
+        process = subprocess.run(git, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    if done.returncode:
+    if process.returncode:
         return None
-    inside, found = done.stdout.splitlines()
-    return found if inside == f"{here.parent.name}/{here.name}/" else None
+    prefix, commit = process.stdout.splitlines()
+    return commit if prefix == f"{here.parent.name}/{here.name}/" else None
 
 
 def versions(*names: str) -> dict[str, str]:
@@ -25,6 +25,6 @@ def versions(*names: str) -> dict[str, str]:
     return {name: _version(name) for name in names}
 
 
-@cache  # a recipe asks each time, and five milliseconds go by
+@cache  # each recipe needs it, and it takes five milliseconds
 def _version(name: str) -> str:
     return metadata.version(name)

@@ -1,4 +1,4 @@
-"""Standard output and error: a character that the terminal cannot show is replaced by `?`."""
+"""Standard output and error: characters that the terminal cannot show are replaced by `?`."""
 
 import io
 import os
@@ -10,11 +10,11 @@ _STDOUT = 1
 
 
 class OutputError(OSError):
-    """The standard output takes no more: its reader has left (EPIPE), or its disk is full."""
+    """The standard output cannot be written: its reader has left (EPIPE), or its disk is full."""
 
 
 class _Raw(io.FileIO):
-    """A standard stream. After a failed write, it leads to /dev/null."""
+    """A standard stream, redirected to /dev/null after a failed write."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -27,9 +27,9 @@ class _Raw(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Make standard output and error replace characters, and outlive their readers.
+    """Make standard output and error replace characters, and survive the end of their readers.
 
-    A stream that was closed before the start leads to /dev/null.
+    A stream that was closed before the start is redirected to /dev/null.
     """
     sys.stdout, sys.stderr = map(_prepared, (sys.stdout, sys.stderr))
 
@@ -39,19 +39,18 @@ def _prepared(stream: TextIO | None) -> TextIO:
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
     try:
         buffer = io.BufferedWriter(_Raw(stream.fileno(), "w", closefd=False))
-    except io.UnsupportedOperation:  # no stream of the system: Python code has replaced it
+    except io.UnsupportedOperation:  # Python code has replaced the stream
         return stream
     is_live = stream.isatty() or stream is sys.stderr
     return io.TextIOWrapper(buffer, stream.encoding, "replace", line_buffering=is_live)
 
 
 def end(code: int) -> NoReturn:
-    """End this process at once with `code`, after what it has printed is written.
+    """Flush the standard streams and end this process at once with `code`, without `atexit`.
 
-    Ray, gRPC, Arrow and Polars leave threads of C++ and Rust running that nobody can end. Where the
-    interpreter is torn down around them, such a thread sometimes calls what is gone, and a process
-    whose work is done and published dies of a segmentation fault. Call it last: nothing that is
-    registered with `atexit` runs any more.
+    Ray, gRPC, Arrow and Polars leave threads of C++ and Rust running. While the interpreter is torn
+    down, they sometimes call freed objects, and a process whose work is done dies of a segmentation
+    fault.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

@@ -1,7 +1,6 @@
-"""Files that hold a text, as people have them: packed, in UTF-8 or UTF-16, or of another kind.
+"""Text files of users: compressed or not, in UTF-8 or UTF-16.
 
-The first bytes of a file tell its kind. A file that must be converted first is refused with the
-command that converts it.
+Other files, recognised by their first bytes, are refused with a command that converts them.
 """
 
 import bz2
@@ -48,11 +47,7 @@ _SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 
 
 def text(path: Path) -> str:
-    """A file's text, unpacked and without a byte order mark; each line ends with a line feed.
-
-    Raises:
-        DamagedFileError: it is none, or in an encoding that nothing names.
-    """
+    """A file's text, unpacked and without a byte order mark; each line ends with a line feed."""
     return decoded(path).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -82,12 +77,7 @@ def head_of(path: Path) -> bytes:
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file, unpacked if it is compressed.
-
-    Raises:
-        DamagedFileError: the file cannot be read.
-        InputError: the file must be converted first.
-    """
+    """The bytes of a file, unpacked if it is compressed."""
     head = head_of(path)
     opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
     try:
@@ -101,34 +91,32 @@ def unpacked(path: Path) -> bytes:
 
 
 def decoded(path: Path) -> str:
-    """The text of a file with the line ends that it has."""
+    """The text of a file with its own line ends.
+
+    Raises:
+        DamagedFileError: it cannot be read, or has an unknown encoding.
+        InputError: it must be converted first.
+    """
     data = unpacked(path)
-    if not (encoding := _encoding(data)):
+    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
+    if marked is None and b"\0" in data[:_HEAD]:
         raise DamagedFileError(
             f"{path} holds NUL bytes: it is no text, or UTF-16 without a byte order mark, which "
             f"`{_iconv('UTF-16LE', path)}` converts."
         )
+    encoding = marked or "utf-8"
     try:
         return data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise DamagedFileError(_encoding_fault(path, data, encoding, error)) from error
-
-
-def _encoding(data: bytes) -> str | None:
-    """The encoding that a byte order mark names, else UTF-8; null where there are NUL bytes."""
-    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
-    return marked or (None if b"\0" in data[:_HEAD] else "utf-8")
-
-
-def _encoding_fault(path: Path, data: bytes, encoding: str, error: UnicodeDecodeError) -> str:
-    line = data.count(b"\n", 0, error.start) + 1
-    place = f"byte 0x{data[error.start]:02x} in line {line}"
-    if encoding != "utf-8":
-        return f"{path} is no complete {encoding.upper()} ({place}); {FIX}."
-    return (
-        f"{path} is not UTF-8 ({place}); save it as UTF-8, or name its encoding (WINDOWS-1252, "
-        f"ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
-    )
+        line = data.count(b"\n", 0, error.start) + 1
+        place = f"byte 0x{data[error.start]:02x} in line {line}"
+        problem = f"{path} is no complete {encoding.upper()} ({place}); {FIX}."
+        if encoding == "utf-8":
+            problem = (
+                f"{path} is not UTF-8 ({place}); save it as UTF-8, or name its encoding "
+                f"(WINDOWS-1252, ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
+            )
+        raise DamagedFileError(problem) from error
 
 
 def _iconv(encoding: str, path: Path) -> str:
