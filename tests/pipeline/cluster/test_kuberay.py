@@ -1,7 +1,5 @@
 """The RayJob: sound for Kubernetes, read by Ray's own autoscaler, and without a secret."""
 
-import gzip
-import os
 from pathlib import Path
 from typing import Any
 
@@ -63,52 +61,6 @@ def test_rendered_is_a_sound_rayjob_of_sound_pods(overrides: tuple[str, ...]) ->
     for group in groups(manifest):
         pod = {"apiVersion": "v1", "kind": "PodTemplate", "template": group["template"]}
         kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
-
-
-@pytest.fixture(scope="module", params=["1.5.1", "1.6.2", "1.7.0"])
-def operators_own(request: pytest.FixtureRequest) -> Validator:
-    """What an operator of this version validates a RayJob with, where unknown fields are refused.
-
-    Its authors publish it with the operator; FACTSWEEP_KUBERAY names the folder that has it.
-    """
-    folder = Path(os.environ.get("FACTSWEEP_KUBERAY", ROOT / "../shared/kuberay")).resolve()
-    path = folder / f"rayjob-crd-{request.param}.yaml.gz"
-    if not path.is_file():
-        absent = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        absent(f"{path} is missing; FACTSWEEP_KUBERAY names the folder of KubeRay's own schemas")
-    definition = yaml.load(gzip.decompress(path.read_bytes()), yaml.CSafeLoader)
-    [version] = [each for each in definition["spec"]["versions"] if each["name"] == "v1"]
-    return Validator(closed(version["schema"]["openAPIV3Schema"]))
-
-
-def closed(schema: Any) -> Any:
-    """A schema of Kubernetes as JSON Schema has it, in which unknown fields are refused."""
-    if not isinstance(schema, dict):
-        return [closed(each) for each in schema] if isinstance(schema, list) else schema
-    found = {
-        name: {key: closed(each) for key, each in value.items()}
-        if name == "properties"
-        else closed(value)
-        for name, value in schema.items()
-    }
-    if "properties" in found and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        found["additionalProperties"] = False
-    return found
-
-
-@pytest.mark.parametrize("overrides", [LEAST, MOST])
-def test_rendered_passes_the_operators_own_schema(
-    operators_own: Validator, overrides: tuple[str, ...]
-) -> None:
-    operators_own.validate(rendered(*overrides))
-
-
-def test_operators_own_schema_refuses_what_it_does_not_know(operators_own: Validator) -> None:
-    for group, field in ((0, "runtimeClass"), (1, "imagePullSecret")):
-        manifest = rendered(*LEAST)
-        groups(manifest)[group]["template"]["spec"][field] = "x"
-        with pytest.raises(jsonschema.ValidationError, match=field):
-            operators_own.validate(manifest)
 
 
 def test_rendered_pods_have_their_engines_publish_before_they_stop() -> None:

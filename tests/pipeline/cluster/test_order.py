@@ -186,17 +186,6 @@ def test_launch_gpus_that_follow_from_the_named_hardware_are_handed_on(
     assert f" model.tensor_parallel={asked} " in manifest["spec"]["entrypoint"]
 
 
-@pytest.mark.usefixtures("hub")
-def test_launch_hands_on_what_hardware_decides_as_it_was_given(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    given = [*TINY, "model.dtype=auto", "model.trust_remote_code=true"]
-    assert main(["launch", "--dry-run", *given]) == 0
-    entrypoint = json.loads(capsys.readouterr().out)["entrypoint"]
-    assert entrypoint.startswith(order.command(given))
-    assert set(entrypoint.split()[2:]) - set(given) == {f"model.revision={COMMIT}"}
-
-
 def test_launch_slurm_with_a_build_for_cpus_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,29 +252,27 @@ def test_launch_posts_what_dry_run_prints(server: Any, capsys: pytest.CaptureFix
     assert posted.items() >= printed.items()
 
 
-def test_launch_job_server_that_wants_a_token_is_bad_input(
-    server: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.jobs.append("closed")
-    address = f"http://127.0.0.1:{server.server_port}"
-    assert main(["launch", "cluster=ray", f"cluster.launch.job_server={address}", *SHARED]) == 2
-    assert capsys.readouterr().err.startswith(f"factsweep: the job server at {address} did not")
-
-
-def test_launch_no_job_server_at_the_address_is_bad_input(
+@pytest.mark.parametrize(
+    ("job_server", "message"),
+    [
+        ("{address}", "the job server at {address} did not"),
+        ("http://127.0.0.1:9", "check cluster.launch.job_server"),
+        ("null", "cluster.launch.job_server is null; give"),
+    ],
+)
+def test_launch_job_server_that_is_missing_or_wants_a_token_is_bad_input(
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
-    nowhere = "cluster.launch.job_server=http://127.0.0.1:9"
-    assert main(["launch", "cluster=ray", nowhere, *SHARED]) == 2
-    assert "check cluster.launch.job_server" in capsys.readouterr().err
-
-
-def test_launch_without_job_server_is_bad_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job_server: str,
+    message: str,
 ) -> None:
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
-    assert main(["launch", "cluster=ray", *SHARED]) == 2
-    assert "cluster.launch.job_server is null; give" in capsys.readouterr().err
+    server.jobs.append("closed")
+    address = f"http://127.0.0.1:{server.server_port}"
+    chosen = f"cluster.launch.job_server={job_server.format(address=address)}"
+    assert main(["launch", "cluster=ray", chosen, *SHARED]) == 2
+    assert message.format(address=address) in capsys.readouterr().err
 
 
 def test_rendered_relative_folder_is_refused() -> None:
@@ -366,12 +353,6 @@ def test_kuberay_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch
     assert driven(seen, monkeypatch) == [*given, *HOSTILE]
     readable = manifest["metadata"]["annotations"]["factsweep/command"]
     assert shlex.split(readable) == ["factsweep", "run", *given, *HOSTILE]
-
-
-def test_ray_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ["cluster=ray", *STORES]
-    job = json.loads(LAUNCHERS["ray"].rendered(load(given), [*given, *HOSTILE]))
-    assert driven(words(["sh", "-c"], job["entrypoint"]), monkeypatch) == [*given, *HOSTILE]
 
 
 def test_slurm_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,27 +184,6 @@ def test_doctor_looks_at_the_nodes_of_a_job(
     assert not (tmp_path / "results/looked/run.json").exists()
 
 
-@pytest.mark.chaos  # two minutes; the job above is a real one, too
-@pytest.mark.faults
-@pytest.mark.timeout(900)
-def test_study_of_two_models_is_one_job(
-    slurm: Path,
-    small: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    given = [*small, "model.name=one,two", "cluster.launch.nodes=2"]
-    how, said = ended(capsys, "study", "sizes", "launch", "--one-job", *given)
-    assert how == "COMPLETED", said
-    assert {each.parent.name for each in tmp_path.glob("results/sizes/*/run.json")} == {
-        "one",
-        "two",
-    }
-    assert (tmp_path / "results/sizes/report/index.html").exists()
-
-
 def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
     """Hand a verb to Slurm, in the folder one is in: the state and the log of its job's end."""
     folders = [f"artifacts={Path.cwd()}/artifacts", f"results={Path.cwd()}/results"]

@@ -231,27 +231,18 @@ def test_own_folder_is_none_where_there_is_none(
     assert folders.own() is None
 
 
-def test_own_files_stand_beside_those_that_ship(hers: Path) -> None:
+def test_own_files_extend_and_replace_those_that_ship(hers: Path) -> None:
     run = load(["model=mine", "benchmark=mine"])
     assert (run.model.name, run.benchmark.data) == ("mine", "mine")
     assert {"mine", "smollm2-135m"} <= set(choices("model"))
     assert {"mine", "kamel"} <= set(catalog.names())
-
-
-def test_own_file_of_the_same_name_comes_first(hers: Path) -> None:
-    (hers / "model/smollm2-135m.yaml").write_text((hers / "model/mine.yaml").read_text())
-    assert load([]).model.name == "mine"
-
-
-def test_own_file_may_extend_one_that_ships(hers: Path) -> None:
     (hers / "model/longer.yaml").write_text(
         "defaults: [smollm2-135m, _self_]\nname: longer\nmax_model_len: 300\n"
     )
     model = load(["model=longer"]).model
     assert (model.name, model.max_model_len, model.source) == ("longer", 300, "package")
-
-
-def test_own_nightly_is_found_by_its_name(hers: Path) -> None:
+    (hers / "model/smollm2-135m.yaml").write_text((hers / "model/mine.yaml").read_text())
+    assert load([]).model.name == "mine"
     (hers / "nightly").mkdir()
     shipped = folders.CONF / "nightly/demo.yaml"
     (hers / "nightly/hers.yaml").write_text(shipped.read_text())

@@ -185,12 +185,13 @@ def test_context_of_a_cpu_is_what_its_cache_holds(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "field"), [("bert-without-head", "architecture"), ("t5", "architecture")]
+    ("family", "field"),
+    [("bert-without-head", "architecture"), ("t5", "architecture"), ("bloom", "max_model_len")],
 )
 def test_model_that_does_neither_names_the_field_to_give(
     make: Make, family: str, field: str
 ) -> None:
-    with pytest.raises(InputError, match=naming(f"model.{field}=")):
+    with pytest.raises(InputError, match=naming("give", f"model.{field}")):
         load([f"model={make(family)}"])
 
 
@@ -204,38 +205,24 @@ def test_model_without_safetensors_names_the_field_to_give(make: Make) -> None:
         load([f"model={folder}"])
 
 
-def test_model_with_a_damaged_config_is_told_of_the_file_alone(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("{", ["config.json", "check the file"]),
+        ('{"model_type": "llama", "hidden_size": "wide"}', ["config.json", "hidden_size"]),
+        (
+            '{"model_type": "odd", "auto_map": {"AutoConfig": "odd.OddConfig"}}',
+            ["model.trust_remote_code=true"],
+        ),
+    ],
+)
+def test_damaged_config_or_own_code_is_refused(make: Make, config: str, words: list[str]) -> None:
     folder = make("llama")
-    (folder / "config.json").write_text("{")
-    with pytest.raises(InputError, match=naming("config.json", "check the file")) as refusal:
+    (folder / "config.json").write_text(config)
+    (folder / "odd.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(InputError, match=naming(f"model={folder}", *words)) as refusal:
         load([f"model={folder}"])
     assert "HF_TOKEN" not in str(refusal.value)
-
-
-def test_model_without_a_length_names_the_field_to_give(make: Make) -> None:
-    with pytest.raises(InputError, match=naming("model.max_model_len", "give")):
-        load([f"model={make('bloom')}"])
-
-
-def test_config_that_is_damaged_says_so(make: Make) -> None:
-    folder = make("llama")
-    (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": "wide"}')
-    with pytest.raises(InputError, match=naming("config.json", "model=", "hidden_size")):
-        load([f"model={folder}"])
-
-
-def test_code_of_the_model_is_not_run_unasked(make: Make) -> None:
-    folder = make("llama")
-    code = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.OddConfig"}}
-    (folder / "config.json").write_text(json.dumps(code))
-    (folder / "odd.py").write_text("raise SystemExit('it ran')")
-    with pytest.raises(InputError, match=naming("model.trust_remote_code=true")):
-        load([f"model={folder}"])
-
-
-def test_folder_without_config_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=naming("config.json", f"model={tmp_path}")):
-        load([f"model={tmp_path}"])
 
 
 @pytest.mark.parametrize("name", ["./nosuch", "../nosuch/thing", "/nosuch", "~/nosuch"])
@@ -253,158 +240,133 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
     make: Make, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Parameters are counted, however many of them a stored number holds; none are loaded here."""
-    whole = load([f"model={make('llama')}"]).model.billions_of_parameters
+    whole = load([f"model={make('llama')}"]).model
     groups = {"group_0": {"weights": {"num_bits": 4}}}
     fp8, int4_of_torchao = {"dtype": "fp8_e4m3"}, "Int8DynamicActivationInt4WeightConfig"
+    quark = {"quant_method": "quark"}
+    layers = {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "NVFP4"}}
+    int32, uint8, float8 = torch.int32, torch.uint8, torch.float8_e4m3fn
+    # The quantisation, the stored type and how many parameters a number of it holds, the scheme.
     cases: list[tuple[dict[str, Any], torch.dtype, int, str]] = [
-        ({"quant_method": "awq", "bits": 4}, torch.int32, 8, "awq, 4 bits"),
-        ({"quant_method": "gptq", "bits": 2}, torch.int32, 16, "gptq, 2 bits"),
-        (
-            {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            *(torch.uint8, 2, "bitsandbytes, 4 bits"),
-        ),
+        ({"quant_method": "awq", "bits": 4}, int32, 8, "awq, 4 bits"),
+        ({"quant_method": "gptq", "bits": 2}, int32, 16, "gptq, 2 bits"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, uint8, 2, "bitsandbytes, 4 bits"),
         (
             {"quant_method": "compressed-tensors", "config_groups": groups},
-            *(torch.int32, 8, "compressed-tensors, 4 bits"),
+            *(int32, 8, "compressed-tensors, 4 bits"),
         ),
         (
-            {"quant_method": "compressed-tensors", "config_groups": {}},
+            {"quant_method": "compressed_tensors", "config_groups": {}},
             *(torch.int8, 1, "compressed-tensors"),
         ),
-        ({"quant_method": "fp8"}, torch.float8_e4m3fn, 1, "fp8, 8 bits"),
+        ({"quant_method": "fp8"}, float8, 1, "fp8, 8 bits"),
         (
             {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}},
-            *(torch.uint8, 2, "modelopt, 4 bits"),
+            *(uint8, 2, "modelopt, 4 bits"),
         ),
         (
-            {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "uint4"}}},
-            *(torch.int32, 8, "quark, 4 bits"),
+            {**quark, "global_quant_config": {"weight": {"dtype": "uint4"}}},
+            *(int32, 8, "quark, 4 bits"),
         ),
         (
-            {"quant_method": "quark", "global_quant_config": {"weight": [fp8, {"dtype": "int4"}]}},
-            *(torch.int32, 8, "quark, 4 bits"),
+            {**quark, "global_quant_config": {"weight": [fp8, {"dtype": "int4"}]}},
+            *(int32, 8, "quark, 4 bits"),
         ),
         (
             {"quant_method": "torchao", "quant_type": {"default": {"_type": int4_of_torchao}}},
-            *(torch.uint8, 2, "torchao, 4 bits"),
+            *(uint8, 2, "torchao, 4 bits"),
         ),
     ]
-    assert described.scheme(load([f"model={make('llama')}"]).model) is None
-    for number, (said, kind, held, scheme) in enumerate(cases):
+    own_file = {  # of ModelOpt
+        "modelopt, 8 bits": ({"quant_algo": "FP8", "kv_cache_quant_algo": None}, float8, 1),
+        "modelopt, 4 bits": (
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers},
+            uint8,
+            2,
+        ),
+    }
+    assert described.scheme(whole) is None
+    in_config = [(c, {"config.json": {"quantization_config": c[0]}}) for c in cases]
+    in_own_file = [
+        (
+            (fields, kind, n, scheme),
+            {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": fields}},
+        )
+        for scheme, (fields, kind, n) in own_file.items()
+    ]
+    for number, ((fields, kind, n, scheme), files) in enumerate([*in_config, *in_own_file]):
         folder = shutil.copytree(make("llama"), tmp_path / str(number))
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+        for name, content in files.items():
+            before = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+            (folder / name).write_text(json.dumps({**before, **content}))
         stored = load_file(folder / "model.safetensors")
         for name, weight in stored.items():
             if "proj" in name:
-                stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
+                stored[name] = torch.zeros(weight.numel() // n, dtype=kind)
         save_file(stored, folder / "model.safetensors", {"format": "pt"})
-        with subtests.test(**said):
-            run = load([f"model={folder}"])
-            assert run.model.billions_of_parameters == whole
-            assert described.scheme(run.model) == scheme
-            if said.get("quant_method") == "bitsandbytes":  # which is not installed here
+        with subtests.test(**fields):
+            model = load([f"model={folder}"]).model
+            assert model.billions_of_parameters == whole.billions_of_parameters
+            assert described.scheme(model) == scheme
+            n_bits = int(scheme.split(", ")[1][0]) if ", " in scheme else 16
+            assert described.weights_gb(model) == described.weights_gb(whole) * n_bits / 16
+            if fields.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
-                    described.check(run.model, "cpu", "transformers")
+                    described.check(model, "cpu", "transformers")
 
 
-@pytest.mark.parametrize(
-    ("said", "held", "scheme"),
-    [
-        ({"quant_algo": "FP8", "kv_cache_quant_algo": None}, 1, "modelopt, 8 bits"),
-        ({"quant_algo": "W4A16_AWQ", "group_size": 128}, 2, "modelopt, 4 bits"),
-        (
-            {
-                "quant_algo": "MIXED_PRECISION",
-                "quantized_layers": {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "NVFP4"}},
-            },
-            *(2, "modelopt, 4 bits"),
-        ),
-    ],
-)
-def test_quantisation_that_modelopt_wrote_into_a_file_of_its_own_is_known(
-    said: dict[str, Any], held: int, scheme: str, make: Make, tmp_path: Path
-) -> None:
-    """Bits, scheme, and with them the memory that `plan` and `doctor` count on."""
-    whole = load([f"model={make('llama')}"]).model
-    folder = shutil.copytree(make("llama"), tmp_path / "quantised")
-    apart = {"producer": {"name": "modelopt", "version": "0.29.0"}, "quantization": said}
-    (folder / "hf_quant_config.json").write_text(json.dumps(apart))
-    kind = torch.uint8 if held > 1 else torch.float8_e4m3fn
-    stored = load_file(folder / "model.safetensors")
-    for name, weight in stored.items():
-        if "proj" in name:
-            stored[name] = torch.zeros(weight.numel() // held, dtype=kind)
-    save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    model = load([f"model={folder}"]).model
-    assert described.scheme(model) == scheme
-    assert model.billions_of_parameters == whole.billions_of_parameters
-    assert described.weights_gb(model) == described.weights_gb(whole) * int(scheme[10]) / 16
+def _compressed(format_: str, inputs: str | None, **weights: Any) -> dict[str, Any]:
+    activations = {"strategy": inputs} if inputs else None
+    groups = {"group_0": {"weights": weights, "input_activations": activations}}
+    return {"quant_method": "compressed-tensors", "format": format_, "config_groups": groups}
 
 
-def test_quantised_weights_that_the_device_has_no_kernels_for_are_refused(
+def test_quantised_weights_that_the_device_computes_wrongly_or_not_at_all_are_refused(
     monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     """As vLLM was seen to run or fail with tiny models on CPUs; nothing is loaded here."""
     avx2, avx512 = frozenset({"sse2", "avx2"}), frozenset({"sse2", "avx2", "avx512f"})
-    amx = avx512 | {"amx_tile"}
-    int8 = _compressed("int-quantized", {"strategy": "token"}, num_bits=8, type="int")
-    int4 = _compressed("pack-quantized", num_bits=4, type="int")
-    float8 = _compressed("float-quantized", num_bits=8, type="float", strategy="tensor")
-    dynamic, weights_alone = (
-        _compressed("float-quantized", num_bits=8, type="float", strategy="channel", inputs=inputs)
-        for inputs in ({"strategy": "token"}, None)
-    )
-    nvfp4 = _compressed("nvfp4-pack-quantized", num_bits=4, type="float")
-    awq, gptq = {"quant_method": "awq", "bits": 4}, {"quant_method": "gptq", "bits": 8}
-    ordered = {"quant_method": "gptq", "bits": 4, "desc_act": True, "group_size": 128}
+    amx = avx512 | {"amx_tile", "amx_int8"}
+    int8 = _compressed("int-quantized", "token", num_bits=8, type="int")
+    int4 = _compressed("pack-quantized", None, num_bits=4, type="int")
+    float8 = _compressed("float-quantized", "token", num_bits=8, type="float")
+    nvfp4 = _compressed("nvfp4-pack-quantized", None, num_bits=4, type="float")
+    awq, fp8 = {"quant_method": "awq", "bits": 4}, {"quant_method": "fp8"}
     cases: list[tuple[dict[str, Any], str, Any, str, str | None]] = [
         (int8, "float32", avx2, "cpu", "VNNI"),
         (int8, "float32", avx512, "cpu", "VNNI"),
         (int8, "float32", avx2 | {"avx_vnni"}, "cpu", None),
         (int8, "float32", avx512 | {"avx512_vnni"}, "cpu", None),
         (int8, "float32", frozenset({"asimd"}), "cpu", None),
+        (int8, "float32", amx, "cpu", "model.dtype=bfloat16"),
+        (int8, "bfloat16", amx, "cpu", None),
         (int4, "bfloat16", avx512, "cpu", None),
-        (int4, "bfloat16", avx2, "cpu", "AVX-512"),
         (int4, "float32", avx512, "cpu", "model.dtype=bfloat16"),
-        (awq, "bfloat16", frozenset({"asimd", "bf16"}), "cpu", None),
-        (gptq, "bfloat16", amx, "cpu", "4 bits alone"),
-        (float8, "bfloat16", avx512, "cpu", "AMX"),
-        ({"quant_method": "fp8"}, "bfloat16", avx512, "cpu", "AMX"),
-        ({"quant_method": "fp8"}, "bfloat16", amx, "cpu", None),
-        ({"quant_method": "fp8"}, "float32", amx, "cpu", "model.dtype=bfloat16"),
-        (dynamic, "float32", avx512, "cpu", None),
-        (weights_alone, "bfloat16", amx, "cpu", "WFP8A16"),
+        (float8, "bfloat16", avx2, "cpu", None),
+        (fp8, "bfloat16", amx, "cpu", None),
+        (fp8, "float32", amx, "cpu", "model.dtype=bfloat16"),
         (nvfp4, "bfloat16", amx, "cpu", "NVFP4"),
-        (ordered, "bfloat16", amx, "cpu", "desc_act"),
         ({"quant_method": "nosuch", "bits": 4}, "bfloat16", amx, "cpu", "no such scheme"),
         ({"quant_method": "bitsandbytes"}, "bfloat16", 9.0, "cuda", "no such scheme"),
-        ({"quant_method": "fbgemm_fp8"}, "bfloat16", 9.0, "cuda", "no such scheme"),
         ({"quant_method": "auto-round", "bits": 4}, "bfloat16", avx512, "cpu", None),
         ({"quant_method": "mxfp4"}, "bfloat16", amx, "cpu", None),
         ({"quant_method": "mxfp4"}, "bfloat16", 7.5, "cuda", "compute capability 8.0"),
-        ({"quant_method": "fp8"}, "bfloat16", 9.0, "cuda", None),
+        (fp8, "bfloat16", 9.0, "cuda", None),
         (awq, "float16", 7.0, "cuda", "compute capability 7.5"),
         (awq, "float32", 9.0, "cuda", "model.dtype=bfloat16"),
     ]
     model = load(["model=llama3-8b"]).model
-    for said, dtype, can, device, why in cases:
-        asked = "flags" if device == "cpu" else "compute_capability"
-        monkeypatch.setattr(processor, asked, lambda can=can: can)
-        monkeypatch.setattr(described, "_said", lambda _, said=said: said)
-        named = naming(model.id, said["quant_method"], f"cluster.device={device}", why or "")
+    for fields, dtype, hardware, device, problem in cases:
+        name = "flags" if device == "cpu" else "compute_capability"
+        monkeypatch.setattr(processor, name, lambda hardware=hardware: hardware)
+        monkeypatch.setattr(described, "_quantisation", lambda _, fields=fields: fields)
+        words = (model.id, fields["quant_method"], f"cluster.device={device}", problem or "")
         with (
-            subtests.test(**said, dtype=dtype, device=device, why=why),
-            pytest.raises(InputError, match=named) if why else nullcontext(),
+            subtests.test(**fields, dtype=dtype, device=device, problem=problem),
+            pytest.raises(InputError, match=naming(*words)) if problem else nullcontext(),
         ):
             described.check(replace(model, dtype=dtype), device, "vllm")
             described.check(replace(model, dtype=dtype), device, "fake")
-
-
-def _compressed(form: str, inputs: dict[str, str] | None = None, **weights: Any) -> dict[str, Any]:
-    inputs = inputs or ({"strategy": "tensor"} if weights.get("strategy") == "tensor" else None)
-    groups = {"group_0": {"weights": weights, "input_activations": inputs}}
-    return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}
 
 
 MODEL: dict[str, Any] = {
@@ -419,41 +381,38 @@ LLAMA_8B = Need(16.1e9, 131_072, 32, 8)
 LLAMA_70B = Need(141.1e9, 327_680, 64, 8)
 
 
+ONE, SIX = Need(80e9, 327_680, 12, 12), Need(80e9, 327_680, 48, 6)
+WHOLE = Need(100e9, 64e9 / described._TOKENS, 32, 8)  # 64 GB of cache
+
+
 @pytest.mark.parametrize(
-    ("need", "hardware", "expected"),
+    ("need", "changes", "expected"),
     [
-        (LLAMA_8B, "NVIDIA H100 80GB HBM3", 1),
-        (LLAMA_8B, "Tesla T4", 2),
-        (LLAMA_70B, "NVIDIA H100 80GB HBM3", 4),
-        (LLAMA_70B, "NVIDIA H200", 2),
-        (LLAMA_70B, "NVIDIA L40S", 4),
-        (LLAMA_8B, "a GPU that nobody knows", 1),
+        (LLAMA_8B, {}, 1),
+        (LLAMA_8B, {"hardware": "Tesla T4"}, 2),
+        (LLAMA_8B, {"hardware": "a GPU that nobody knows"}, 1),
+        (LLAMA_70B, {}, 4),
+        (LLAMA_70B, {"hardware": "NVIDIA H200"}, 2),
+        (LLAMA_70B, {"hardware": "NVIDIA L40S"}, 4),
+        (LLAMA_70B, {"device": "cpu", "hardware": None}, 1),
+        (LLAMA_70B, {"pipeline_parallel": 2}, 2),
+        (ONE, {}, 2),
+        (ONE._replace(weights=141.1e9), {}, 4),  # heads are divided
+        (SIX, {}, 2),
+        (SIX._replace(weights=141.1e9), {}, None),  # 4 of 6 heads of keys would have no GPU
+        (WHOLE, {}, 4),
+        (WHOLE._replace(key_heads=1), {}, None),  # one head of keys is copied to every GPU
+        (Need(1.3e12, 70_000, 128, 8), {}, None),
     ],
 )
-def test_tensor_parallel_is_the_smallest_that_fits(
-    need: Need, hardware: str, expected: int
+def test_tensor_parallel_is_the_smallest_that_fits_and_divides_the_heads(
+    need: Need, changes: dict[str, Any], expected: int | None
 ) -> None:
-    assert tensor_parallel(MODEL, {**H100, "hardware": hardware}, need) == expected
-
-
-def test_tensor_parallel_divides_the_heads() -> None:
-    one = Need(80e9, 327_680, 12, 12)
-    assert tensor_parallel(MODEL, H100, one) == 2
-    assert tensor_parallel(MODEL, H100, one._replace(weights=141.1e9)) == 4
-
-
-def test_tensor_parallel_divides_the_heads_of_keys() -> None:
-    six = Need(80e9, 327_680, 48, 6)  # 4 of 6 heads of keys would have no GPU of their own
-    assert tensor_parallel(MODEL, H100, six) == 2
-    with pytest.raises(InputError, match=naming("8 GPUs")):
-        tensor_parallel(MODEL, H100, six._replace(weights=141.1e9))
-
-
-def test_tensor_parallel_copies_a_head_of_keys_that_cannot_be_divided() -> None:
-    whole = Need(100e9, 64e9 / described._TOKENS, 32, 8)
-    assert tensor_parallel(MODEL, H100, whole) == 4
-    with pytest.raises(InputError, match=naming("8 GPUs")):  # one head: 64 GB of cache on every GPU
-        tensor_parallel(MODEL, H100, whole._replace(key_heads=1))
+    if expected is None:
+        with pytest.raises(InputError, match=naming("8 GPUs", "model.pipeline_parallel")):
+            tensor_parallel(MODEL, H100, need)
+    else:
+        assert tensor_parallel({**MODEL, **changes}, {**H100, **changes}, need) == expected
 
 
 @pytest.mark.parametrize(
@@ -467,15 +426,6 @@ def test_width_auto_is_that_of_the_dtype_that_the_run_settles_on(
     assert described.bytes_per_number("auto", "cuda", lambda: stored) == width
 
 
-def test_tensor_parallel_on_a_cpu_is_one() -> None:
-    assert tensor_parallel(MODEL, {"device": "cpu", "hardware": None}, LLAMA_70B) == 1
-
-
-def test_tensor_parallel_eight_too_few_names_the_field_to_give() -> None:
-    with pytest.raises(InputError, match=naming("model.pipeline_parallel")):
-        tensor_parallel(MODEL, H100, Need(1.3e12, 70_000, 128, 8))
-
-
 def test_engines_that_share_a_gpu_are_refused_where_they_do_not_fit() -> None:
     two, one = ({**MODEL, "replicas": {"per_gpu": n}} for n in (2, 1))
     check_shared(two, H100, 30e9)
@@ -483,20 +433,3 @@ def test_engines_that_share_a_gpu_are_refused_where_they_do_not_fit() -> None:
     check_shared(two, {"device": "cuda", "hardware": "some GPU"}, 70e9)
     with pytest.raises(InputError, match=naming("per_gpu=2", "42 GB", "36", "80 GB", "per_gpu=1")):
         check_shared(two, H100, 40e9)
-
-
-def test_tensor_parallel_pipeline_shares_the_weights() -> None:
-    two = {**MODEL, "pipeline_parallel": 2}
-    assert tensor_parallel(two, H100, LLAMA_70B) == 2
-
-
-@pytest.mark.parametrize(("own", "expected"), [(131_072, 4096), (2048, 2048)])
-def test_max_model_len_is_the_models_own_within_bounds(own: int, expected: int) -> None:
-    assert (
-        described.max_model_len(own, 32_768, {"device": "cuda", "cpu_kvcache_gib": 2}) == expected
-    )
-
-
-def test_model_of_a_paper_keeps_its_gpus() -> None:
-    run = load(["model=llama3-70b", "cluster.device=cuda", "cluster.hardware='NVIDIA H200'"])
-    assert run.model.tensor_parallel == 4

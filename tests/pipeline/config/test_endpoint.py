@@ -22,11 +22,8 @@ def refused(*overrides: str) -> str:
     return str(caught.value)
 
 
-def test_endpoint_model_is_named_after_the_last_part_of_its_id() -> None:
+def test_endpoint_model_is_named_by_its_id_and_asked_by_the_client() -> None:
     assert served().name == "some-model-myriadlama-mini-4-template"
-
-
-def test_endpoint_model_is_asked_by_the_client_and_not_by_an_engine_here() -> None:
     assert served().engine.name == "endpoint"
     assert load([*SERVED, "decoding.engine=fake"]).engine.name == "fake"
 
@@ -47,25 +44,22 @@ def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> Non
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("change", "is_other"),
     [
-        "model.endpoint=https://other/v1",
-        "model.revision=fp_1",
-        "model.chat_template=true",
-        "model.engine.reasoning_effort=low",
+        ("model.endpoint=https://other/v1", True),
+        ("model.revision=fp_1", True),
+        ("model.chat_template=true", True),
+        ("model.engine.reasoning_effort=low", True),
+        ("model.replicas.max=4", False),
+        ("model.client.timeout_s=9", False),
+        ("model.dtype=float16", False),
     ],
 )
-def test_endpoint_what_may_change_an_answer_makes_other_answers(other: str) -> None:
-    (mine,), (others,) = planned(served()).branches, planned(served(other)).branches
-    assert mine.answers.fingerprint != others.answers.fingerprint
-
-
-@pytest.mark.parametrize(
-    "same", ["model.replicas.max=4", "model.client.timeout_s=9", "model.dtype=float16"]
-)
-def test_endpoint_what_changes_no_answer_makes_no_others(same: str) -> None:
-    (mine,), (others,) = planned(served()).branches, planned(served(same)).branches
-    assert mine.answers.fingerprint == others.answers.fingerprint
+def test_endpoint_recipe_changes_with_what_may_change_an_answer(
+    change: str, is_other: bool
+) -> None:
+    (mine,), (other,) = planned(served()).branches, planned(served(change)).branches
+    assert (mine.answers.fingerprint != other.answers.fingerprint) == is_other
 
 
 def test_endpoint_models_of_this_machine_have_the_recipes_that_they_had() -> None:
@@ -93,22 +87,17 @@ def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
         assert "hunter22" not in message
 
 
+PREFERRING = (*SERVED, "benchmark=distractors-mini", "model.tokenizer=t")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["model=endpoint"], "needs model.id=<its name there> and model.endpoint=<URL>"),
         ([*SERVED[:2], "model.endpoint=host"], "is no URL"),
         ([*SERVED, "model.client.key_variable=mine"], "no name of a secret"),
         ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token, which needs"),
-        (
-            [
-                *SERVED,
-                "benchmark=distractors-mini",
-                "model.tokenizer=t",
-                "decoding.baselines.beams=2",
-            ],
-            "an endpoint gives no beams",
-        ),
+        ([*PREFERRING, "decoding.baselines.beams=2"], "an endpoint gives no beams"),
         (["decoding.engine=endpoint"], "a server is asked with model=endpoint"),
         (["model.endpoint=http://host/v1"], "a server is asked with model=endpoint"),
         ([*SERVED, "benchmark=probelm-mini"], "needs model.tokenizer=<the model's own>"),
@@ -118,10 +107,17 @@ def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
         ),
         (["decoding.scorer=endpoint"], "a server is asked with model=endpoint"),
         ([*SERVED, "model.engine.max_tokens=3"], "is what decoding.max_tokens says"),
+        (["prompt.as=turns"], "prompt.as=turns asks a chat, and model=smollm2-135m reads raw"),
+        ([*SERVED, "prompt.as=chat"], "reads raw text; set model.chat_template=true"),
+        (["prompt.system=Hello"], "prompt.system is a turn of its own; give prompt.as=turns"),
+        (["model=bert-base-uncased", "prompt=masked", "prompt.as=turns"], "not masks or scores"),
+        (["benchmark=probelm-mini", "prompt.as=turns"], "not masks or scores"),
     ],
 )
-def test_endpoint_half_a_model_is_refused(overrides: list[str], said: str) -> None:
-    assert said in refused(*overrides)
+def test_endpoint_half_a_model_or_a_chat_without_a_template_is_refused(
+    overrides: list[str], message: str
+) -> None:
+    assert message in refused(*overrides)
 
 
 @pytest.mark.parametrize(
@@ -153,17 +149,3 @@ def test_chat_of_one_turn_has_the_prompts_of_raw_text_and_turns_have_their_own()
         )
     )
     assert raw == chat != turns
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["prompt.as=turns"], "prompt.as=turns asks a chat, and model=smollm2-135m reads raw"),
-        ([*SERVED, "prompt.as=chat"], "reads raw text; set model.chat_template=true"),
-        (["prompt.system=Hello"], "prompt.system is a turn of its own; give prompt.as=turns"),
-        (["model=bert-base-uncased", "prompt=masked", "prompt.as=turns"], "not masks or scores"),
-        (["benchmark=probelm-mini", "prompt.as=turns"], "not masks or scores"),
-    ],
-)
-def test_chat_is_refused_where_nobody_reads_one(overrides: list[str], said: str) -> None:
-    assert said in refused(*overrides)

@@ -1,6 +1,5 @@
 """end: the exit code is that of the work, whatever the libraries do when they are torn down."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,13 +8,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# The smallest set of tests that loads all that leaves threads behind.
-LOADING = (
-    "tests/operators/engines/test_vllm.py::test_answers_no_requests_is_no_answers",
-    "tests/pipeline/test_run.py::test_run_damaged_chunk_is_set_aside_and_decoded_again",
-    "tests/pipeline/storage/test_store_s3.py::test_store_lists_and_reads_what_was_put",
-)
-TIMES = int(os.environ.get("FACTSWEEP_EXITS", "1"))
 # C's exit handlers are where the destructors of Ray, Arrow and the like run: this one crashes.
 CRASH = "import ctypes; libc = ctypes.CDLL(None); libc.on_exit(libc.abort, None)"
 
@@ -38,13 +30,3 @@ def test_command_library_that_crashes_at_exit_changes_nothing() -> None:
     done = python(registered, called, "from factsweep.pipeline.cli import command; command()")
     assert (done.returncode, done.stdout) == (2, "last\n")
     assert done.stderr.startswith("factsweep: ")
-
-
-@pytest.mark.slow
-@pytest.mark.chaos  # each session of tests ends so, and CI looks at its exit code
-@pytest.mark.timeout(300 * TIMES)
-def test_tests_that_load_every_library_exit_with_0() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LOADING]
-    for _ in range(TIMES):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr

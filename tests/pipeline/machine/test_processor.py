@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -207,15 +206,3 @@ def test_plan_says_what_auto_became(plant_flags: Plant, small_settings: Callable
 def test_model_dtype_unknown_is_refused() -> None:
     with pytest.raises(InputError, match=naming("model.dtype='half'", "bfloat16")):
         load(["model.dtype=half"])
-
-
-@pytest.mark.slow
-def test_conf_decoders_leave_the_type_to_the_hardware() -> None:
-    from factsweep.pipeline.config.folders import files
-
-    found: dict[Any, set[str]] = {}
-    # Of the others only the id is written down, and the rest is read from the hub.
-    for name in (n for n, path in files("model").items() if "base/any" not in path.read_text()):
-        model = load([f"model={name}"]).model
-        found.setdefault(model.architecture, set()).add(model.dtype)
-    assert found == {"decoder": {"auto"}, "encoder": {"float32"}}

@@ -111,7 +111,7 @@ class Given:
     def shards(self, _: str) -> list[str]:
         return list(self._answers)
 
-    def some(self, _: str, shards: Sequence[str], _columns: object) -> list[pl.DataFrame]:
+    def each(self, _: str, _columns: object, shards: Sequence[str]) -> list[pl.DataFrame]:
         self.read += shards
         rows = [list(self._answers[each].items()) for each in shards]
         columns = dict.fromkeys(("prompt_id", "text"), pl.String)

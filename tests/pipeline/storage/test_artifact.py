@@ -53,9 +53,10 @@ def test_footer_truncated_shard_is_named(artifact: Artifact) -> None:
         artifact.footer("relations", "all")
 
 
-DAMAGES: dict[str, Damage] = {
+DAMAGES: dict[str, Damage | None] = {
     "cut": lambda content: content[: len(content) // 2],
     "empty": lambda _: b"",
+    "gone": None,
     "another artifact's": lambda _: encode(ROWS, Place("relations", "f1", "relations/all")),
     "another number": lambda _: encode(
         ROWS[::-1], Place("relations", RECIPE.fingerprint, "relations/all")
@@ -66,16 +67,18 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("is_complete", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_read_damaged_shard_names_file_and_fix(
-    artifact: Artifact, damage: Damage, *, is_complete: bool
+    artifact: Artifact, damage: Damage | None, *, is_complete: bool
 ) -> None:
     artifact.write("relations", "all", ROWS)
     path = shard_path(artifact)
     if is_complete:
         artifact.finish(["relations"])
-    content = damage(path.read_bytes())
-    if not is_complete and content == DAMAGES["another number"](b""):
-        return  # whoever writes a shard of an open artifact by our own code has published it
-    path.write_bytes(content)
+    if not is_complete and damage is DAMAGES["another number"]:
+        return  # a shard of an open artifact that our own code has written is published
+    content = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(content))
     with pytest.raises(DamagedFileError) as error:
         artifact.read("relations", "all")
     assert str(error.value).startswith((f"{path} ", f"the footer of {path} "))
@@ -100,14 +103,6 @@ def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
     assert asdict(again.manifest().tables["relations"]["all"]) == entry
 
 
-def test_read_shard_gone_is_named(artifact: Artifact) -> None:
-    artifact.write("relations", "all", ROWS)
-    artifact.finish(["relations"])
-    shard_path(artifact).unlink()
-    with pytest.raises(DamagedFileError, match=naming("all.parquet")):
-        artifact.read("relations", "all")
-
-
 def test_shards_complete_artifact_are_those_of_the_manifest(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])
@@ -115,24 +110,23 @@ def test_shards_complete_artifact_are_those_of_the_manifest(artifact: Artifact) 
     assert artifact.shards("relations") == ["all"]
 
 
-def test_finish_shard_that_was_not_written_here_is_refused(artifact: Artifact) -> None:
+@pytest.mark.parametrize(
+    ("shards", "content", "words"),
+    [
+        (None, None, "more.parquet"),  # was not written here
+        (["all", "more", "other"], None, "other.parquet"),  # is missing
+        (["all", "more"], b"half a shard", "whole Parquet"),
+    ],
+)
+def test_finish_shard_unexpected_missing_or_damaged_is_refused(
+    artifact: Artifact, shards: list[str] | None, content: bytes | None, words: str
+) -> None:
     artifact.write("relations", "all", ROWS)
-    shutil.copy(shard_path(artifact), shard_path(artifact).with_name("more.parquet"))
-    with pytest.raises(DamagedFileError, match=naming("more.parquet")):
-        artifact.finish(["relations"])
-
-
-def test_finish_shard_that_is_missing_is_refused(artifact: Artifact) -> None:
-    artifact.write("relations", "all", ROWS)
-    with pytest.raises(DamagedFileError, match=naming("other.parquet")):
-        artifact.finish(["relations"], of={"relations": ["all", "other"]})
-
-
-def test_finish_damaged_shard_of_an_earlier_run_is_refused(artifact: Artifact) -> None:
-    Artifact(artifact.store, RECIPE).write("relations", "all", ROWS)
-    shard_path(artifact).write_bytes(b"half a shard")
-    with pytest.raises(DamagedFileError, match=naming("whole", "Parquet")):
-        artifact.finish(["relations"], of={"relations": ["all"]})
+    Artifact(artifact.store, RECIPE).write("relations", "more", ROWS)
+    if content is not None:
+        shard_path(artifact).with_name("more.parquet").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=naming(words)):
+        artifact.finish(["relations"], of=None if shards is None else {"relations": shards})
 
 
 def test_finish_shard_exchanged_since_it_was_written_is_refused_when_read(
@@ -305,16 +299,12 @@ def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> Non
         opened(artifact.store, other.folder)
 
 
-def test_find_start_of_a_fingerprint_gives_folder_and_recipe(artifact: Artifact) -> None:
+def test_find_start_of_a_fingerprint_or_folder_gives_folder_and_recipe(artifact: Artifact) -> None:
+    with pytest.raises(InputError, match=naming(artifact.folder, "run again")):
+        opened(artifact.store, artifact.folder)
     artifact.begin()
-    folder, recipe = find(artifact.store, RECIPE.fingerprint[:6])
-    assert folder == f"relations/{RECIPE.fingerprint}"
-    assert recipe == RECIPE
-
-
-def test_find_folder_as_printed_is_found(artifact: Artifact) -> None:
-    artifact.begin()
-    assert find(artifact.store, f"{artifact.folder}/")[0] == artifact.folder
+    for prefix in (RECIPE.fingerprint[:6], f"{artifact.folder}/"):
+        assert find(artifact.store, prefix) == (artifact.folder, RECIPE)
 
 
 @pytest.mark.parametrize(("prefix", "n"), [("", 2), ("zz", 0)])
@@ -323,8 +313,3 @@ def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: 
     Artifact(artifact.store, replace(RECIPE, version=2)).begin()
     with pytest.raises(InputError, match=naming(n, f"'{prefix}'")):
         find(artifact.store, prefix)
-
-
-def test_opened_artifact_that_is_gone_is_one_sentence(artifact: Artifact) -> None:
-    with pytest.raises(InputError, match=naming(artifact.folder, "run again")):
-        opened(artifact.store, artifact.folder)
