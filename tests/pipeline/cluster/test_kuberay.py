@@ -17,8 +17,6 @@ from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
 from tests.messages import naming
 
-ROOT = Path(__file__).parents[3]
-Validator = jsonschema.Draft202012Validator
 SCHEMA = yaml.safe_load(Path(__file__).with_name("rayjob.schema.yaml").read_text())
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
 # Everything that may be left out is there in the second.
