@@ -29,11 +29,7 @@ BODY = Path(__file__).with_name("slurm.sh").read_text("utf-8")
 
 
 def ray_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The request to the job server of a running Ray, in JSON.
-
-    Raises:
-        InputError: the cluster could not see the artifacts, the results or the configuration.
-    """
+    """The request to the job server of a running Ray, in JSON."""
     order.check_no_own_folder()
     order.check_reachable(run, shared_folders=True)
     job = {"entrypoint": order.command(overrides, verb), "metadata": {"run": run.name}}
@@ -41,11 +37,7 @@ def ray_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
 
 
 def submit_ray(launch: RayJob, text: str) -> str:
-    """Submit the job; returns the user's next step.
-
-    Raises:
-        InputError: no job server answers, or it refuses.
-    """
+    """Submit the job; returns the user's next step."""
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
@@ -67,11 +59,7 @@ def submit_ray(launch: RayJob, text: str) -> str:
 
 
 def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The batch script, which starts a Ray over its nodes: a header from the config, and slurm.sh.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica of the model holds.
-    """
+    """The batch script that starts a Ray over its nodes: a header, and slurm.sh."""
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
     options = [*_options(run, launch)]
@@ -126,12 +114,7 @@ def _options(run: Run, launch: Slurm) -> Iterator[str]:
 
 
 def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
-    """The manifest of a RayJob of the KubeRay operator, in YAML.
-
-    Raises:
-        InputError: no pod could see artifacts, results or configuration, or a variable looks like a
-            secret.
-    """
+    """The manifest of a RayJob of the KubeRay operator, in YAML."""
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
     order.check_no_own_folder()

@@ -219,11 +219,7 @@ def room(run: Run, gpus: Sequence[Gpu]) -> Finding:
 
 
 def refuse_unfit_machine(run: Run) -> None:
-    """Refuse a machine on which no sweep can run; cheap enough for every run.
-
-    Raises:
-        InputError: a limit of this machine, or the driver of its GPUs, is unfit.
-    """
+    """Refuse a machine on which no sweep can run; cheap enough for every run."""
     groups = [("machine", checks(run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
         groups.append(("GPUs", of_driver(run, *seen())))

@@ -86,11 +86,7 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
 
 
 def gpus(run: Run, overrides: Sequence[str]) -> list[str]:
-    """The GPUs of a replica, if they follow from the named hardware.
-
-    Raises:
-        InputError: they would depend on this machine's.
-    """
+    """The GPUs of a replica by the named hardware; refused if by this machine's."""
     chosen = composed(overrides)["model"]["tensor_parallel"]
     if chosen is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
         return []
@@ -146,11 +142,7 @@ def check_reachable(run: Run, *, shared_folders: bool) -> None:
 
 
 def nodes(run: Run, gpus_per_node: int) -> int:
-    """The nodes that hold model.replicas.max engines; without GPUs one engine per node.
-
-    Raises:
-        InputError: a node has fewer GPUs than a replica holds.
-    """
+    """The nodes that hold model.replicas.max engines; without GPUs one engine per node."""
     n_gpus, replicas = gpus_per_engine(run), run.model.replicas.max
     if n_gpus == 0:
         return replicas
@@ -166,11 +158,7 @@ def nodes(run: Run, gpus_per_node: int) -> int:
 
 
 def handed(command: Sequence[str], text: str) -> str:
-    """Pipe the text to the command, and return its output.
-
-    Raises:
-        InputError: the command is not on this machine, or it refuses.
-    """
+    """Pipe the text to the command, and return its output."""
     name = command[0]
     try:
         process = subprocess.run(

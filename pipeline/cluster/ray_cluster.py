@@ -37,11 +37,7 @@ _AT_WORK: list[Path] = []  # the file of this process, once per block that it is
 
 @contextmanager
 def started(run: Run, *, offline: bool = False) -> Iterator[None]:
-    """A running Ray during the block; `offline`: its workers must not ask the hub.
-
-    Raises:
-        InputError: no Ray answers at cluster.address, or it lacks what an engine needs.
-    """
+    """A running Ray during the block; `offline`: its workers must not ask the hub."""
     if run.engine.version() == NOT_INSTALLED:
         raise InputError(
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."

@@ -108,11 +108,7 @@ def _width(kind: str) -> float:
 
 
 def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model; unset ones are read from its files.
-
-    Raises:
-        InputError: the files cannot be read, or lack a field; it names the field to give.
-    """
+    """The fields of a model, unset ones read from its files; an InputError names one to give."""
     fields = dict(model)
     adapter = fields["adapter"]
     if adapter is not None and Path(adapter).is_dir():
@@ -359,11 +355,7 @@ def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any])
 
 
 def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
-    """The smallest number of GPUs of one node that hold the model; 1 if the GPU is unknown.
-
-    Raises:
-        InputError: eight of them are too few.
-    """
+    """The smallest number of GPUs of a node (1 to 8) that hold the model; 1 if unknown."""
     if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
         return 1
     memory = gpu_bytes(cluster["hardware"])

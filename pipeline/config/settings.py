@@ -33,11 +33,7 @@ _MASKED = "prompt=masked"  # the prompt of encoders
 
 
 def load(overrides: Sequence[str]) -> Run:
-    """The run that the overrides describe.
-
-    Raises:
-        InputError: an unknown override, group or value, or one of the wrong type or out of range.
-    """
+    """The run that the overrides describe; an InputError names a wrong one."""
     config = build(Config, _describe(overrides), "")
     benchmark = _benchmark(config)
     settings = [
@@ -61,11 +57,7 @@ def load(overrides: Sequence[str]) -> Run:
 
 
 def of_record(recorded: Mapping[str, Any]) -> Run:
-    """The run of a run.json or an estimate.json.
-
-    Raises:
-        InputError: another version wrote it, and a field is unknown or of another type.
-    """
+    """The run of a run.json or an estimate.json; an InputError if its fields are too old or new."""
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
     decoding = build(Decoding, recorded["decoding"], "decoding")

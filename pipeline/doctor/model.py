@@ -160,11 +160,7 @@ def loaded(run: Run) -> Iterator[Finding]:
 
 
 def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
-    """The findings on an engine that is loaded in this process, and its rate as a row of costs.
-
-    Raises:
-        DecodingError: it answers no prompt, or does not start.
-    """
+    """The findings on an engine that is loaded in this process, and its rate as a row of costs."""
     with calibration.prepared(run) as plan:
         job = next(calibration.jobs(plan))
         rows = pl.concat(job.parts).head(n_prompts)

@@ -57,12 +57,7 @@ def unreadable(path: Path, error: BaseException) -> DamagedFileError:
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file that may be a table.
-
-    Raises:
-        DamagedFileError: the file cannot be opened.
-        InputError: the file must be converted first.
-    """
+    """The first bytes of a file that may be a table; files that must be converted are refused."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -91,12 +86,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def decoded(path: Path) -> str:
-    """The text of a file with its own line ends.
-
-    Raises:
-        DamagedFileError: it cannot be read, or has an unknown encoding.
-        InputError: it must be converted first.
-    """
+    """The text of a file with its own line ends."""
     data = unpacked(path)
     marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
     if marked is None and b"\0" in data[:_HEAD]:

@@ -186,11 +186,7 @@ class Artifact:
         return rows
 
     def note(self, file: str, *fields: str) -> dict[str, Any]:
-        """The content of a JSON file of the artifact, which must have these fields.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """The content of a JSON file of the artifact, which must have these fields."""
         return self.store.get_json(f"{self.folder}/{file}", *fields)
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:

@@ -30,11 +30,7 @@ def states() -> Iterator[tuple[str, int]]:
 
 
 def signed(keys: Mapping[str, str], region: str | None, endpoint: str | None) -> dict[str, Any]:
-    """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first.
-
-    Raises:
-        InputError: the profile is not there, or needs boto3, which is not installed.
-    """
+    """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first."""
     profile = {} if keys and region and endpoint else _profile()
     region = region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
     endpoint = endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")

@@ -62,11 +62,7 @@ def set_aside(artifact: Artifact, name: str) -> str:
 
 
 def set_all_aside(artifact: Artifact) -> str:
-    """Quarantine all shards and chunks, then the manifest; returns the new name of that.
-
-    Raises:
-        ArtifactHeldError: another driver has taken the artifact over.
-    """
+    """Quarantine all shards and chunks, then the manifest; returns the new name of that."""
     artifact.check_lease()
     _set_shards_aside(artifact)
     return set_aside(artifact, f"{artifact.folder}/{manifests.NAME}")

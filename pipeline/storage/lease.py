@@ -108,11 +108,7 @@ class Lease:
     number: int
 
     def check(self) -> None:
-        """Check that the lease is not taken over.
-
-        Raises:
-            ArtifactHeldError: it is.
-        """
+        """Raise ArtifactHeldError if the lease is taken over."""
         last = _last(self.store, self.folder)
         if last != self.number:
             taker = _holder(self.store, self.folder, last)
@@ -197,11 +193,7 @@ class Writer:
                 self._store.drop(_name(folder, number))
 
     def beat(self) -> None:
-        """Renew the heartbeat; a missing one means that a lease may be taken over.
-
-        Raises:
-            ArtifactHeldError: one is.
-        """
+        """Renew the heartbeat; ArtifactHeldError if it is missing, and a lease is taken over."""
         if self._beats and not self._store.exists(self._holder.heartbeat):
             for lease in tuple(self.leases.values()):
                 lease.check()
@@ -209,11 +201,7 @@ class Writer:
         self._store.put(self._holder.heartbeat, b"%d" % self._beats)
 
     def check_store(self) -> None:
-        """Refuse a store that creates a file which exists already.
-
-        Raises:
-            InputError: it does.
-        """
+        """Refuse a store that creates a file which exists already."""
         if self._store.put_new(self._holder.heartbeat, b"not a beat"):
             raise InputError(
                 f"{self._store.where()} creates a file that is there already: its server ignores "

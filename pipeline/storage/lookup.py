@@ -15,12 +15,7 @@ from factsweep.pipeline.storage.store import Store
 
 
 def opened(store: Store, folder: str) -> Artifact:
-    """The artifact in a folder of the store.
-
-    Raises:
-        InputError: there is none.
-        DamagedFileError: its recipe is damaged.
-    """
+    """The artifact in a folder of the store; an InputError if there is none."""
     try:
         return Artifact(store, recipe(store, folder))
     except FileNotFoundError as error:
@@ -41,12 +36,7 @@ def located(store: Store, folder: str) -> Artifact:
 
 
 def recipe(store: Store, folder: str) -> Recipe:
-    """The recipe of the artifact in a folder, which is named after it.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedFileError: it is not the recipe of this artifact.
-    """
+    """The recipe of the artifact in a folder; a FileNotFoundError if there is none."""
     name = f"{folder}/recipe.json"
     file = Stored(store.where(name), name)
     content = store.get_json(name)
@@ -60,12 +50,7 @@ def recipe(store: Store, folder: str) -> Recipe:
 
 
 def find(store: Store, prefix: str) -> tuple[str, Recipe]:
-    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`.
-
-    Raises:
-        InputError: none or several do.
-        DamagedFileError: its recipe is damaged.
-    """
+    """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
     prefix = prefix.rstrip("/").rpartition("/")[2]
     matches = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
     if len(matches) != 1:

@@ -87,11 +87,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 @lru_cache(maxsize=8)  # an engine reads the manifest of its prompts once per shard
 def parsed(text: bytes, artifact: str, where: str) -> Manifest:
-    """Parse the manifest of an artifact.
-
-    Raises:
-        DamagedFileError: it is not a manifest of this artifact.
-    """
+    """Parse the manifest of an artifact; a DamagedFileError if it is none of this artifact."""
     file = Stored(where, f"{artifact}/{NAME}")
     from_json(text, file)
     try:

@@ -130,11 +130,7 @@ class Remote:
         return True
 
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
-        """The content of a file, or its end.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-        """
+        """The content of a file, or its end; a FileNotFoundError if there is none."""
         if last_bytes is None:
             return self._ask(lambda store: bytes(store.get(self._at(name)).bytes()))
         span: Any = {"suffix": last_bytes}

@@ -85,11 +85,7 @@ def decode(
 
 
 def check(content: bytes, place: Place, file: Stored) -> Footer:
-    """Check the place and the checksum of a shard; returns its footer.
-
-    Raises:
-        DamagedFileError: they are wrong.
-    """
+    """Check the place and the checksum of a shard; returns its footer."""
     footer = read_footer(pa.BufferReader(content), place, file)
     # The length of the footer is in the last 8 bytes.
     data = memoryview(content)[: -int.from_bytes(content[-8:-4], "little") - 8]
@@ -144,11 +140,7 @@ def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
 
 
 def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
-    """The footer of a shard, read without its rows.
-
-    Raises:
-        DamagedFileError: it has none, or one of another place.
-    """
+    """The footer of a shard of this place, read without its rows."""
     from pyarrow.parquet import read_metadata
 
     with _whole(file):
@@ -167,12 +159,7 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
 
 
 def footer_of(store: Store, place: Place, file: Stored) -> Footer:
-    """The footer of a shard, read from the end of its file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedFileError: it has no footer, or one of another place.
-    """
+    """The footer of a shard, read from the end of its file; a FileNotFoundError if it is gone."""
     end = store.get(str(file.name), _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
         end = store.get(str(file.name))

@@ -49,11 +49,7 @@ class Store:
         return Store, (self.root,)  # connections stay in the process that opened them
 
     def put(self, name: str, content: bytes) -> None:
-        """Publish or replace a file.
-
-        Raises:
-            DamagedFileError: a folder has the name of the file.
-        """
+        """Publish or replace a file; a DamagedFileError if a folder has its name."""
         with self._asking(name, "written"):
             self._files.put(name, content)
 
@@ -156,11 +152,7 @@ class Store:
         return self._files.drops_at_once
 
     def drop(self, *names: str) -> None:
-        """Remove the files that exist.
-
-        Raises:
-            DamagedFileError: one is a folder.
-        """
+        """Remove the files that exist; a DamagedFileError if one is a folder."""
         with self._asking(names[0], "removed"):
             self._files.drop(*names)
 
