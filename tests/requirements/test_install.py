@@ -171,13 +171,6 @@ def test_setup_failure_of_pip_is_one_sentence(
     assert not Path(".venv/.installed").exists()
 
 
-def test_setup_unknown_device_is_refused(
-    install: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert install.main(["gpu"]) == 1
-    assert capsys.readouterr().err == "setup: DEVICE=gpu; it must be cpu or cuda.\n"
-
-
 class Version(NamedTuple):
     """What sys.version_info starts with."""
 
@@ -185,30 +178,27 @@ class Version(NamedTuple):
     minor: int
 
 
-def test_setup_another_python_is_told_which_is_needed(
+def test_setup_unknown_device_another_python_or_no_venv_is_refused_in_a_line(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "version_info", Version(3, 13))
-    monkeypatch.setattr(install.platform, "python_version", lambda: "3.13.1")
-    code = install.main([])
-    monkeypatch.undo()  # pytest reads it, too
-    assert code == 1
-    assert capsys.readouterr().err == (
+    assert install.main(["gpu"]) == 1
+    assert capsys.readouterr().err == "setup: DEVICE=gpu; it must be cpu or cuda.\n"
+    with monkeypatch.context() as patch:  # pytest reads these, too
+        patch.setattr(sys, "version_info", Version(3, 13))
+        patch.setattr(install.platform, "python_version", lambda: "3.13.1")
+        code = install.main([])
+    assert (code, capsys.readouterr().err) == (
+        1,
         "setup: found Python 3.13.1; the lock files are for 3.11: install it, and call "
-        "make setup PYTHON=python3.11.\n"
+        "make setup PYTHON=python3.11.\n",
     )
-
-
-def test_setup_without_the_venv_module_says_what_to_install(
-    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(install.importlib.util, "find_spec", lambda _: None)
-    code = install.main([])
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(install.importlib.util, "find_spec", lambda _: None)
+        code = install.main([])
+    error = capsys.readouterr().err
     assert code == 1
-    said = capsys.readouterr().err
-    assert re.search(naming("venv", "apt install"), said)
-    assert said.count("\n") == 1
+    assert re.search(naming("venv", "apt install"), error)
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -166,36 +166,6 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
     assert len(left) <= 1, left  # but for the node that was lost
 
 
-@pytest.mark.slow
-@pytest.mark.faults
-@pytest.mark.timeout(900)
-def test_doctor_looks_at_the_nodes_of_a_job(
-    slurm: Path,
-    small: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _, said = ended(capsys, "launch", "--doctor", *small, "run_name=looked")
-    assert said.count(" open files: ") == 1 + 2, said  # the driver's, and each node's
-    assert said.count("holds  shared with the driver") == 2, said
-    assert " checks: 0 fail, " in said
-    assert not (tmp_path / "results/looked/run.json").exists()
-
-
-def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
-    """Hand a verb to Slurm, in the folder one is in: the state and the log of its job's end."""
-    folders = [f"artifacts={Path.cwd()}/artifacts", f"results={Path.cwd()}/results"]
-    sizes = ["cluster.device=cpu", "model.replicas.min=1", "model.replicas.max=2"]
-    slurm = ["cluster=slurm", "cluster.launch.cpus_per_node=1"]
-    assert main([*words, *slurm, *sizes, *folders]) == 0
-    job = capsys.readouterr().out.split()[-1]
-    wait_for(lambda: state(job) in ("COMPLETED", "FAILED"))
-    (log,) = Path().glob(f"factsweep-*-{job}.log")
-    return state(job), log.read_text()
-
-
 def queued(folder: Path, command: str, *options: str, user: int | None = None) -> str:
     """The number of a job on both nodes, as its user gives it to Slurm."""
     sizes = ["--nodes=2", "--ntasks-per-node=1", "--output=job-%j.log", "--parsable"]

@@ -62,51 +62,42 @@ def unread() -> str | None:
     raise AssertionError("the checkpoint's type was asked for")
 
 
+BOTH = f"{AVX512} avx512_bf16 amx_bf16"
+
+
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("name", "flags", "narrowed", "expected"),
     [
-        (AVX2, "float32"),
-        (AVX512, "float32"),
-        (f"{AVX512} avx512_bf16", "bfloat16"),
-        (f"{AVX512} amx_bf16 amx_tile", "bfloat16"),
-        ("", "float32"),
+        ("flags", AVX2, "", "float32"),
+        ("flags", AVX512, "", "float32"),
+        ("flags", f"{AVX512} avx512_bf16", "", "bfloat16"),
+        ("flags", f"{AVX512} amx_bf16 amx_tile", "", "bfloat16"),
+        ("flags", "", "", "float32"),
+        # What oneDNN may not use does not count.
+        ("flags", BOTH, "AVX2", "float32"),
+        ("flags", BOTH, "avx2_vnni", "float32"),
+        ("flags", BOTH, "AVX512_CORE_BF16", "bfloat16"),
+        # As ARM has it.
+        ("Features", "fp asimd asimdhp", "", "float32"),
+        ("Features", "fp asimd asimdhp i8mm bf16", "", "bfloat16"),
+        (None, "", "", "float32"),  # without a cpuinfo
     ],
 )
 def test_best_cpu_is_bfloat16_where_a_flag_says_so(
-    plant_flags: Plant, flags: str, expected: str
+    plant_flags: Callable[[str, str], None],
+    name: str | None,
+    flags: str,
+    narrowed: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plant_flags(flags)
-    assert processor.best("cpu", unread) == expected
-
-
-@pytest.mark.parametrize(
-    ("narrowed", "expected"),
-    [("AVX2", "float32"), ("avx2_vnni", "float32"), ("AVX512_CORE_BF16", "bfloat16")],
-)
-def test_best_cpu_that_onednn_may_not_use_is_float32(
-    plant_flags: Plant, narrowed: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant_flags(f"{AVX512} avx512_bf16 amx_bf16")
+    if name is None:
+        monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "none")
+    else:
+        plant_flags(flags, name)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", narrowed)
     assert processor.best("cpu", unread) == expected
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [("fp asimd asimdhp", "float32"), ("fp asimd asimdhp i8mm bf16", "bfloat16")],
-)
-def test_best_arm_cpu_is_bfloat16_where_a_feature_says_so(
-    plant_flags: Callable[[str, str], None], flags: str, expected: str
-) -> None:
-    plant_flags(flags, "Features")
-    assert processor.best("cpu", unread) == expected
-
-
-def test_best_cpu_without_cpuinfo_is_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "none")
-    assert processor.best("cpu", unread) == "float32"
 
 
 @pytest.mark.parametrize("capability", ["8.0", "8.6", "9.0", "12.0", "", "[N/A]"])
@@ -145,13 +136,12 @@ def test_settled_older_gpu_without_a_config_names_the_fix(plant_gpu: Plant) -> N
         models.settled(model, "cuda")
 
 
-def test_settled_package_on_an_older_gpu_is_float32(plant_gpu: Plant) -> None:
+def test_settled_package_on_an_older_gpu_and_encoder_anywhere_are_float32(
+    plant_flags: Plant, plant_gpu: Plant
+) -> None:
     plant_gpu("6.1")
-    assert models.settled(load([]).model, "cuda").dtype == "float32"
-
-
-def test_settled_encoder_is_float32_everywhere(plant_flags: Plant) -> None:
     plant_flags(f"{AVX512} avx512_bf16")
+    assert models.settled(load([]).model, "cuda").dtype == "float32"
     model = replace(load(["model=bert-base-uncased"]).model, dtype="auto")
     assert [models.settled(model, each).dtype for each in ("cpu", "cuda")] == ["float32"] * 2
 
@@ -191,18 +181,9 @@ def test_plan_type_that_the_cpu_lacks_is_told_with_the_fix(
     plant_flags(flags)
     text = list(lines(*forecast(small_settings(f"model.dtype={given}"))))
     warnings = [line for line in text if line.startswith("warning: ")]
+    assert text[0].endswith(f" in {'float32' if given == 'auto' else given}")
     assert len(warnings) == told
     if told:
         assert warnings[0].startswith(f"warning: model.dtype={given} is about 8 times slower")
         assert "(Some CPU" in warnings[0]
         assert warnings[0].endswith("give model.dtype=auto or model.dtype=float32.")
-
-
-def test_plan_says_what_auto_became(plant_flags: Plant, small_settings: Callable[..., Run]) -> None:
-    plant_flags(AVX2)
-    assert next(iter(lines(*forecast(small_settings())))).endswith(" on myriadlama-mini in float32")
-
-
-def test_model_dtype_unknown_is_refused() -> None:
-    with pytest.raises(InputError, match=naming("model.dtype='half'", "bfloat16")):
-        load(["model.dtype=half"])
