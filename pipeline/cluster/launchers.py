@@ -247,17 +247,17 @@ def _confined() -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _merged(base: Any, more: Any) -> Any:
+def _merged(base: Any, additions: Any) -> Any:
     """Merge two specifications: mappings by key, lists by the `name` of their elements.
 
     >>> _merged({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
     """
-    if isinstance(base, Mapping) and isinstance(more, Mapping):
-        return {**base, **{key: _merged(base.get(key), value) for key, value in more.items()}}
-    if isinstance(base, list) and isinstance(more, list):
-        return list(_merged(_by_name(base, "base"), _by_name(more, "more")).values())
-    return more
+    if isinstance(base, Mapping) and isinstance(additions, Mapping):
+        return {**base, **{key: _merged(base.get(key), value) for key, value in additions.items()}}
+    if isinstance(base, list) and isinstance(additions, list):
+        return list(_merged(_by_name(base, "base"), _by_name(additions, "more")).values())
+    return additions
 
 
 def _by_name(items: Sequence[Any], list_name: str) -> dict[Any, Any]:

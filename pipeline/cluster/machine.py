@@ -64,8 +64,8 @@ def checks(run: Run) -> Iterator[Finding]:
     yield _memory()
     # NCCL and Ray exchange data in shared memory; an engine on several GPUs needs it to start.
     free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
-    more = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
-    fix = "" if free >= _SHM_GB else f"{more}, or cluster.launch.shared_memory"
+    hint = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
+    fix = "" if free >= _SHM_GB else f"{hint}, or cluster.launch.shared_memory"
     several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
     text = f"{free:,.1f} GB free in {SHM}"
     yield Finding.of("shared memory", text, **{"fails" if several else "warns": fix})
@@ -81,10 +81,10 @@ def checks(run: Run) -> Iterator[Finding]:
 def _files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which Ray raises the soft limit
     text = "no limit" if hard < 0 else f"{hard:,} at once"
-    more = f"have the hard limit raised (ulimit -Hn) to {_FILES:,}"
-    fails = f"Ray opens more than that; {more}" if 0 <= hard < _FEW_FILES else ""
-    few = f"enough for one machine, few for a large cluster; {more}"
-    return Finding.of("open files", text, fails=fails, warns=few if 0 <= hard < _FILES else "")
+    hint = f"have the hard limit raised (ulimit -Hn) to {_FILES:,}"
+    fails = f"Ray opens more than that; {hint}" if 0 <= hard < _FEW_FILES else ""
+    few_hint = f"enough for one machine, few for a large cluster; {hint}"
+    return Finding.of("open files", text, fails=fails, warns=few_hint if 0 <= hard < _FILES else "")
 
 
 def _memory() -> Finding:

@@ -26,8 +26,8 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
     "factsweep run model=llama3-8b 'benchmark.relations=[P17, P36]'"
     """
     folder = folders.own()
-    own = [] if folder is None else ["--config-dir", str(folder)]
-    return shlex.join(["factsweep", verb, *own, *overrides])
+    options = [] if folder is None else ["--config-dir", str(folder)]
+    return shlex.join(["factsweep", verb, *options, *overrides])
 
 
 def status(overrides: Sequence[str], verb: str) -> str:

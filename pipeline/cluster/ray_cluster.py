@@ -239,8 +239,8 @@ def placement(run: Run) -> dict[str, Any]:
 
 
 @contextmanager
-def head_watched(address: str, gone: Callable[[DecodingError], None]) -> Iterator[None]:
-    """End the process with code 1 if `address` is silent for 30 s, after calling `gone`.
+def head_watched(address: str, on_loss: Callable[[DecodingError], None]) -> Iterator[None]:
+    """End the process with code 1 if `address` is silent for 30 s, after calling `on_loss`.
 
     A call to a head that is gone blocks, and after a minute Ray's C++ ends the whole process
     without a message. So a thread connects to the head's port, and ends it sooner.
@@ -255,7 +255,7 @@ def head_watched(address: str, gone: Callable[[DecodingError], None]) -> Iterato
                 answered_at = time.monotonic()
             elif time.monotonic() - answered_at > _SILENT_S and not over.is_set():
                 try:
-                    gone(
+                    on_loss(
                         DecodingError(
                             f"Ray's head at {address} has not answered for {_SILENT_S:g} seconds "
                             f"({error}): it was killed, or its machine is gone; what is published "

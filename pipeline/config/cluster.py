@@ -117,5 +117,5 @@ class Cluster:
     @property
     def autoscales(self) -> bool:
         """Whether nodes come when engines ask for them, as pods do; none may be there before."""
-        asked = isinstance(self.launch, RayJob) and self.launch.autoscales
-        return asked or isinstance(self.launch, KubeRay)
+        is_declared = isinstance(self.launch, RayJob) and self.launch.autoscales
+        return is_declared or isinstance(self.launch, KubeRay)

@@ -89,15 +89,15 @@ def _refusal(overrides: Sequence[str], error: Exception) -> str:
         if key in _OF_CHATS:
             return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
         renamed = _ELSEWHERE.get(key)
-        meant = f" Did you mean {renamed}?" if renamed else suggestion(key, keys())
-        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{meant}"
-    why = reason(error)
+        hint = f" Did you mean {renamed}?" if renamed else suggestion(key, keys())
+        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{hint}"
+    problem = reason(error)
     texts = [*map(printable, overrides)]
     if not texts:
-        return f"conf/ and the folder of your own cannot be read together: {why}."
+        return f"conf/ and the folder of your own cannot be read together: {problem}."
     subject = f"overrides {' '.join(texts)} do" if len(texts) > 1 else f"override {texts[0]} does"
-    why = why.removeprefix("OverrideParseException: ")
-    return f"the {subject} not fit conf/: {why}."
+    problem = problem.removeprefix("OverrideParseException: ")
+    return f"the {subject} not fit conf/: {problem}."
 
 
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:
@@ -112,10 +112,14 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     if "benchmark" not in value_by_key and not _is_plain_table(path):
         return list(overrides)
-    kept = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
+    other_overrides = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
     name = value_by_key.get("benchmark.name", quoted(table_files.title(path)))
-    own = {"benchmark": OWN_FACTS, "benchmark.path": quoted(str(path)), "benchmark.name": name}
-    return [*kept, *(f"{key}={text}" for key, text in own.items())]
+    facts_by_key = {
+        "benchmark": OWN_FACTS,
+        "benchmark.path": quoted(str(path)),
+        "benchmark.name": name,
+    }
+    return [*other_overrides, *(f"{key}={text}" for key, text in facts_by_key.items())]
 
 
 def _is_plain_table(path: Path) -> bool:
@@ -153,16 +157,16 @@ def _named(override: str) -> list[str]:
         return [f"++{override}"]  # conf/ need not have an argument of the engine
     if group not in folders.groups():
         return [override]
-    name, known = unquoted(name), choices(group)
-    if name in [ANY_MODEL, *known]:
+    name, names = unquoted(name), choices(group)
+    if name in [ANY_MODEL, *names]:
         return [f"{group}={name}"]
     path = Path(name).expanduser()
     if group == "model" and (path.is_dir() or "/" in name):
         id_ = str(path.absolute()) if path.is_dir() else name
         return [f"model={ANY_MODEL}", f"model.id={quoted(id_)}"]
     raise InputError(
-        f"there is no {group} {name!r} in conf/{group}/; it has {first_of(known)}."
-        f"{suggestion(name, known)}{_MORE.get(group, '')}"
+        f"there is no {group} {name!r} in conf/{group}/; it has {first_of(names)}."
+        f"{suggestion(name, names)}{_MORE.get(group, '')}"
     )
 
 

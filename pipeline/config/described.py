@@ -188,13 +188,13 @@ def _config(source: _Source) -> Any:
             local_files_only=source.revision is not None and not _hub_answers(source),
         )
     except Exception as error:
-        why = reason(error)
+        problem = reason(error)
         if "trust_remote_code" in str(error):
-            why = "it is code of its own: read it, then pass model.trust_remote_code=true"
+            problem = "it is code of its own: read it, then pass model.trust_remote_code=true"
         is_folder = source.revision is None
         fix = "check the file" if is_folder else "check the id, the network and HF_TOKEN"
         raise InputError(
-            f"the config.json of model={source.id} cannot be read ({why}); {fix}, or {_GIVE}."
+            f"the config.json of model={source.id} cannot be read ({problem}); {fix}, or {_GIVE}."
         ) from error
 
 
@@ -339,15 +339,17 @@ class Need(NamedTuple):
         return self.heads % gpus == 0 and is_shared
 
 
-def bytes_per_number(asked: str, device: str, stored: Callable[[], str | None]) -> int:
+def bytes_per_number(setting: str, device: str, stored: Callable[[], str | None]) -> int:
     """Bytes of a number in memory, with `auto` settled as for the run (`processor.best`)."""
-    dtype = processor.best(processor.device(device), stored) if asked == processor.AUTO else asked
+    dtype = (
+        processor.best(processor.device(device), stored) if setting == processor.AUTO else setting
+    )
     return 4 if dtype == "float32" else 2
 
 
-def max_model_len(own: int, cached_per_token: float, cluster: Mapping[str, Any]) -> int:
+def max_model_len(own_length: int, cached_per_token: float, cluster: Mapping[str, Any]) -> int:
     """The model's own context, at most 4,096; on a CPU no more than its cache holds in float32."""
-    longest = min(own, _LONGEST)
+    longest = min(own_length, _LONGEST)
     if processor.device(cluster["device"]) == "cpu" and cached_per_token:
         n_tokens = cluster["cpu_kvcache_gib"] * 2**30 / (4 * cached_per_token)
         longest = min(longest, int(n_tokens) // 128 * 128)

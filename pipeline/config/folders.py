@@ -24,11 +24,11 @@ CATALOG = _SHIPPED / "data_catalog"
 
 def own() -> Path | None:
     """The absolute path of the user's folder, if there is one; unknown groups are refused."""
-    named = os.environ.get(VARIABLE)
-    folder = Path(named or OWN).absolute()
+    variable = os.environ.get(VARIABLE)
+    folder = Path(variable or OWN).absolute()
     if not folder.is_dir():
-        if named:
-            raise InputError(f"--config-dir {named} is no folder; give one, or leave it out.")
+        if variable:
+            raise InputError(f"--config-dir {variable} is no folder; give one, or leave it out.")
         return None
     for path in folder.iterdir():
         if path.is_dir() and path.name not in groups() and not path.name.startswith((".", "_")):
@@ -60,8 +60,8 @@ def content(path: Path) -> Any:
 
 def home() -> Path:
     """The folder of downloads, which may not exist: $FACTSWEEP_HOME, or ~/.cache/factsweep."""
-    if own := os.environ.get("FACTSWEEP_HOME"):
-        return Path(own)
+    if path := os.environ.get("FACTSWEEP_HOME"):
+        return Path(path)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "factsweep"
 
 

@@ -106,10 +106,10 @@ class Model:
     @property
     def arguments(self) -> dict[str, Any]:
         """Further arguments of its engine; a server renders the template, and is told its own."""
-        told = self.template_told
-        if self.endpoint is None or told is None:
+        options = self.template_told
+        if self.endpoint is None or options is None:
             return self.engine
-        return {"chat_template_kwargs": told, **self.engine}
+        return {"chat_template_kwargs": options, **self.engine}
 
     @property
     def template_told(self) -> dict[str, Any] | None:

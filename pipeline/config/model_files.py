@@ -77,8 +77,8 @@ def _missing_shards(folder: Path) -> Iterator[str]:
     yield from (path.name for path in folder.glob(_WEIGHTS) if not path.exists())  # a link
     for index in names.intersection(_INDICES):
         with refusing(str(folder / index), "copy it again"):
-            wanted = set(json.loads((folder / index).read_text())["weight_map"].values())
-        yield from wanted - names
+            listed_names = set(json.loads((folder / index).read_text())["weight_map"].values())
+        yield from listed_names - names
     shards = list(filter(None, map(_SHARD.fullmatch, names)))
     for stem, _, n_shards, suffix in (shard.groups() for shard in shards):
         index = f"{stem}{suffix}.index.json"

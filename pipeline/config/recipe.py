@@ -79,7 +79,7 @@ def declarations(kind: type[Any]) -> Mapping[str, Part | NoNumber | None]:
     return declared
 
 
-def in_recipe(thing: Any) -> dict[str, Any]:
+def in_recipe(config: Any) -> dict[str, Any]:
     """The fields of a dataclass that are declared `InRecipe`, by name, for a recipe.
 
     Fields of inner dataclasses are included, under the name of the field that holds them.
@@ -88,8 +88,8 @@ def in_recipe(thing: Any) -> dict[str, Any]:
         TypeError: a field is not declared.
     """
     recipe = {}
-    for name, declared in declarations(type(thing)).items():
-        value = getattr(thing, name)
+    for name, declared in declarations(type(config)).items():
+        value = getattr(config, name)
         if isinstance(declared, Part) and declared.of == "answers":
             if value is None and declared.if_given:
                 continue
@@ -100,7 +100,7 @@ def in_recipe(thing: Any) -> dict[str, Any]:
         elif declared is None and is_dataclass(value):
             recipe |= {name: inner} if (inner := in_recipe(value)) else {}
         elif declared is None:
-            raise TypeError(f"{type(thing).__name__}.{name} is declared neither way.")
+            raise TypeError(f"{type(config).__name__}.{name} is declared neither way.")
     return recipe
 
 
@@ -167,7 +167,7 @@ def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
 def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
     """An error of pydantic as one sentence: the field, its value and the allowed values."""
     problem, value, ctx = error["type"], error["input"], error.get("ctx", {})
-    names, known, kinds = [path] * bool(path), list[str](), [kind]
+    names, field_names, kinds = [path] * bool(path), list[str](), [kind]
     for part in error["loc"]:
         if tagged := [k for k in kinds if part in get_args(get_type_hints(k).get("kind"))]:
             kinds = tagged
@@ -176,7 +176,7 @@ def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
             hints = {name: hint for k in kinds for name, hint in fields_of(k).items()}
             if part not in hints and problem != _UNKNOWN:  # a type of a union
                 continue
-            known, kinds = list(hints), list(dataclasses_in(hints.get(part)))
+            field_names, kinds = list(hints), list(dataclasses_in(hints.get(part)))
         names.append(str(part))
     if problem.startswith("union_tag"):
         names, value = [*names, "kind"], ctx.get("tag")
@@ -184,16 +184,16 @@ def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
     if problem in ("missing", "union_tag_not_found"):
         return f"{name} is missing; give it a value."
     if problem == _UNKNOWN:
-        fields = f"{group or 'conf/config.yaml'} has {', '.join(known)}"
-        return f"{name} is no known field; {fields}.{suggestion(names[-1], known)}"
+        fields = f"{group or 'conf/config.yaml'} has {', '.join(field_names)}"
+        return f"{name} is no known field; {fields}.{suggestion(names[-1], field_names)}"
     must = _MUST_BE.get(problem, "").format(**ctx) or error["msg"].partition(" should ")[2]
     choices = re.findall(r"'([^']*)'", str(ctx.get("expected", ctx.get("expected_tags", ""))))
-    meant = suggestion(value, choices) if isinstance(value, str) else ""
+    suffix = suggestion(value, choices) if isinstance(value, str) else ""
     rule = f"it must {must}" if must else error["msg"]
     # Nearly as the user wrote it, in one line; text has quotes, since 1 and '1' differ.
-    shown = repr(value)
+    text = repr(value)
     if not isinstance(value, str | float):
-        shown = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
-        shown = shown.removesuffix("\n").removesuffix("\n...")
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return f"{name}={shown}; {rule}.{meant}"
+        text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+        text = text.removesuffix("\n").removesuffix("\n...")
+    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"{name}={text}; {rule}.{suffix}"

@@ -155,8 +155,8 @@ def _benchmark(config: Config) -> Benchmark:
 
 def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> Asked:
     ask = METHODS[benchmark.method].ask
-    known = {field.name.rstrip("_") for field in fields(ask.setting)}  # `as` is a keyword
-    if unknown := [name for name in prompt if name not in known]:
+    field_names = {field.name.rstrip("_") for field in fields(ask.setting)}  # `as` is a keyword
+    if unknown := [name for name in prompt if name not in field_names]:
         paper = benchmark.paper.encoders if ask.ability == FILL else benchmark.paper
         choices = () if paper is None else paper.prompts or ()
         raise InputError(
@@ -204,8 +204,10 @@ def _matching(matching: Matching, benchmark: Benchmark) -> Matching:
 def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
     """The options of the benchmark's method in conf/metrics/, without those of other methods."""
     kind = METHODS[benchmark.method].measure.options
-    own = {field.name for field in fields(kind)}
-    foreign = {f.name for method in METHODS.values() for f in fields(method.measure.options)} - own
+    own_fields = {field.name for field in fields(kind)}
+    foreign = {
+        f.name for method in METHODS.values() for f in fields(method.measure.options)
+    } - own_fields
     return build(kind, {name: x for name, x in metrics.items() if name not in foreign}, "metrics")
 
 
@@ -415,9 +417,9 @@ def _check_thinking(run: Run) -> None:
             f"benchmark={run.benchmark.name} reads probabilities, before which no model thinks; "
             "set model.thinking=off."
         )
-    known = sorted(parsers() or ())
-    if known and model.reasoning_parser not in (None, *known):
+    parser_names = sorted(parsers() or ())
+    if parser_names and model.reasoning_parser not in (None, *parser_names):
         raise InputError(
             f"model.reasoning_parser={model.reasoning_parser} is none of vLLM's; it has "
-            f"{', '.join(known)}.{suggestion(str(model.reasoning_parser), known)}"
+            f"{', '.join(parser_names)}.{suggestion(str(model.reasoning_parser), parser_names)}"
         )

@@ -256,7 +256,7 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
     artifact.finish(
         [question.table, *question.further, "errors"],
         made_of=(branch.prompts, branch.admitted),
-        of={question.table: shards},
+        expected_shards={question.table: shards},
     )
 
 

@@ -133,8 +133,8 @@ def _run_checks(*checks: Check) -> Iterator[Finding]:
                 yield replace(f, group=f.group or group, found=hidden(f.found), fix=hidden(f.fix))
         except Exception as error:  # must not hide the findings of other groups
             is_ours = isinstance(error, FactsweepError)
-            why = str(error) if is_ours else f"{type(error).__name__}: {error}"
-            yield replace(Finding.of("looked at", "no", fails=hidden(why)), group=group)
+            problem = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            yield replace(Finding.of("looked at", "no", fails=hidden(problem)), group=group)
 
 
 def _reached(address: str) -> Finding:

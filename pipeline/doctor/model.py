@@ -172,8 +172,10 @@ def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFr
         except FactsweepError:
             raise
         except Exception as error:
-            why = cause.of_error(error, cause.own_log())
-            raise DecodingError(f"The engine of {run.model.name} does not start: {why}.") from error
+            problem = cause.of_error(error, cause.own_log())
+            raise DecodingError(
+                f"The engine of {run.model.name} does not start: {problem}."
+            ) from error
         start_s = time.monotonic() - started_at
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:

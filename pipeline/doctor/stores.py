@@ -93,11 +93,11 @@ def _written(store: Store, folder: str) -> Finding:
         started_at = time.perf_counter()
         store.put(f"{folder}/written-{i}", b"x")
         times_ms.append(1e3 * (time.perf_counter() - started_at))
-    same = all(store.get(f"{folder}/written-{i}") == b"x" for i in range(_TURNS))
+    is_same = all(store.get(f"{folder}/written-{i}") == b"x" for i in range(_TURNS))
     fix = "it is no store to work with: another content is read than was written"
     median = statistics.median(times_ms)
     slow = "each shard waits for several such calls; choose a nearer bucket or a faster disk"
-    fails, warns = "" if same else fix, slow if median > _SLOW_MS else ""
+    fails, warns = "" if is_same else fix, slow if median > _SLOW_MS else ""
     return Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
 
 

@@ -67,8 +67,8 @@ def structured(text: str, run: str, engine: int) -> str:
             with suppress(ValueError):
                 moment = datetime.strptime(local, _TIME).astimezone(UTC)
                 time = moment.isoformat(timespec="milliseconds")
-        if (begun := _AT.search(line)) and begun[1] == "begins":
-            shard = begun[2]
+        if (event := _AT.search(line)) and event[1] == "begins":
+            shard = event[2]
         fields = {"time": time, "level": level, "run": run, "engine": engine, "shard": shard}
         objects.append(_object(**fields, message=line))
     return "".join(f"{line}\n" for line in objects)
@@ -142,5 +142,5 @@ class Meter:
     def say(self, text: str) -> None:
         """Print a message above the line, and log it."""
         LOG.info("%s", text)
-        shown = text if self._console.is_terminal else line(text, self._form)
-        self._console.print(shown, highlight=False, markup=False, soft_wrap=True)
+        message = text if self._console.is_terminal else line(text, self._form)
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)

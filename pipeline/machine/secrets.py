@@ -51,12 +51,12 @@ def hidden(text: str) -> str:
     return redactor(known())(text)
 
 
-def refuse(text: str, what: str) -> None:
+def refuse(text: str, source: str) -> None:
     """Refuse a text with a secret that others could read."""
     if hidden(text) != text:
         raise InputError(
-            f"{what} holds a secret, such as a key in a URL, which others could read; put it into "
-            "the environment that the command runs in."
+            f"{source} holds a secret, such as a key in a URL, which others could read; put it "
+            "into the environment of the command."
         )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 def commit() -> str | None:
     """The commit of this checkout; None outside one, or in a virtual environment of another."""
-    here = Path(__file__).resolve().parent
-    git = ["git", "-C", str(here), "rev-parse", "--show-prefix", "HEAD"]
+    folder = Path(__file__).resolve().parent
+    git = ["git", "-C", str(folder), "rev-parse", "--show-prefix", "HEAD"]
     try:
         process = subprocess.run(git, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -17,7 +17,7 @@ def commit() -> str | None:
     if process.returncode:
         return None
     prefix, commit = process.stdout.splitlines()
-    return commit if prefix == f"{here.parent.name}/{here.name}/" else None
+    return commit if prefix == f"{folder.parent.name}/{folder.name}/" else None
 
 
 def versions(*names: str) -> dict[str, str]:

@@ -72,7 +72,7 @@ class Admit(Shared):
         shards, there = self.prompts.rows("prompts"), set(artifact.published("errors"))
         missing = {shard: rows for shard, rows in shards.items() if shard not in there}
         sharing(partial(self._admit, artifact), missing)
-        artifact.finish(["errors"], of={"errors": shards}, made_of=[self.prompts])
+        artifact.finish(["errors"], expected_shards={"errors": shards}, made_of=[self.prompts])
 
     def _admit(self, artifact: Artifact, shards: Sequence[str]) -> None:
         tokenizer, one, few = models.tokenizer(self.weights), Lock(), Semaphore(_IN_MEMORY)

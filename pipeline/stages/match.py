@@ -75,7 +75,7 @@ class Match(Shared):
             sizes = n_prompts(self.prompts)
             sharing(partial(self._match, artifact), {each: sizes[each] for each in missing})
         made_of = (self.facts, self.prompts, self.answers, *self.further)
-        artifact.finish(tables, of=dict.fromkeys(tables, relations), made_of=made_of)
+        artifact.finish(tables, expected_shards=dict.fromkeys(tables, relations), made_of=made_of)
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
         def matcher() -> Matcher:

@@ -175,8 +175,8 @@ class Artifact:
         sha256 = hashlib.sha256(content).hexdigest()
         if self._listed_sha256(table, shard) != sha256:
             if self.is_complete() and self._listed_sha256(table, shard) == sha256:
-                where = self.store.where(self.folder)
-                raise InputError(f"{where} was recomputed while it was read; run again.")
+                path = self.store.where(self.folder)
+                raise InputError(f"{path} was recomputed while it was read; run again.")
             shards.decode(content, place, file)  # may give a better reason
             raise file.damaged("is not what the manifest says (SHA-256)")
         rows = shards.rows(content, table, file, columns, categories)
@@ -278,13 +278,13 @@ class Artifact:
         """
         if self.lease is None:
             return change()
-        now = (time.monotonic(), time.time())  # the first stands still while a machine sleeps
-        if all(0 <= now[i] - self._lease_checked[i] < _FRESH_S for i in (0, 1)):
+        times = (time.monotonic(), time.time())  # the first stands still while a machine sleeps
+        if all(0 <= times[i] - self._lease_checked[i] < _FRESH_S for i in (0, 1)):
             result = self.store.at_once(self.lease.check, change)[1]
         else:
             self.lease.check()
             result = change()
-        self._lease_checked[:] = now
+        self._lease_checked[:] = times
         return cast(R, result)
 
     def put_note(self, file: str, content: Mapping[str, Any]) -> None:
@@ -332,19 +332,21 @@ class Artifact:
         counts: Counts | None = None,
         *,
         made_of: Collection["Artifact"] = (),
-        of: Mapping[str, Collection[str]] | None = None,
+        expected_shards: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Publish the manifest, unless there is one: then the artifact is complete.
 
         Shards written by this object are listed as written, all others are read. `made_of` are the
-        inputs. `of` names the shards that each table must have (None: those written here).
+        inputs, `expected_shards` the shards of each table (None: those written here).
 
         Raises:
             DamagedFileError: a shard is damaged, missing, or unexpected.
         """
         self.check_lease()
-        expected: Mapping[str, Collection[str]] = self._written if of is None else of
-        entries = {table: self._listed(table, expected.get(table)) for table in tables}
+        expected_by_table: Mapping[str, Collection[str]] = (
+            self._written if expected_shards is None else expected_shards
+        )
+        entries = {table: self._listed(table, expected_by_table.get(table)) for table in tables}
         inputs = {artifact.folder: artifact.manifest().state for artifact in made_of}
         manifest = Manifest(self.folder, inputs, entries, dict(counts or {}))
         is_ours = self.put_new(manifests.NAME, manifest.to_json())

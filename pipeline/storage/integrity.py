@@ -118,8 +118,8 @@ def _of_other_size(artifact: Artifact, file: str, problem: str) -> Finding:
         artifact.read(*file.removesuffix(".parquet").split("/"))
     except DamagedFileError:
         return _finding(artifact, file, problem)
-    where = artifact.store.where(f"{artifact.folder}/{file}")
-    return _finding(artifact, manifests.NAME, f"is wrong: {where} {problem}")
+    path = artifact.store.where(f"{artifact.folder}/{file}")
+    return _finding(artifact, manifests.NAME, f"is wrong: {path} {problem}")
 
 
 def _finding(artifact: Artifact, file: str, problem: str) -> Finding:
@@ -147,8 +147,8 @@ def read(artifact: Artifact) -> Iterator[Finding]:
                 continue
             ids += [rows[KEYS[table]]] if table in KEYS else []
         if ids and (n_repeated := pl.concat(ids).is_duplicated().sum()):
-            where = artifact.store.where(f"{artifact.folder}/{table}")
-            sentence = f"{where}: {n_repeated} rows share a {KEYS[table]} with another"
+            path = artifact.store.where(f"{artifact.folder}/{table}")
+            sentence = f"{path}: {n_repeated} rows share a {KEYS[table]} with another"
             yield Finding(artifact, f"{sentence}{REPAIR}", None)
 
 
@@ -169,8 +169,8 @@ def stale(artifacts: Collection[Artifact]) -> Iterator[Finding]:
         inputs = artifact.manifest().inputs if artifact.was_complete else {}
         for source, state in inputs.items():
             if source in manifest_by_folder and not manifest_by_folder[source].fits(state):
-                outdated, where = map(artifact.store.where, (artifact.folder, source))
-                sentence = f"{outdated} was made of an earlier {where}{REPAIR}"
+                outdated, input_path = map(artifact.store.where, (artifact.folder, source))
+                sentence = f"{outdated} was made of an earlier {input_path}{REPAIR}"
                 if is_answers := artifact.stage in manifests.ANSWERS:
                     sentence = cut_otherwise(artifact, source)
                 yield Finding(artifact, sentence, None, is_kept=is_answers)

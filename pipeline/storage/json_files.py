@@ -30,8 +30,8 @@ def digest(content: Any) -> str:
     >>> digest({"a": 1, "b": (2,)}) == digest({"b": [2], "a": 1})
     True
     """
-    same = json.loads(json.dumps(content))
-    text = json.dumps(same, sort_keys=True, separators=(",", ":"))
+    canonical = json.loads(json.dumps(content))
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

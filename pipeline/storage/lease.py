@@ -208,9 +208,9 @@ class Writer:
                 "If-None-Match, so two runs might write at once. Use one that honours it."
             )
 
-    def keep_beating(self, done: threading.Event) -> None:
-        """Beat until `done`, or until a lease is lost; retries while the store is unreachable."""
-        while not done.wait(RENEW_S):
+    def keep_beating(self, stopped: threading.Event) -> None:
+        """Beat until `stopped` or until a lease is lost; retry while the store is unreachable."""
+        while not stopped.wait(RENEW_S):
             try:
                 self.beat()
                 self._is_cut_off = False
@@ -255,13 +255,13 @@ class _Watch:
             beat = self._store.get(holder.heartbeat)
         except FileNotFoundError:
             return True
-        now = self._clock.monotonic()
-        last_beat, still_s, seen_at = self._seen.get(holder.id, (None, 0.0, now))
+        now_s = self._clock.monotonic()
+        last_beat, still_s, seen_at = self._seen.get(holder.id, (None, 0.0, now_s))
         # If the whole machine slept, the writer slept too: that time does not count.
-        still_s = still_s + min(now - seen_at, 2 * _LOOK_S) if beat == last_beat else 0.0
+        still_s = still_s + min(now_s - seen_at, 2 * _LOOK_S) if beat == last_beat else 0.0
         if beat != last_beat and self._seen:
             self.alive.add(holder.id)
-        self._seen[holder.id] = beat, still_s, now
+        self._seen[holder.id] = beat, still_s, now_s
         return still_s >= EXPIRES_S
 
 
@@ -281,8 +281,8 @@ def held(
     Raises:
         ArtifactHeldError: another driver holds one of them, and `wait` is false.
     """
-    writer, done = Writer(store, me()), threading.Event()
-    beating = threading.Thread(target=writer.keep_beating, args=(done,), daemon=True)
+    writer, stopped = Writer(store, me()), threading.Event()
+    beating = threading.Thread(target=writer.keep_beating, args=(stopped,), daemon=True)
     writer.beat()
     beating.start()
     try:
@@ -292,7 +292,7 @@ def held(
             writer.take(folder, wait=waits, or_published=waits, say=say)
         yield writer
     finally:
-        done.set()
+        stopped.set()
         beating.join()
         writer.end()
 
@@ -336,8 +336,8 @@ def _holder(store: Store, folder: str, number: int) -> Holder | None:
 
 
 def _in_the_way(store: Store, folder: str, number: int) -> InputError:
-    where = store.where(_name(folder, number))
-    return InputError(f"{where} is in the way and is no file; remove it, then run again.")
+    path = store.where(_name(folder, number))
+    return InputError(f"{path} is in the way and is no file; remove it, then run again.")
 
 
 def _name(folder: str, number: int) -> str:

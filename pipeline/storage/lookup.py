@@ -90,24 +90,24 @@ class Recipes:
         return {folder.partition("/")[2]: folder for folder in folders(self._store)}
 
 
-def causes(left: Recipe, right: Recipe, recipes: Recipes) -> list[str]:
+def causes(old: Recipe, new: Recipe, recipes: Recipes) -> list[str]:
     """The fields in which two recipes differ, one line per field, prefixed with the input's stage.
 
     An input that differs is followed down to its fields. If its recipe is lost, the line has both
     fingerprints.
     """
-    return list(dict.fromkeys(_causes(left, right, recipes, "")))
+    return list(dict.fromkeys(_causes(old, new, recipes, "")))
 
 
-def _causes(left: Recipe, right: Recipe, recipes: Recipes, prefix: str) -> Iterator[str]:
+def _causes(old_recipe: Recipe, new_recipe: Recipe, recipes: Recipes, prefix: str) -> Iterator[str]:
     # As JSON: planned recipes hold tuples where published ones hold lists.
-    contents = [json.loads(recipe.to_json()) for recipe in (left, right)]
+    contents = [json.loads(recipe.to_json()) for recipe in (old_recipe, new_recipe)]
     old, new = ({name: content[name] for name in ("version", "fields")} for content in contents)
-    if left.stage != right.stage:
-        yield f"{prefix}stage: {left.stage} → {right.stage}"
+    if old_recipe.stage != new_recipe.stage:
+        yield f"{prefix}stage: {old_recipe.stage} → {new_recipe.stage}"
     yield from (f"{prefix}{line}" for line in differences(old, new))
-    for name in sorted({*left.inputs, *right.inputs}):
-        fingerprints = left.inputs.get(name), right.inputs.get(name)
+    for name in sorted({*old_recipe.inputs, *new_recipe.inputs}):
+        fingerprints = old_recipe.inputs.get(name), new_recipe.inputs.get(name)
         if fingerprints[0] == fingerprints[1]:
             continue
         old_input, new_input = (name and recipes.get(name) for name in fingerprints)

@@ -86,9 +86,9 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 @lru_cache(maxsize=8)  # an engine reads the manifest of its prompts once per shard
-def parsed(text: bytes, artifact: str, where: str) -> Manifest:
+def parsed(text: bytes, artifact: str, path: str) -> Manifest:
     """Parse the manifest of an artifact; a DamagedFileError if it is none of this artifact."""
-    file = Stored(where, f"{artifact}/{NAME}")
+    file = Stored(path, f"{artifact}/{NAME}")
     from_json(text, file)
     try:
         manifest = _MANIFEST.validate_json(text, strict=True)

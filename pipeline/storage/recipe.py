@@ -46,11 +46,13 @@ class Recipe:
         return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
 
 
-def differences(left: Mapping[str, Any], right: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def differences(
+    old_fields: Mapping[str, Any], new_fields: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
     """The fields in which two recipes differ, one line per field."""
-    for name in sorted({*left, *right}):
+    for name in sorted({*old_fields, *new_fields}):
         field_path = f"{path}.{name}" if path else name
-        old, new = left.get(name), right.get(name)
+        old, new = old_fields.get(name), new_fields.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from differences(old, new, field_path)
         elif old != new:

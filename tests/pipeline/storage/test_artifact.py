@@ -126,7 +126,9 @@ def test_finish_shard_unexpected_missing_or_damaged_is_refused(
     if content is not None:
         shard_path(artifact).with_name("more.parquet").write_bytes(content)
     with pytest.raises(DamagedFileError, match=naming(words)):
-        artifact.finish(["relations"], of=None if shards is None else {"relations": shards})
+        artifact.finish(
+            ["relations"], expected_shards=None if shards is None else {"relations": shards}
+        )
 
 
 def test_finish_shard_exchanged_since_it_was_written_is_refused_when_read(
