@@ -28,7 +28,7 @@ def frame(schema: str | Mapping[str, Any], *rows: Any, **everywhere: Any) -> pl.
     kinds = dict(empty(schema).schema if isinstance(schema, str) else schema)
     names = [name for name in kinds if name not in everywhere]
     cells = (r if isinstance(r, Mapping) else dict(zip(names, r, strict=True)) for r in rows)
-    return pl.DataFrame([{**everywhere, **each} for each in cells], schema=kinds)
+    return pl.DataFrame([{**everywhere, **cell} for cell in cells], schema=kinds)
 
 
 def template(relation: str, number: int, text: str) -> dict[str, Any]:
@@ -50,7 +50,10 @@ def pair(relation: str, subject: str, names: list[str], labels: list[list[str]])
         "relation_id": relation,
         "subject_id": subject,
         "subjects": names,
-        "objects": [{"object_id": f"O{i}", "labels": each} for i, each in enumerate(labels)],
+        "objects": [
+            {"object_id": f"O{i}", "labels": object_labels}
+            for i, object_labels in enumerate(labels)
+        ],
         "split": None,
     }
 
@@ -61,7 +64,14 @@ def facts(relations: Mapping[str, Relation]) -> Facts:
     return Facts(
         frame("relations", *({"relation_id": r, "label": r} for r in relations)),
         frame("templates", *(template(r, i, t) for r, (ts, _) in rows for i, t in enumerate(ts))),
-        frame("pairs", *(pair(r, s, *each) for r, (_, ps) in rows for s, each in ps.items())),
+        frame(
+            "pairs",
+            *(
+                pair(r, s, *names_and_labels)
+                for r, (_, ps) in rows
+                for s, names_and_labels in ps.items()
+            ),
+        ),
     )
 
 

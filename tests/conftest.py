@@ -91,7 +91,7 @@ class ByModule(LoadScopeScheduling):
 def group(module: Path) -> str:
     """What the tests of a module share with others: a name of LOADED; "" with nothing."""
     text = module.read_text()
-    return next((name for name, asked in LOADED.items() if asked.search(text)), "")
+    return next((name for name, pattern in LOADED.items() if pattern.search(text)), "")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
@@ -116,10 +116,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A worker that is free takes the next: one has faults, while the other loads weights and a Ray.
     """
-    sizes = Counter(each.path for each in items if each.path.parent == FAULTS)
+    sizes = Counter(item.path for item in items if item.path.parent == FAULTS)
     faults = [path for path, _ in sizes.most_common() if not group(path)]
     order = ["nodes", "weights", *faults[:1], "ray", *faults[1:], ""]
-    items.sort(key=lambda each: order.index(each.path if each.path in faults else group(each.path)))
+    items.sort(key=lambda item: order.index(item.path if item.path in faults else group(item.path)))
 
 
 def pytest_collection_finish() -> None:
@@ -136,13 +136,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """With `--durations=…`, sum them up by module."""
     if config.getoption("durations") is None:
         return
-    taken = Counter[str]()
+    seconds_by_module = Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration") and hasattr(report, "when"):
-                taken[report.nodeid.partition("::")[0]] += report.duration
-    terminalreporter.section(f"{sum(taken.values()):.0f} seconds of tests, by module")
-    for module, seconds in taken.most_common():
+                seconds_by_module[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"{sum(seconds_by_module.values()):.0f} seconds of tests, by module")
+    for module, seconds in seconds_by_module.most_common():
         terminalreporter.write_line(f"{seconds:8.1f} {module}")
 
 
@@ -172,8 +172,8 @@ def distractors_mini() -> Facts:
 def real_rows(shared_data: Path, mini: Facts) -> pl.DataFrame:
     """X-FACTR's facts as MyriadLAMA rows."""
     rows = runpy.run_path(str(ROOT / "tests/real_facts.py"))["rows"]
-    found: pl.DataFrame = rows(shared_data / "xfactr", mini.templates)
-    return found
+    rows_of_facts: pl.DataFrame = rows(shared_data / "xfactr", mini.templates)
+    return rows_of_facts
 
 
 @pytest.fixture(scope="session")
@@ -200,7 +200,7 @@ def engine(smollm2: Weights) -> VllmEngine:
 
     It reads 512 tokens a step: when it starts, it tries a step that is full.
     """
-    folder, few = models.location(smollm2), {"max_num_batched_tokens": 512}
+    folder, options = models.location(smollm2), {"max_num_batched_tokens": 512}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # vLLM looks through all of torch
-        return VllmEngine(Start(folder, None, "float32", max_model_len=512, arguments=few))
+        return VllmEngine(Start(folder, None, "float32", max_model_len=512, arguments=options))

@@ -37,11 +37,11 @@ def serving(log: Path, *other: str) -> Iterator[Server]:
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, stdout=output) as moto:
         try:
             end = time.monotonic() + _START_S
-            while not (found := re.search(r"Running on (http://\S+)", log.read_text())):
+            while not (match := re.search(r"Running on (http://\S+)", log.read_text())):
                 assert moto.poll() is None, log.read_text()
                 assert time.monotonic() < end, log.read_text()
                 time.sleep(0.1)
-            yield Server(found[1], moto)
+            yield Server(match[1], moto)
         finally:
             moto.kill()  # a paused one does not hear of SIGTERM
 

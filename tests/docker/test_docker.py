@@ -37,16 +37,18 @@ class Instruction(NamedTuple):
 
 def instructions() -> list[Instruction]:
     text = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
-    found, stage = [], ""
+    lines, stage = [], ""
     for name, value in re.findall(r"^([A-Z]+) +(.+)$", text, re.MULTILINE):
         stage = value.split()[-1] if name == "FROM" else stage
-        found.append(Instruction(stage, name, " ".join(value.split())))
-    return found
+        lines.append(Instruction(stage, name, " ".join(value.split())))
+    return lines
 
 
 def values(name: str, stage: str | None = None) -> list[str]:
     return [
-        each.value for each in instructions() if each.name == name and stage in (None, each.stage)
+        instruction.value
+        for instruction in instructions()
+        if instruction.name == name and stage in (None, instruction.stage)
     ]
 
 
@@ -66,8 +68,8 @@ def test_dockerfile_has_nothing_that_hadolint_minds() -> None:
     hadolint = shutil.which("hadolint", path=path)
     if hadolint is None:
         pytest.skip("hadolint is missing; requirements/dev.txt brings it")
-    found = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
-    assert found.stdout == ""
+    process = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert process.stdout == ""
 
 
 def test_dockerfile_copies_what_is_in_the_build_context(ignored: PathSpec) -> None:
@@ -75,8 +77,8 @@ def test_dockerfile_copies_what_is_in_the_build_context(ignored: PathSpec) -> No
     assert {*packages, "pyproject.toml", "setup.py"} <= set(copied())
     for source in copied():
         path = ROOT / source
-        files = [each for each in path.rglob("*.*") if each.is_file()] if path.is_dir() else [path]
-        names = [str(each.relative_to(ROOT)) for each in files if "__pycache__" not in each.parts]
+        files = [file for file in path.rglob("*.*") if file.is_file()] if path.is_dir() else [path]
+        names = [str(file.relative_to(ROOT)) for file in files if "__pycache__" not in file.parts]
         assert names
         assert not [name for name in names if ignored.match_file(name)]
 
@@ -154,12 +156,12 @@ def test_cron_command_logs_and_keeps_the_exit_code(tmp_path: Path) -> None:
     program = tmp_path / "factsweep"
     program.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
     program.chmod(0o755)
-    done = run_cron_command(tmp_path, "./factsweep")
+    process = run_cron_command(tmp_path, "./factsweep")
     log = "results/demo.log"
-    assert (done.returncode, (tmp_path / log).read_text()) == (3, "nightly demo\n")
-    assert done.stdout == f"factsweep nightly demo: exit code 3, see {log}\n"
-    done = run_cron_command(tmp_path, "/bin/true")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (process.returncode, (tmp_path / log).read_text()) == (3, "nightly demo\n")
+    assert process.stdout == f"factsweep nightly demo: exit code 3, see {log}\n"
+    process = run_cron_command(tmp_path, "/bin/true")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_cron_command_does_not_start_while_a_night_runs(tmp_path: Path) -> None:
@@ -184,11 +186,11 @@ def test_systemd_accepts_the_service_and_its_timer(tmp_path: Path) -> None:
         (tmp_path / unit.name).write_text(text.replace("/srv/factsweep", os.sep))
     units = sorted(str(unit) for unit in tmp_path.glob("factsweep-nightly.*"))
     assert len(units) == 2
-    done = subprocess.run(
+    process = subprocess.run(
         ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False
     )
-    ours = [line for line in done.stderr.splitlines() if "factsweep" in line]
-    assert (done.returncode, ours) == (0, [])
+    ours = [line for line in process.stderr.splitlines() if "factsweep" in line]
+    assert (process.returncode, ours) == (0, [])
 
 
 def test_kubernetes_cron_job_fits_its_schema_and_is_never_retried() -> None:

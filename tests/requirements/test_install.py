@@ -50,11 +50,11 @@ def calls() -> list[str]:
     return Path("calls").read_text().splitlines() if Path("calls").exists() else []
 
 
-def has(package: str, *, whole: bool = True) -> Path:
+def has(package: str, *, is_whole: bool = True) -> Path:
     """Plant a package in .venv."""
     record = PACKAGES / f"{package}.dist-info"
     record.mkdir(parents=True)
-    if whole:
+    if is_whole:
         (record / "INSTALLER").touch()
     return record
 
@@ -63,10 +63,10 @@ def test_setup_says_what_it_installs_and_how_long_it_took(
     install: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert install.main(["cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "setup: PyTorch for CPUs, torch==2.13.0+cpu (1 of 4)" in said
-    assert "setup: what runs: vLLM, Ray and more, from requirements/cpu.txt (2 of 4)" in said
-    assert re.search(r"\nsetup: done in \d+:\d\d: .venv is for machines without a GPU\n$", said)
+    output = capsys.readouterr().out
+    assert "setup: PyTorch for CPUs, torch==2.13.0+cpu (1 of 4)" in output
+    assert "setup: what runs: vLLM, Ray and more, from requirements/cpu.txt (2 of 4)" in output
+    assert re.search(r"\nsetup: done in \d+:\d\d: .venv is for machines without a GPU\n$", output)
     assert all(" install --no-deps " in call for call in calls())
     assert calls()[0].endswith(" torch==2.13.0+cpu")
 
@@ -82,7 +82,7 @@ def test_progress_counts_what_pip_has_found_and_installed(install: ModuleType) -
     part.note("Installing collected packages: b, a")
     assert part.progress() == ": 0 of 2 installed, 1,512 MB"
     has("b-2")
-    has("a-1", whole=False)
+    has("a-1", is_whole=False)
     assert part.progress() == ": 1 of 2 installed, 1,512 MB"
 
 
@@ -91,20 +91,20 @@ def test_setup_again_does_nothing_until_a_lock_file_changes(
 ) -> None:
     install.main(["cpu"])
     capsys.readouterr()
-    before = calls()
+    first_calls = calls()
     assert install.main([]) == 0
-    assert (calls(), capsys.readouterr().out) == (before, "")
+    assert (calls(), capsys.readouterr().out) == (first_calls, "")
     Path("requirements/cpu.txt").write_text("a==2\n")
     assert install.main([]) == 0
-    assert len(calls()) == 2 * len(before)
+    assert len(calls()) == 2 * len(first_calls)
 
 
 def test_setup_keeps_the_device_that_was_asked_for(install: ModuleType) -> None:
     install.main(["cuda"])
     has("vllm-0.32.0")
-    before = calls()
+    first_calls = calls()
     assert install.main([]) == 0
-    assert calls() == before
+    assert calls() == first_calls
     assert not Path("rebuilt").exists()
 
 
@@ -114,8 +114,8 @@ def test_setup_for_another_device_rebuilds_the_environment(
 ) -> None:
     has(package)
     install.main(["cuda"])
-    said = capsys.readouterr().out
-    assert re.search(naming(".venv", "without a GPU", "NVIDIA GPUs"), said)
+    output = capsys.readouterr().out
+    assert re.search(naming(".venv", "without a GPU", "NVIDIA GPUs"), output)
     assert Path("rebuilt").exists()
 
 
@@ -143,9 +143,9 @@ def test_setup_torch_that_is_not_at_hand_comes_from_its_own_index(install: Modul
 
 
 def test_setup_interrupted_at_a_package_installs_it_again(install: ModuleType) -> None:
-    half, whole = has("a-1", whole=False), has("b-2")
+    half, complete = has("a-1", is_whole=False), has("b-2")
     install.main(["cpu"])
-    assert (half.exists(), whole.exists()) == (False, True)
+    assert (half.exists(), complete.exists()) == (False, True)
 
 
 FAILURES = {
@@ -165,9 +165,9 @@ def test_setup_failure_of_pip_is_one_sentence(
 ) -> None:
     plant(".venv/bin/python", f"{pip}; exit 1")
     assert install.main(["cuda"]) == 1
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert sentence in output
+    assert output.count("\n") == 1
     assert not Path(".venv/.installed").exists()
 
 
@@ -213,7 +213,7 @@ def test_setup_where_no_model_can_be_compiled_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     missing: str,
-    said: str,
+    output: str,
 ) -> None:
     if missing == "compiler":
         monkeypatch.setenv("CXX", "c++-17")
@@ -221,7 +221,7 @@ def test_setup_where_no_model_can_be_compiled_says_what_to_install(
         monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
     assert install.main(["cpu"]) == 1
     error = capsys.readouterr().err
-    assert re.search(re.escape(said).replace(r"\.\*", ".*"), error)
+    assert re.search(re.escape(output).replace(r"\.\*", ".*"), error)
     assert error.count("\n") == 1
     assert calls() == []
 

@@ -14,8 +14,8 @@ def test_gpus_per_engine_tensor_parallel_model_holds_as_many() -> None:
 
 
 def test_environment_cpu_engine_has_one_process_its_cache_and_its_cores() -> None:
-    given = ["cluster.device=cpu", "cluster.cpu_kvcache_gib=3", "cluster.num_cpus=4"]
-    variables = hardware.variables(load([*given, "model.tensor_parallel=2"]))
+    overrides = ["cluster.device=cpu", "cluster.cpu_kvcache_gib=3", "cluster.num_cpus=4"]
+    variables = hardware.variables(load([*overrides, "model.tensor_parallel=2"]))
     assert variables["VLLM_CPU_KVCACHE_SPACE"] == "3"
     assert variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "0-1|2-3"
@@ -45,10 +45,10 @@ def test_environment_model_of_the_hub_may_use_the_network(monkeypatch: pytest.Mo
 
 
 def test_environment_engine_on_cores_keeps_the_memory_of_its_logits() -> None:
-    asked = (["cluster.device=cpu"], ["cluster.device=cuda"], ["decoding.engine=fake"])
-    on_cores, on_gpus, of_a_fake_one = (hardware.variables(load(each)) for each in asked)
+    settings = (["cluster.device=cpu"], ["cluster.device=cuda"], ["decoding.engine=fake"])
+    on_cores, on_gpus, of_a_fake_one = (hardware.variables(load(each)) for each in settings)
     logits = 256 * 151_936 * 4  # bytes, of Qwen's vocabulary
-    kept, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
-    assert logits < kept < trimmed
+    mapped, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
+    assert logits < mapped < trimmed
     assert on_cores["MALLOC_ARENA_MAX"] == "1"  # a thread's own arena has no room for them
     assert not any(name.startswith("MALLOC_") for name in (*on_gpus, *of_a_fake_one))

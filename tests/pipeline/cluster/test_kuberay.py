@@ -38,9 +38,11 @@ MOST = (
 
 
 def rendered(*overrides: str) -> dict[str, Any]:
-    given = ["cluster=kuberay", *STORES, *overrides]
-    found: dict[str, Any] = yaml.safe_load(launchers.kuberay_job(load(given), given))
-    return found
+    all_overrides = ["cluster=kuberay", *STORES, *overrides]
+    manifest: dict[str, Any] = yaml.safe_load(
+        launchers.kuberay_job(load(all_overrides), all_overrides)
+    )
+    return manifest
 
 
 def groups(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -62,10 +64,10 @@ def test_rendered_is_a_sound_rayjob_of_sound_pods(overrides: tuple[str, ...]) ->
 
 
 def test_rendered_pods_have_their_engines_publish_before_they_stop() -> None:
-    for each in containers(rendered(*LEAST, "cluster.launch.stop_s=90")):
-        _, _, hook = each["lifecycle"]["preStop"]["exec"]["command"]
+    for container in containers(rendered(*LEAST, "cluster.launch.stop_s=90")):
+        _, _, hook = container["lifecycle"]["preStop"]["exec"]["command"]
         assert hook.startswith("within_s=80\n")
-        assert "FACTSWEEP_LEAVING" in {variable["name"] for variable in each["env"]}
+        assert "FACTSWEEP_LEAVING" in {variable["name"] for variable in container["env"]}
 
 
 def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
@@ -79,7 +81,7 @@ def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
 
 def test_rendered_images_are_pulled_with_secrets() -> None:
     manifest = rendered(*MOST)
-    pods = [each["template"]["spec"] for each in groups(manifest)]
+    pods = [group["template"]["spec"] for group in groups(manifest)]
     pods.append(manifest["spec"]["submitterPodTemplate"]["spec"])
     assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "registry-key"}]] * 3
 
@@ -122,25 +124,25 @@ def test_rendered_workers_are_what_the_autoscaler_of_ray_reads(
 ) -> None:
     spec = rendered(*model)["spec"]["rayClusterSpec"]
     names = {"name": "a", "namespace": "b"}
-    found = _derive_autoscaling_config_from_ray_cr({"metadata": names, "spec": spec})
-    worker = found["available_node_types"]["replicas"]
+    config = _derive_autoscaling_config_from_ray_cr({"metadata": names, "spec": spec})
+    worker = config["available_node_types"]["replicas"]
     assert worker["resources"].get("GPU", 0) == gpus
     assert (worker["min_workers"], worker["max_workers"]) == pods
-    assert found["available_node_types"]["headgroup"]["resources"].get("GPU", 0) == 0
+    assert config["available_node_types"]["headgroup"]["resources"].get("GPU", 0) == 0
 
 
 def test_rendered_workers_start_at_once_and_go_when_idle() -> None:
     """Ray's autoscaler starts ten at a time where it is not told otherwise."""
-    given = ("model=llama3-8b", "model.replicas.max=64", "cluster.launch.idle_s=120")
-    spec = rendered(*given)["spec"]["rayClusterSpec"]
+    overrides = ("model=llama3-8b", "model.replicas.max=64", "cluster.launch.idle_s=120")
+    spec = rendered(*overrides)["spec"]["rayClusterSpec"]
     assert spec["enableInTreeAutoscaling"]
     [variable] = spec["autoscalerOptions"]["env"]
     assert variable == {"name": "AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "value": "64"}
     assert variable["name"] in vars(constants)  # named like the variable that sets it
     names = {"name": "a", "namespace": "b"}
-    found = _derive_autoscaling_config_from_ray_cr({"metadata": names, "spec": spec})
-    assert found["upscaling_speed"] >= 64  # times what there is
-    assert found["idle_timeout_minutes"] == 2
+    config = _derive_autoscaling_config_from_ray_cr({"metadata": names, "spec": spec})
+    assert config["upscaling_speed"] >= 64  # times what there is
+    assert config["idle_timeout_minutes"] == 2
 
 
 def test_rendered_workers_alone_go_to_spot_nodes() -> None:
@@ -160,7 +162,8 @@ def test_rendered_secret_is_named_and_its_values_are_nowhere(
     manifest = rendered(*MOST)
     assert "planted" not in yaml.safe_dump(manifest)
     assert all(
-        each["envFrom"] == [{"secretRef": {"name": "tokens"}}] for each in containers(manifest)
+        container["envFrom"] == [{"secretRef": {"name": "tokens"}}]
+        for container in containers(manifest)
     )
 
 

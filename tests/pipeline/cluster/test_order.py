@@ -47,10 +47,10 @@ def test_launchers_are_those_of_conf() -> None:
 def test_dry_run_prints_the_command_with_the_same_overrides(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["model=llama3-8b", f"cluster={kind}", "benchmark.relations=[P17, P36]", *STORES]
-    assert main(["launch", "--dry-run", *given]) == 0
+    overrides = ["model=llama3-8b", f"cluster={kind}", "benchmark.relations=[P17, P36]", *STORES]
+    assert main(["launch", "--dry-run", *overrides]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert order.command(given) in printed
+    assert order.command(overrides) in printed
 
 
 def test_dry_run_local_prints_the_command_and_runs_nothing(
@@ -65,8 +65,12 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = "wJalrXUtnFEMI-planted"
-    given = [f"cluster={kind}", f"artifacts=s3://AKIA:{secret}@bucket/a", "results=s3://bucket/r"]
-    assert main(["launch", "--dry-run", *given]) == 2
+    overrides = [
+        f"cluster={kind}",
+        f"artifacts=s3://AKIA:{secret}@bucket/a",
+        "results=s3://bucket/r",
+    ]
+    assert main(["launch", "--dry-run", *overrides]) == 2
     out, err = capsys.readouterr()
     assert secret not in out + err
     assert re.search(naming("artifacts=…", "credentials"), err)
@@ -81,9 +85,9 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
     ],
 )
 def test_launch_secret_anywhere_in_what_is_rendered_is_refused(
-    given: list[str], capsys: pytest.CaptureFixture[str]
+    overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["launch", "--dry-run", *STORES, *given]) == 2
+    assert main(["launch", "--dry-run", *STORES, *overrides]) == 2
     out, err = capsys.readouterr()
     assert "planted" not in out + err
     assert re.search(naming("submitted", "secret"), err)
@@ -92,10 +96,13 @@ def test_launch_secret_anywhere_in_what_is_rendered_is_refused(
 @pytest.mark.parametrize("kind", KINDS)
 def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: Path) -> None:
     # `auto` is another type on a cluster with GPUs than on this machine.
-    given = [*small, f"artifacts={tmp_path}", "model.dtype=float32"]
+    overrides = [*small, f"artifacts={tmp_path}", "model.dtype=float32"]
     names = [
-        [each.folder for each in planned(load([*given, *more])).branches[0].artifacts()]
-        for more in ((), (f"cluster={kind}",))
+        [
+            override.folder
+            for override in planned(load([*overrides, *cluster])).branches[0].artifacts()
+        ]
+        for cluster in ((), (f"cluster={kind}",))
     ]
     assert names[0] == names[1]
 
@@ -122,7 +129,7 @@ def test_load_field_of_another_kind_is_named() -> None:
 def test_launch_local_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = list[list[str]]()
     execute = "factsweep.pipeline.commands.run.execute"
-    monkeypatch.setattr(execute, lambda asked: ran.append(asked.overrides) or 7)
+    monkeypatch.setattr(execute, lambda args: ran.append(args.overrides) or 7)
     assert main(["launch", "model=gpt2", "seed=1"]) == 7
     assert ran == [["model=gpt2", "seed=1"]]
 
@@ -149,9 +156,9 @@ def test_launch_hands_the_commit_of_a_branch_on(capsys: pytest.CaptureFixture[st
 
 
 def test_launch_model_at_a_commit_asks_no_hub(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    given = [*TINY, f"model.revision={'c' * 40}"]
-    assert main(["launch", "--dry-run", *given]) == 0
-    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(given)
+    overrides = [*TINY, f"model.revision={'c' * 40}"]
+    assert main(["launch", "--dry-run", *overrides]) == 0
+    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(overrides)
     assert hub.tokens == set()
 
 
@@ -168,22 +175,22 @@ def test_launch_where_no_hub_answers_says_that_no_commit_is_handed_on(
 def test_launch_gpus_that_would_follow_from_this_machine_are_refused(
     kind: str, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [*TINY, f"cluster={kind}", "model.tensor_parallel=null"]
-    assert main(["launch", "--dry-run", *given]) == 2
+    overrides = [*TINY, f"cluster={kind}", "model.tensor_parallel=null"]
+    assert main(["launch", "--dry-run", *overrides]) == 2
     assert re.search(naming("model.tensor_parallel", "llama3-8b"), capsys.readouterr().err)
 
 
 def test_launch_gpus_that_follow_from_the_named_hardware_are_handed_on(
     hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["model=llama3-70b", *TINY[1:2], "cluster=kuberay", *STORES]
-    given += ["model.tensor_parallel=null", "cluster.hardware=H100"]
-    assert main(["launch", "--dry-run", *given]) == 0
+    overrides = ["model=llama3-70b", *TINY[1:2], "cluster=kuberay", *STORES]
+    overrides += ["model.tensor_parallel=null", "cluster.hardware=H100"]
+    assert main(["launch", "--dry-run", *overrides]) == 0
     manifest = yaml.safe_load(capsys.readouterr().out)
     [worker] = manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    asked = worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
-    assert asked > 1
-    assert f" model.tensor_parallel={asked} " in manifest["spec"]["entrypoint"]
+    n_gpus = worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    assert n_gpus > 1
+    assert f" model.tensor_parallel={n_gpus} " in manifest["spec"]["entrypoint"]
 
 
 def test_launch_slurm_with_a_build_for_cpus_is_refused(
@@ -239,13 +246,13 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 def test_launch_posts_what_dry_run_prints(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
     address = f"http://127.0.0.1:{server.server_port}"
-    given = ["cluster=ray", "seed=1", f"cluster.launch.job_server={address}", *SHARED]
-    assert main(["launch", "--dry-run", *given]) == 0
+    overrides = ["cluster=ray", "seed=1", f"cluster.launch.job_server={address}", *SHARED]
+    assert main(["launch", "--dry-run", *overrides]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert server.jobs == []
-    assert printed["entrypoint"] == f"factsweep run {' '.join(given)}"
+    assert printed["entrypoint"] == f"factsweep run {' '.join(overrides)}"
 
-    assert main(["launch", *given]) == 0
+    assert main(["launch", *overrides]) == 0
     assert "submitted raysubmit_1; follow it with: ray job logs" in capsys.readouterr().out
     [(path, posted)] = server.jobs
     assert path == "/api/jobs/"
@@ -296,10 +303,10 @@ OVERRIDES = st.lists((ANY | NASTY).filter(lambda each: not each.startswith("-"))
 
 def words(shell: list[str], line: str) -> list[str]:
     """The words that a shell makes of a line, without the command that they begin with."""
-    said = line.removeprefix("factsweep ")
-    assert said != line
-    shown = subprocess.run([*shell, f"printf '%s\\0' {said}"], capture_output=True, check=True)
-    return shown.stdout.decode().split("\0")[:-1]
+    text = line.removeprefix("factsweep ")
+    assert text != line
+    process = subprocess.run([*shell, f"printf '%s\\0' {text}"], capture_output=True, check=True)
+    return process.stdout.decode().split("\0")[:-1]
 
 
 def as_it_is(line: str) -> str:
@@ -313,17 +320,17 @@ def split_by_kuberay(line: str) -> str:
 
 def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The overrides that a run is asked with that is started with these arguments."""
-    found: list[str] = []
+    run_overrides: list[str] = []
 
     def composed(overrides: list[str]) -> SimpleNamespace:
-        found.extend(overrides)
+        run_overrides.extend(overrides)
         return SimpleNamespace(budget=None, table=None)
 
     monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
     monkeypatch.setattr("factsweep.pipeline.runs.run.run", lambda _: None)
     monkeypatch.setattr("factsweep.pipeline.commands.run._print_card", lambda _: 0)
     assert main(arguments) == 0
-    return found
+    return run_overrides
 
 
 @pytest.mark.parametrize("joined", [list2cmdline, shlex.join])  # as versions of Ray do
@@ -332,10 +339,10 @@ def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_encoded_command_passes_the_operator_bash_ray_and_sh_unchanged(
     operator: Callable[[str], str], joined: Callable[[list[str]], str], overrides: list[str]
 ) -> None:
-    seen = words(["bash", "-ce", "--"], operator(order.encoded_command(overrides)))
-    again = words(["sh", "-c"], "factsweep " + joined(seen))
-    assert again[:2] == ["run", "--percent-encoded"]
-    assert order.decoded(again[2:]) == overrides
+    bash_words = words(["bash", "-ce", "--"], operator(order.encoded_command(overrides)))
+    sh_words = words(["sh", "-c"], "factsweep " + joined(bash_words))
+    assert sh_words[:2] == ["run", "--percent-encoded"]
+    assert order.decoded(sh_words[2:]) == overrides
 
 
 @pytest.mark.parametrize("shell", [["sh", "-c"], ["bash", "-c"]])
@@ -345,28 +352,30 @@ def test_command_passes_one_shell_unchanged(shell: list[str], overrides: list[st
 
 
 def test_kuberay_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ["cluster=kuberay", *STORES]
-    manifest = yaml.safe_load(LAUNCHERS["kuberay"].rendered(load(given), [*given, *HOSTILE]))
+    overrides = ["cluster=kuberay", *STORES]
+    manifest = yaml.safe_load(
+        LAUNCHERS["kuberay"].rendered(load(overrides), [*overrides, *HOSTILE])
+    )
     line = split_by_kuberay(manifest["spec"]["entrypoint"])
-    seen = words(["bash", "-c"], line)
-    seen = words(["sh", "-c"], "factsweep " + list2cmdline(seen))
-    assert driven(seen, monkeypatch) == [*given, *HOSTILE]
+    shell_words = words(["bash", "-c"], line)
+    shell_words = words(["sh", "-c"], "factsweep " + list2cmdline(shell_words))
+    assert driven(shell_words, monkeypatch) == [*overrides, *HOSTILE]
     readable = manifest["metadata"]["annotations"]["factsweep/command"]
-    assert shlex.split(readable) == ["factsweep", "run", *given, *HOSTILE]
+    assert shlex.split(readable) == ["factsweep", "run", *overrides, *HOSTILE]
 
 
 def test_slurm_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ["cluster=slurm", *STORES]
-    script = LAUNCHERS["slurm"].rendered(load(given), [*given, *HOSTILE])
+    overrides = ["cluster=slurm", *STORES]
+    script = LAUNCHERS["slurm"].rendered(load(overrides), [*overrides, *HOSTILE])
     start = script.index("sweep() {")
     sweep = script[start : script.rindex("; }\n", start, script.index("\nset -euo", start)) + 3]
-    shown = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", f"exec() {{ shift; printf '%s\\0' \"$@\"; }}\n{sweep}\nsweep"],
         capture_output=True,
         check=True,
     )
-    seen = shown.stdout.decode().split("\0")[:-1]
-    assert driven(seen, monkeypatch) == [*given, *HOSTILE]
+    shell_words = process.stdout.decode().split("\0")[:-1]
+    assert driven(shell_words, monkeypatch) == [*overrides, *HOSTILE]
 
 
 def test_secret_in_an_encoded_override_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,8 +387,8 @@ def test_secret_in_an_encoded_override_is_refused(capsys: pytest.CaptureFixture[
 
 def test_doctor_is_launched_in_place_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("slurm", "ray", "kuberay", "local"):
-        given = [f"cluster={kind}", *STORES, "model.tensor_parallel=1"]
-        assert main(["launch", "--dry-run", "--doctor", *given]) == 0
+        overrides = [f"cluster={kind}", *STORES, "model.tensor_parallel=1"]
+        assert main(["launch", "--dry-run", "--doctor", *overrides]) == 0
         out = capsys.readouterr().out
         assert "factsweep doctor " in out
         assert "factsweep run" not in out

@@ -79,12 +79,12 @@ def test_load_weights_that_change_meanwhile_are_refused(
     ],
 )
 def test_cpu_build_is_told_by_what_is_installed(
-    there: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+    versions: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
-        if name not in there:
+        if name not in versions:
             raise metadata.PackageNotFoundError(name)
-        return there[name]
+        return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
     assert cpu_build() == expected
@@ -109,7 +109,7 @@ def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.M
 def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for cause, named in {
+    for cause, words in {
         "Failed to connect to GCS": ("cluster.address=127.0.0.1:1", "ray start --head"),
         "… ray.exceptions.AuthenticationError: …": (
             "cluster.address=127.0.0.1:1",
@@ -122,7 +122,7 @@ def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
 
         monkeypatch.setattr(ray, "init", init)
         run = load(["cluster.address=127.0.0.1:1"])
-        with pytest.raises(InputError, match=naming(*named)), cluster.started(run):
+        with pytest.raises(InputError, match=naming(*words)), cluster.started(run):
             pytest.fail("Ray was started")
 
 
@@ -144,8 +144,8 @@ def test_started_gpus_spread_over_nodes_hold_no_replica(small_settings: Settings
 
 def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Settings) -> None:
     growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.device=cuda")
-    for given in (("cluster=kuberay",), growing):
-        run = small_settings(*given, "model.tensor_parallel=4")
+    for overrides in (("cluster=kuberay",), growing):
+        run = small_settings(*overrides, "model.tensor_parallel=4")
         assert gpus_per_engine(run) == 4
         cluster._check_room(run, [0])
     with pytest.raises(InputError, match=naming("has 0")):
@@ -172,9 +172,9 @@ def test_started_without_vllm_says_what_to_install(
 
 
 def test_placement_engines_that_share_a_gpu_ask_for_a_part_of_it() -> None:
-    given = ["cluster.device=cuda", "model.replicas.per_gpu=4"]
+    overrides = ["cluster.device=cuda", "model.replicas.per_gpu=4"]
     replicas = ["model.replicas.min=8", "model.replicas.max=8"]
-    run = load([*given, *replicas])
+    run = load([*overrides, *replicas])
     assert cluster.placement(run)["num_gpus"] == 0.25
     assert sets_of_gpus(run, 8) == 2
     assert (hardware(run).gpus, hardware(run).per_gpu) == (1, 4)
@@ -188,8 +188,8 @@ def test_placement_of_a_pipeline_parallel_engine_is_a_group_of_one_gpu_each(
         ray.util, "placement_group", lambda bundles, strategy: groups.append(bundles)
     )
     run = load(["model=llama3-8b", "model.pipeline_parallel=2", "cluster.device=cuda"])
-    for one in (run, replace(run, model=replace(run.model, pipeline_parallel=1))):
-        ray.remote(**cluster.placement(one))(cluster.host)
+    for any_run in (run, replace(run, model=replace(run.model, pipeline_parallel=1))):
+        ray.remote(**cluster.placement(any_run))(cluster.host)
     assert groups == [[{"CPU": 1}, *[{"GPU": 1}] * gpus_per_engine(run)]]
 
 

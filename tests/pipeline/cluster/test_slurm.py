@@ -54,8 +54,8 @@ LIMIT_S = 600
 
 
 def rendered(*overrides: str) -> str:
-    given = ["cluster=slurm", *overrides]
-    return launchers.slurm_job(load(given), given)
+    all_overrides = ["cluster=slurm", *overrides]
+    return launchers.slurm_job(load(all_overrides), all_overrides)
 
 
 def header(*overrides: str) -> set[str]:
@@ -75,9 +75,9 @@ def test_rendered_pipeline_parallel_replica_lies_on_several_nodes() -> None:
 
 
 def test_rendered_without_gpu_asks_for_none() -> None:
-    found = header("cluster.device=cpu", "model.replicas.max=2")
-    assert "--nodes=2" in found
-    assert not any("gpu" in option for option in found)
+    options = header("cluster.device=cpu", "model.replicas.max=2")
+    assert "--nodes=2" in options
+    assert not any("gpu" in option for option in options)
 
 
 def test_rendered_replica_larger_than_a_node_is_refused() -> None:
@@ -86,9 +86,9 @@ def test_rendered_replica_larger_than_a_node_is_refused() -> None:
 
 
 def test_rendered_has_the_options_that_are_given_and_no_others() -> None:
-    found = header("cluster.launch.partition=gpu", 'cluster.launch.options=["--qos=low"]')
-    assert {"--partition=gpu", "--qos=low", "--requeue", "--signal=B:USR1@180"} <= found
-    assert not any(option.startswith(("--account", "--mem")) for option in found)
+    options = header("cluster.launch.partition=gpu", 'cluster.launch.options=["--qos=low"]')
+    assert {"--partition=gpu", "--qos=low", "--requeue", "--signal=B:USR1@180"} <= options
+    assert not any(option.startswith(("--account", "--mem")) for option in options)
 
 
 def test_rendered_option_with_a_line_break_is_refused() -> None:
@@ -97,8 +97,8 @@ def test_rendered_option_with_a_line_break_is_refused() -> None:
 
 
 def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
-    given = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2", "metrics_port=8090")
-    script = rendered("model=llama3-8b", *(f"cluster.launch.{each}" for each in given))
+    fields = ("gpu_type=a100", "account=lab", "interface=ib0", "requeues=2", "metrics_port=8090")
+    script = rendered("model=llama3-8b", *(f"cluster.launch.{field}" for field in fields))
     assert "#SBATCH --gpus-per-node=a100:4\n" in script
     assert "#SBATCH --account=lab\n" in script
     assert "\ninterface=ib0\nmetrics_port=8090\nrequeues=2\n" in script
@@ -106,12 +106,12 @@ def test_rendered_names_the_type_of_gpu_the_account_and_the_interface() -> None:
 
 def test_start_counts_as_in_vain_only_where_the_status_is_known(tmp_path: Path) -> None:
     part = launchers.BODY.split("# A sweep that is no further")[1].split("# Nobody else's Ray")[0]
-    seen = []
+    counts = []
     for status in ("echo a", "exit 1", "exit 1", "echo a", "echo a", "echo b"):
         setting = f"set -euo pipefail; logs={tmp_path} requeues=9 status='{status}'\n#"
         subprocess.run(["bash", "-c", setting + part], check=True)
-        seen.append(int((tmp_path / "progress").read_text().split()[0]))
-    assert seen == [0, 0, 0, 1, 2, 0]
+        counts.append(int((tmp_path / "progress").read_text().split()[0]))
+    assert counts == [0, 0, 0, 1, 2, 0]
 
 
 def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -> None:
@@ -140,8 +140,8 @@ def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
     if shellcheck is None:
         pytest.skip("shellcheck is missing; requirements/dev.txt brings it")
     check = [shellcheck, "--severity=warning", script]
-    found = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert found.stdout == ""
+    process = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert process.stdout == ""
 
 
 @pytest.fixture
@@ -173,8 +173,8 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     monkeypatch.setenv(WISH, json.dumps(wish))
     nodes = ["cluster.device=cpu", "model.replicas.min=2", "model.replicas.max=2"]
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    given = [*small, "cluster=slurm", "cluster.launch.cpus_per_node=1", *nodes, *folders]
-    assert main(["launch", *given]) == 0
+    overrides = [*small, "cluster=slurm", "cluster.launch.cpus_per_node=1", *nodes, *folders]
+    assert main(["launch", *overrides]) == 0
     assert capsys.readouterr().out == "Submitted batch job 7\n"
 
     with job(tools) as first:
@@ -190,11 +190,17 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     assert [line.split()[0] for line in lines_of(tools)].count("requeue") == 1
     assert len({json.loads(line)["node"] for line in lines_of(places)[-2:]}) == 2
 
-    asked: list[str] = []
-    alone = compute_here(load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked.append))
-    assert len(asked) <= len(lines_of(answered)) <= len(asked) + 2  # what the two were at, at most
-    found = branches(f"{tmp_path}/results")[0]
-    assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
+    prompts: list[str] = []
+    uninterrupted = compute_here(
+        load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, prompts.append)
+    )
+    assert (
+        len(prompts) <= len(lines_of(answered)) <= len(prompts) + 2
+    )  # what the two were at, at most
+    branch = branches(f"{tmp_path}/results")[0]
+    assert branch.metrics.read_all("metrics").equals(
+        uninterrupted.branches[0].metrics.read_all("metrics")
+    )
 
 
 @contextmanager

@@ -70,11 +70,11 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # paths of sockets are short
     folder.chmod(0o755)
     with_ports = [socket.socket() for _ in range(3)]
-    for each in with_ports:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in with_ports]
-    for each in with_ports:
-        each.close()
+    for port_socket in with_ports:
+        port_socket.bind(("127.0.0.1", 0))
+    ports = [port_socket.getsockname()[1] for port_socket in with_ports]
+    for port_socket in with_ports:
+        port_socket.close()
     config, key = folder / "slurm.conf", folder / "key"
     text = CONFIG.format(host=socket.gethostname(), folder=folder, ports=ports, first=ports[0])
     config.write_text(text)
@@ -83,10 +83,10 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "state").mkdir()
     monkeypatch.setenv("SLURM_CONF", str(config))
     munge = ("munged", "--foreground", "--force", f"--key-file={key}")
-    own = ("socket", "pid-file", "log-file", "seed-file")
+    options = ("socket", "pid-file", "log-file", "seed-file")
     names = ("munge.socket", "munge.pid", "munge.log", "munge.seed")
     commands = [
-        [*munge, *(f"--{o}={folder}/{n}" for o, n in zip(own, names, strict=True))],
+        [*munge, *(f"--{o}={folder}/{n}" for o, n in zip(options, names, strict=True))],
         ["slurmctld", "-D", "-c"],
         *(["slurmd", "-D", "-N", name] for name in ("one", "two")),
     ]
@@ -152,12 +152,14 @@ def test_job_passes_a_time_limit_a_preemption_and_a_node_that_is_lost(
     assert state(others_job) in ("RUNNING", "PENDING")  # ours left theirs alone
 
     asked_alone: list[str] = []
-    alone = compute_here(
+    uninterrupted = compute_here(
         load([*small, f"artifacts={tmp_path}/alone"]), FakeEngine(0, asked_alone.append)
     )
     assert len(lines_of(answered)) <= len(asked_alone) + 3 * 2 + 16  # what was lost with the node
-    found = branches(f"{tmp_path}/results")[0]
-    assert found.metrics.read_all("metrics").equals(alone.branches[0].metrics.read_all("metrics"))
+    branch = branches(f"{tmp_path}/results")[0]
+    assert branch.metrics.read_all("metrics").equals(
+        uninterrupted.branches[0].metrics.read_all("metrics")
+    )
     logs = tmp_path / f"factsweep-real-{job}.logs"
     for start, node in (("0", "one"), ("0", "two"), ("1", "one"), ("2", "one")):
         assert list((logs / start / node).glob("raylet*"))
@@ -187,19 +189,26 @@ def limit_soon(job: str) -> None:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/tmp")
-    return done.stdout.strip()
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/tmp")
+    return process.stdout.strip()
 
 
 def asked(*command: str) -> str | None:
     """What a command says, or null where it fails, since a daemon is not ready."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def shown(job: str, field: str) -> str:
     words = (asked("scontrol", "show", "-o", "job", job) or "").split()
-    return next((each.partition("=")[2] for each in words if each.startswith(f"{field}=")), "")
+    return next(
+        (
+            field_text.partition("=")[2]
+            for field_text in words
+            if field_text.startswith(f"{field}=")
+        ),
+        "",
+    )
 
 
 def state(job: str) -> str:

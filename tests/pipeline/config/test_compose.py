@@ -37,8 +37,8 @@ def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
         ([f"benchmark.path={rows}"], "myriadlama-mini", rows),
         ([f"benchmark.path={file}", "benchmark=myriadlama"], "myriadlama", file),
     ):
-        found = composed(overrides)["benchmark"]
-        assert (found["name"], found["path"]) == (name, str(path)), overrides
+        benchmark = composed(overrides)["benchmark"]
+        assert (benchmark["name"], benchmark["path"]) == (name, str(path)), overrides
 
 
 def test_a_plain_table_is_a_benchmark_of_its_name_whatever_its_format(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -
         (["decoding=greedy"], 0, 100),
         (["decoding=default"], 10_000, 100),
     ):
-        found = composed([f"benchmark.path={file}", *overrides])["decoding"]["samples"]
-        assert (found["n_prompts"], found["n_answers"]) == (n_prompts, n_answers), overrides
+        samples = composed([f"benchmark.path={file}", *overrides])["decoding"]["samples"]
+        assert (samples["n_prompts"], samples["n_answers"]) == (n_prompts, n_answers), overrides
 
 
 def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Subtests) -> None:
@@ -207,21 +207,21 @@ def hers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder factsweep.d/ where she stands, with a model and a data set of her own."""
     monkeypatch.delenv(folders.VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    own = tmp_path / folders.OWN
+    folder = tmp_path / folders.OWN
     for group in ("model", "benchmark", "data_catalog"):
-        (own / group).mkdir(parents=True)
-    (own / "model/mine.yaml").write_text(
+        (folder / group).mkdir(parents=True)
+    (folder / "model/mine.yaml").write_text(
         MODEL.read_text().replace("name: smollm2-135m", "name: mine")
     )
     benchmark = (folders.CONF / "benchmark/myriadlama-mini.yaml").read_text()
-    (own / "benchmark/mine.yaml").write_text(benchmark.replace("myriadlama-mini", "mine"))
+    (folder / "benchmark/mine.yaml").write_text(benchmark.replace("myriadlama-mini", "mine"))
     entry = (folders.CATALOG / "myriadlama-mini.yaml").read_text()
     entry = entry.replace("name: myriadlama-mini", "name: mine").replace(
         "mini/myriadlama-mini", "rows"
     )
-    (own / "data_catalog/mine.yaml").write_text(entry)
-    shutil.copytree(folders.CATALOG / "mini/myriadlama-mini", own / "data_catalog/rows")
-    return own
+    (folder / "data_catalog/mine.yaml").write_text(entry)
+    shutil.copytree(folders.CATALOG / "mini/myriadlama-mini", folder / "data_catalog/rows")
+    return folder
 
 
 def test_own_folder_is_none_where_there_is_none(
@@ -285,6 +285,6 @@ def test_own_folder_goes_along_with_a_command_for_shared_nodes(hers: Path) -> No
 
 @pytest.mark.parametrize("launcher", ["ray", "kuberay"])
 def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launcher: str) -> None:
-    given = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
+    overrides = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
     with pytest.raises(InputError, match=naming("factsweep.d", "give")):
-        LAUNCHERS[launcher].rendered(load(given), given)
+        LAUNCHERS[launcher].rendered(load(overrides), overrides)

@@ -32,8 +32,10 @@ READ = ("model.architecture=decoder", "model.max_model_len=99", "model.billions_
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    def made(family: str, name: str | None = None, **more: Any) -> Path:
-        folder: Path = TINY["save"](family, tmp_path_factory.mktemp("m") / (name or family), **more)
+    def made(family: str, name: str | None = None, **options: Any) -> Path:
+        folder: Path = TINY["save"](
+            family, tmp_path_factory.mktemp("m") / (name or family), **options
+        )
         return folder
 
     return made
@@ -64,16 +66,16 @@ def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And one of text alone that vLLM has in the same module."""
-    wrapper, text, beside = map(make, ("gemma3", "qwen", "qwen"))
-    config = json.loads((beside / "config.json").read_text())
-    (beside / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3_5For…"]}))
-    models = [load([f"model={each}", *READ]).model for each in (text, wrapper, beside)]
-    for there in (None, "torchvision"):
-        monkeypatch.setattr(described, "find_spec", lambda _, there=there: there)
+    wrapper, text, sibling = map(make, ("gemma3", "qwen", "qwen"))
+    config = json.loads((sibling / "config.json").read_text())
+    (sibling / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3_5For…"]}))
+    models = [load([f"model={folder}", *READ]).model for folder in (text, wrapper, sibling)]
+    for spec in (None, "torchvision"):
+        monkeypatch.setattr(described, "find_spec", lambda _, spec=spec: spec)
         described.check_wrapper(models[0])
         for model in models[1:]:
             lacks = naming(model.id, "without torchvision")
-            with nullcontext() if there else pytest.raises(InputError, match=lacks):
+            with nullcontext() if spec else pytest.raises(InputError, match=lacks):
                 described.check_wrapper(model)
 
 
@@ -82,25 +84,25 @@ def test_hub_model_in_the_cache_is_read_without_a_network(
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    commit, kept = "a" * 40, tmp_path / "models--org--tiny"
-    shutil.copytree(make("llama"), kept / "snapshots" / commit)
-    (kept / "refs").mkdir()
-    (kept / "refs/main").write_text(commit)
+    commit, cache = "a" * 40, tmp_path / "models--org--tiny"
+    shutil.copytree(make("llama"), cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    (cache / "refs/main").write_text(commit)
     model = load(["model=org/tiny"]).model
     assert 0 < model.billions_of_parameters < 0.001
 
 
 def test_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     def unreachable(_api: object, name: str, **_: object) -> None:
-        asked.append(name)
+        names.append(name)
         raise httpx2.ConnectError("Name or service not known")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
     with pytest.raises(InputError, match=naming("model=nosuch/thing", "network", "HF_TOKEN")):
         load(["model=nosuch/thing"])
-    assert asked == ["nosuch/thing"]
+    assert names == ["nosuch/thing"]
 
 
 def test_encoder_is_asked_with_masks(make: Make) -> None:
@@ -126,25 +128,25 @@ def test_file_in_conf_wins_over_a_folder(make: Make, monkeypatch: pytest.MonkeyP
 
 
 def test_field_that_is_given_is_not_read(make: Make) -> None:
-    given = ["model.name=mine", "model.max_model_len=99", "model.billions_of_parameters=9"]
-    model = load([f"model={make('llama')}", *given]).model
+    overrides = ["model.name=mine", "model.max_model_len=99", "model.billions_of_parameters=9"]
+    model = load([f"model={make('llama')}", *overrides]).model
     assert (model.name, model.max_model_len, model.billions_of_parameters) == ("mine", 99, 9)
 
 
 def test_thinking_is_told_to_the_template_and_refused_where_nothing_is_thought(make: Make) -> None:
     model = f"model={make('llama', 'm-it', chat_template='{{ messages }}')}"
     chat = "model.chat_template=true"
-    for thinking, told in {
+    for thinking, options in {
         "on": {"enable_thinking": True},
         "off": {"enable_thinking": False},
         "false": {"enable_thinking": False},
         "null": None,
     }.items():
-        found = load([model, chat, f"model.thinking={thinking}"])
-        assert found.model.template_told == told, thinking
+        run = load([model, chat, f"model.thinking={thinking}"])
+        assert run.model.template_told == options, thinking
         # A prompt has to leave room for the thought, and for what closes it.
-        left = found.model.max_model_len - found.decoding.max_tokens - room(found)
-        assert left == (512 + 16 if thinking == "on" else 0), thinking
+        n_reserved = run.model.max_model_len - run.decoding.max_tokens - room(run)
+        assert n_reserved == (512 + 16 if thinking == "on" else 0), thinking
     for overrides, expected in {
         ("model.thinking=on",): "model.chat_template=true",
         (chat, "model.thinking=on", "benchmark=probelm-mini"): "reads probabilities",
@@ -240,7 +242,7 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
     make: Make, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """Parameters are counted, however many of them a stored number holds; none are loaded here."""
-    whole = load([f"model={make('llama')}"]).model
+    unquantised = load([f"model={make('llama')}"]).model
     groups = {"group_0": {"weights": {"num_bits": 4}}}
     fp8, int4_of_torchao = {"dtype": "fp8_e4m3"}, "Int8DynamicActivationInt4WeightConfig"
     quark = {"quant_method": "quark"}
@@ -285,7 +287,7 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             2,
         ),
     }
-    assert described.scheme(whole) is None
+    assert described.scheme(unquantised) is None
     in_config = [(c, {"config.json": {"quantization_config": c[0]}}) for c in cases]
     in_own_file = [
         (
@@ -297,8 +299,10 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
     for number, ((fields, kind, n, scheme), files) in enumerate([*in_config, *in_own_file]):
         folder = shutil.copytree(make("llama"), tmp_path / str(number))
         for name, content in files.items():
-            before = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
-            (folder / name).write_text(json.dumps({**before, **content}))
+            old_content = (
+                json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+            )
+            (folder / name).write_text(json.dumps({**old_content, **content}))
         stored = load_file(folder / "model.safetensors")
         for name, weight in stored.items():
             if "proj" in name:
@@ -306,10 +310,10 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
         save_file(stored, folder / "model.safetensors", {"format": "pt"})
         with subtests.test(**fields):
             model = load([f"model={folder}"]).model
-            assert model.billions_of_parameters == whole.billions_of_parameters
+            assert model.billions_of_parameters == unquantised.billions_of_parameters
             assert described.scheme(model) == scheme
             n_bits = int(scheme.split(", ")[1][0]) if ", " in scheme else 16
-            assert described.weights_gb(model) == described.weights_gb(whole) * n_bits / 16
+            assert described.weights_gb(model) == described.weights_gb(unquantised) * n_bits / 16
             if fields.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
                     described.check(model, "cpu", "transformers")
@@ -427,9 +431,9 @@ def test_width_auto_is_that_of_the_dtype_that_the_run_settles_on(
 
 
 def test_engines_that_share_a_gpu_are_refused_where_they_do_not_fit() -> None:
-    two, one = ({**MODEL, "replicas": {"per_gpu": n}} for n in (2, 1))
+    two, unshared = ({**MODEL, "replicas": {"per_gpu": n}} for n in (2, 1))
     check_shared(two, H100, 30e9)
-    check_shared(one, H100, 70e9)
+    check_shared(unshared, H100, 70e9)
     check_shared(two, {"device": "cuda", "hardware": "some GPU"}, 70e9)
     with pytest.raises(InputError, match=naming("per_gpu=2", "42 GB", "36", "80 GB", "per_gpu=1")):
         check_shared(two, H100, 40e9)

@@ -58,8 +58,8 @@ def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> Non
 def test_endpoint_recipe_changes_with_what_may_change_an_answer(
     change: str, is_other: bool
 ) -> None:
-    (mine,), (other,) = planned(served()).branches, planned(served(change)).branches
-    assert (mine.answers.fingerprint != other.answers.fingerprint) == is_other
+    (own_branch,), (other,) = planned(served()).branches, planned(served(change)).branches
+    assert (own_branch.answers.fingerprint != other.answers.fingerprint) == is_other
 
 
 def test_endpoint_models_of_this_machine_have_the_recipes_that_they_had() -> None:
@@ -68,16 +68,20 @@ def test_endpoint_models_of_this_machine_have_the_recipes_that_they_had() -> Non
 
 
 def test_endpoint_holds_no_hardware_here() -> None:
-    found = hardware(served())
-    assert (found.gpus, found.cores, found.name) == (0, 0, "endpoint host:8000")
+    engine_hardware = hardware(served())
+    assert (engine_hardware.gpus, engine_hardware.cores, engine_hardware.name) == (
+        0,
+        0,
+        "endpoint host:8000",
+    )
 
 
 def test_endpoint_tokens_are_estimated_where_no_tokenizer_is_known() -> None:
-    one, other = (models.tokenizer(models.resolve(served().model)) for _ in range(2))
-    (ids,) = one(["Paris is in France."]).input_ids
+    tokenizer, other = (models.tokenizer(models.resolve(served().model)) for _ in range(2))
+    (ids,) = tokenizer(["Paris is in France."]).input_ids
     assert len(ids) == 5
     assert other(["It is in France."]).input_ids[0][1:] == ids[1:]  # as another process has them
-    assert one.decode(ids, skip_special_tokens=True) == "Paris is in France."
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "Paris is in France."
 
 
 def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:

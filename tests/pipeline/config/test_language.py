@@ -66,30 +66,33 @@ def test_what_no_language_has_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         load([*facts, "benchmark.language=eo"])
     with pytest.raises(InputError, match=naming("kamel-mini", "English")):
         load(["benchmark=kamel-mini", "+benchmark.language=de"])
-    own = tmp_path / folders.OWN / "language"
-    own.mkdir(parents=True)
-    (own / "eo.yaml").write_text("mask: '[MASK]?'\nquestion: Kio?\nasks: 'D: '\nanswers: 'R:'\n")
+    folder = tmp_path / folders.OWN / "language"
+    folder.mkdir(parents=True)
+    (folder / "eo.yaml").write_text("mask: '[MASK]?'\nquestion: Kio?\nasks: 'D: '\nanswers: 'R:'\n")
     monkeypatch.chdir(tmp_path)
     assert load([*facts, "benchmark.language=eo"]).matching.pipeline == "blank-eo"
-    (own / "eo.yaml").write_text("mask: '[MASK]?'\n")
+    (folder / "eo.yaml").write_text("mask: '[MASK]?'\n")
     with pytest.raises(InputError, match=naming("eo.yaml")):
         load([*facts, "benchmark.language=eo"])
 
 
 def test_language_without_lemmas_is_said(facts: str, tmp_path: Path) -> None:
-    for language, said in {"de": False, "ar": True, "ja": True}.items():
+    for language, is_warned in {"de": False, "ar": True, "ja": True}.items():
         plan = planned(load([facts, f"benchmark.language={language}", f"artifacts={tmp_path}/a"]))
-        found = [each for each in warnings(plan) if "no lemmas" in each]
-        assert bool(found) == said, language
+        matching_warnings = [warning for warning in warnings(plan) if "no lemmas" in warning]
+        assert bool(matching_warnings) == is_warned, language
 
 
 def test_columns_of_other_names_are_said(facts: str, tmp_path: Path) -> None:
-    for heads, said in {"relation,template,subject,object": 0, "rel,template,Head,tail": 1}.items():
+    for heads, n_warnings in {
+        "relation,template,subject,object": 0,
+        "rel,template,Head,tail": 1,
+    }.items():
         file = tmp_path / "facts.csv"
         file.write_text(f"{heads}\ncapital,[Y] of [X],Peru,Lima\n")
         plan = planned(load([facts, f"artifacts={tmp_path}/a"]))
-        found = [each for each in warnings(plan) if "Head as subject" in each]
-        assert len(found) == said, heads
+        matching_warnings = [warning for warning in warnings(plan) if "Head as subject" in warning]
+        assert len(matching_warnings) == n_warnings, heads
 
 
 FORMS = [

@@ -70,17 +70,17 @@ def test_in_recipe_undeclared_field_is_refused() -> None:
 
 
 def test_declarations_tell_answers_tables_and_neither() -> None:
-    found = declarations(Model)
-    assert (found["dtype"], found["name"]) == (Part("answers"), Part("tables"))
-    assert isinstance(found["gpu_memory_utilization"], NoNumber)
+    declared = declarations(Model)
+    assert (declared["dtype"], declared["name"]) == (Part("answers"), Part("tables"))
+    assert isinstance(declared["gpu_memory_utilization"], NoNumber)
 
 
 def test_in_recipe_has_what_is_declared_and_nothing_else() -> None:
     decoding = load([]).decoding
-    found = in_recipe(decoding)
-    assert found["samples"]["n_answers"] == decoding.samples.n_answers
-    assert found["determinism"] == "default"
-    assert "max_failed_share" not in found
+    fields = in_recipe(decoding)
+    assert fields["samples"]["n_answers"] == decoding.samples.n_answers
+    assert fields["determinism"] == "default"
+    assert "max_failed_share" not in fields
     assert "name" not in in_recipe(load([]).model)
 
 
@@ -112,9 +112,9 @@ GOOD = {"name": "a", "drink": {"kind": "tea", "minutes": 3}, "also": [], "notes"
 
 
 def test_build_mapping_that_fits_is_the_dataclass() -> None:
-    found = build(Order, GOOD, "order")
-    assert found == Order("a", Tea("tea", 3.0), (), {"b": [1, None]})
-    assert type(found.drink.minutes) is float  # type: ignore[union-attr]
+    order = build(Order, GOOD, "order")
+    assert order == Order("a", Tea("tea", 3.0), (), {"b": [1, None]})
+    assert type(order.drink.minutes) is float  # type: ignore[union-attr]
 
 
 def test_build_date_of_yaml_is_its_text() -> None:

@@ -121,8 +121,8 @@ def test_load_nothing_given_is_the_demo_model_on_the_mini_set() -> None:
 def test_load_sweep_of_the_paper_depends_on_the_size(model: str, n: int) -> None:
     names = ("zero-shot", "4-template", "4-random", "4-relation")[:n]
     settings = load([f"model={model}", "sweep=paper"]).settings
-    found = {(setting.name, setting.templates) for setting in settings}
-    assert found == {(name, "all" if n == 4 else "manual") for name in names}
+    pairs = {(setting.name, setting.templates) for setting in settings}
+    assert pairs == {(name, "all" if n == 4 else "manual") for name in names}
 
 
 @pytest.mark.parametrize("model", ["gpt2-xl", "opt-13b"])
@@ -159,9 +159,9 @@ def test_load_sweep_with_overrides_changes_every_setting() -> None:
 def test_load_unknown_choice_names_group_and_choices(group: str) -> None:
     with pytest.raises(InputError) as error:
         load([f"{group}=nope"])
-    known = first_of(choices(group))
-    there = f"there is no {group} 'nope' in conf/{group}/; it has {known}."
-    assert str(error.value).startswith(there)
+    names = first_of(choices(group))
+    message = f"there is no {group} 'nope' in conf/{group}/; it has {names}."
+    assert str(error.value).startswith(message)
 
 
 ESTIMATE = ["budget=1%", "decoding.engine=fake"]
@@ -295,9 +295,9 @@ def test_load_value_that_does_not_fit_is_refused_with_what_does(
 ) -> None:
     name, _, value = override.partition("=")
     path, index = re.fullmatch(r"(.*?)(?:\.(\d+))?", name).groups()
-    given = yaml.safe_load(value)
-    given = given if index is None else [*"a" * int(index), given]
-    changed = with_value(DEFAULTS, path.split("."), given)
+    new_value = yaml.safe_load(value)
+    new_value = new_value if index is None else [*"a" * int(index), new_value]
+    changed = with_value(DEFAULTS, path.split("."), new_value)
     monkeypatch.setattr(settings, "composed", lambda _: changed)
     with pytest.raises(InputError, match=naming(f"{name}=", expected)):
         load([])
@@ -318,17 +318,17 @@ def numbers(schema: Any) -> Iterator[dict[str, Any]]:
         if schema.get("type") in ("integer", "number"):
             yield schema
         schema = list(schema.values())
-    for each in schema if isinstance(schema, list) else ():
-        yield from numbers(each)
+    for part in schema if isinstance(schema, list) else ():
+        yield from numbers(part)
 
 
 def test_conf_every_number_has_a_range() -> None:
     kinds = (Config, Comparison, Nightly, *ASKED, *OPTIONS)
-    found = [each for kind in kinds for each in numbers(TypeAdapter(kind).json_schema())]
-    assert len(found) > 40
-    for each in found:
-        assert each.keys() & {"minimum", "exclusiveMinimum"}, each
-        assert each.keys() & {"maximum", "exclusiveMaximum"}, each
+    schemas = [schema for kind in kinds for schema in numbers(TypeAdapter(kind).json_schema())]
+    assert len(schemas) > 40
+    for schema in schemas:
+        assert schema.keys() & {"minimum", "exclusiveMinimum"}, schema
+        assert schema.keys() & {"maximum", "exclusiveMaximum"}, schema
 
 
 ABSURD = [
@@ -400,35 +400,35 @@ def test_argument_of_the_engine_is_part_of_a_recipe_unless_it_changes_no_answer(
 
 
 def test_model_with_arguments_is_a_key_of_its_own() -> None:
-    one, other = (load([f"model.engine.max_num_seqs={n}"]).model for n in (1, 2))
-    assert len({one, other}) == 2
+    first, other = (load([f"model.engine.max_num_seqs={n}"]).model for n in (1, 2))
+    assert len({first, other}) == 2
 
 
 def test_arguments_of_vllm_are_those_of_its_engine() -> None:
-    known = ENGINES["vllm"].arguments()
-    assert known is not None
-    assert {"quantization", "max_num_batched_tokens", *ENGINES["vllm"].fields} <= known
+    arguments = ENGINES["vllm"].arguments()
+    assert arguments is not None
+    assert {"quantization", "max_num_batched_tokens", *ENGINES["vllm"].fields} <= arguments
 
 
 @pytest.mark.parametrize(
     "text", ["acc_at_1±0.003", "'acc_at_1±0.003'", "acc_at_1+-0.003", "acc_at_1 ± .003"]
 )
 def test_target_is_read_as_it_is_typed(text: str) -> None:
-    given = load([*ESTIMATE, f"target={text}"]).target
-    assert given is not None
-    assert target(given, ["acc_at_1"]) == Target("acc_at_1", 0.003)
+    target_text = load([*ESTIMATE, f"target={text}"]).target
+    assert target_text is not None
+    assert target(target_text, ["acc_at_1"]) == Target("acc_at_1", 0.003)
 
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
 
 def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_path: Path) -> None:
-    own = tmp_path / "own.jinja"
-    own.write_text(TEMPLATE)
+    template = tmp_path / "own.jinja"
+    template.write_text(TEMPLATE)
     (tmp_path / "system.txt").write_text("You are a pirate.")
-    where = f"artifacts={tmp_path}/a"
+    artifacts = f"artifacts={tmp_path}/a"
     turns = ["prompt=zero-shot", "prompt.as=turns", f"prompt.system=@{tmp_path}/system.txt"]
-    chat = [f"model.chat_template={own}", "model.prefill=Arr:", *turns, where]
+    chat = [f"model.chat_template={template}", "model.prefill=Arr:", *turns, artifacts]
     run = load(chat)
     assert run.model.chat_template is True
     assert run.settings[0].system == "You are a pirate."  # type: ignore[attr-defined]
@@ -439,15 +439,15 @@ def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_
     tokenizer = models.tokenizer(plan.weights)
     (ids,) = task.token_ids(tokenizer, [text])
     assert visible(tokenizer, ids) == "<system>S<user>U<assistant>Arr:"
-    own.write_text(TEMPLATE + "!")
-    others = [planned(load(chat)), planned(load([*chat, "model.prefill=Ahoy:"]))]
+    template.write_text(TEMPLATE + "!")
+    other_plans = [planned(load(chat)), planned(load([*chat, "model.prefill=Ahoy:"]))]
     for stage in ("admitted", "generations"):
         names = {
-            next(a.folder for a in each.branches[0].artifacts() if a.stage == stage)
-            for each in (plan, *others)
+            next(a.folder for a in any_plan.branches[0].artifacts() if a.stage == stage)
+            for any_plan in (plan, *other_plans)
         }
         assert len(names) == 3, stage
-    plain = asdict(load([where]).model)
+    plain = asdict(load([artifacts]).model)
     assert (plain["chat_template_text"], plain["prefill"]) == (None, None)
 
 
@@ -458,9 +458,9 @@ def test_what_is_no_chat_is_refused(tmp_path: Path) -> None:
         (f"model.chat_template={tmp_path}/none.jinja",): ("none.jinja",),
         ("prompt.as=turns", f"prompt.system=@{tmp_path}/none.txt"): ("none.txt", "prompt.system"),
     }
-    for given, words in cases.items():
+    for overrides, words in cases.items():
         with pytest.raises(InputError, match=naming(*words)):
-            load(list(given))
+            load(list(overrides))
     (tmp_path / "empty.txt").touch()
     with pytest.raises(InputError, match=naming("empty.txt")):
         load(["prompt.as=turns", f"prompt.system=@{tmp_path}/empty.txt"])

@@ -38,7 +38,9 @@ Worlds = Callable[[], AbstractContextManager[pytest.MonkeyPatch]]
 
 def state(findings: Iterable[Finding], check: str) -> str:
     return next(
-        f"{each.state}: {each.found}; {each.fix}" for each in findings if each.check == check
+        f"{finding.state}: {finding.found}; {finding.fix}"
+        for finding in findings
+        if finding.check == check
     )
 
 
@@ -63,24 +65,24 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
             world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
             world.setattr(machine, "CGROUPS", memory)
             world.setattr(machine, "SHM", shm)
-            found = list(machine.checks(run))
+            findings = list(machine.checks(run))
             if expected == "fails":
                 with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
                     machine.refuse_unfit_machine(run)
         for check in ("open files", "memory"):
-            assert state(found, check).startswith(expected), check
-        assert state(found, "shared memory").startswith(of_shm)
+            assert state(findings, check).startswith(expected), check
+        assert state(findings, "shared memory").startswith(of_shm)
     full = SimpleNamespace(free=10**8)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: full)
-    found = list(machine.checks(run))
-    assert "warns" in state(found, "temporary files")
-    assert "--shm-size" in state(found, "shared memory")
+    findings = list(machine.checks(run))
+    assert "warns" in state(findings, "temporary files")
+    assert "--shm-size" in state(findings, "shared memory")
 
 
-def nvidia_smi(folder: Path, says: str, code: int = 0) -> None:
+def nvidia_smi(folder: Path, output: str, code: int = 0) -> None:
     """A fake nvidia-smi: what it prints and its exit code are planted."""
     path = folder / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\nexit {code}\n")
+    path.write_text(f"#!/bin/sh\ncat <<'E'\n{output}\nE\nexit {code}\n")
     path.chmod(0o755)
 
 
@@ -96,8 +98,10 @@ def test_gpus_are_judged_by_what_their_driver_says(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(machine, "cuda", lambda: "13.0")
-    given = ["cluster.device=cuda", "model.tensor_parallel=1", "model.dtype=bfloat16"]
-    small, large = (small_settings(*given, f"model.billions_of_parameters={n}") for n in (7, 70))
+    overrides = ["cluster.device=cuda", "model.tensor_parallel=1", "model.dtype=bfloat16"]
+    small, large = (
+        small_settings(*overrides, f"model.billions_of_parameters={n}") for n in (7, 70)
+    )
     old = "0, NVIDIA V100, 580.65, 7.0, 16384, 4"
     worlds: list[tuple[str, Run, str, str]] = [
         (h100(), small, "GPUs", "holds: 1 × NVIDIA H100"),
@@ -111,13 +115,18 @@ def test_gpus_are_judged_by_what_their_driver_says(
         (h100(), large, "memory for the model", "fails: tiny has 140 GB of weights"),
         (f"{h100()}\n{old.replace('0,', '1,', 1)}", small, "GPUs", "warns: 2 ×"),
     ]
-    for says, run, check, expected in worlds:
-        nvidia_smi(tmp_path, says)
-        assert expected in state(machine.of_gpus(run), check), (says, check)
+    for output, run, check, expected in worlds:
+        nvidia_smi(tmp_path, output)
+        assert expected in state(machine.of_gpus(run), check), (output, check)
     nvidia_smi(tmp_path, f"{h100(used=40_000)}\n{h100(1)}")
-    for given, expected in {"1": "holds", "0,1": "fails", "": "fails", "GPU-x": "fails"}.items():
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)  # the first is another job's
-        assert state(machine.of_gpus(small), "free").startswith(expected), given
+    for overrides, expected in {
+        "1": "holds",
+        "0,1": "fails",
+        "": "fails",
+        "GPU-x": "fails",
+    }.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", overrides)  # the first is another job's
+        assert state(machine.of_gpus(small), "free").startswith(expected), overrides
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
     assert re.search(
@@ -137,8 +146,8 @@ def test_cuda_of_torch_is_read_without_importing_it(
     assert machine.cuda() == version.cuda
     for written, expected in {"'13.0'": "13.0", "None": None}.items():
         (tmp_path / "version.py").write_text(f"hip = '6'\ncuda: Optional[str] = {written}\n")
-        there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-        monkeypatch.setattr(machine, "find_spec", lambda _, there=there: there)
+        spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+        monkeypatch.setattr(machine, "find_spec", lambda _, spec=spec: spec)
         assert machine.cuda() == expected
 
 
@@ -152,23 +161,23 @@ def test_address_of_a_ray_is_judged_and_where_nothing_listens_ray_is_not_waited_
         assert examination._reached(address).state == "fails"
         listening.listen()
         assert examination._reached(address).state == "holds"
-    found = list(examination.examined(small_settings(f"cluster.address={address}")))
-    assert state(found, "address").startswith("fails")
-    assert "nodes" not in {each.check for each in found}
+    findings = list(examination.examined(small_settings(f"cluster.address={address}")))
+    assert state(findings, "address").startswith("fails")
+    assert "nodes" not in {finding.check for finding in findings}
 
 
 def test_weights_that_are_not_here_need_room(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    given = ("model.source=hub", "model.id=o/n", "model.billions_of_parameters=70")
-    run = small_settings(*given)
+    overrides = ("model.source=hub", "model.id=o/n", "model.billions_of_parameters=70")
+    run = small_settings(*overrides)
     for gigabytes, expected in {1: "fails: about 140.0 GB", 200: "holds: about 140.0 GB"}.items():
         disk = SimpleNamespace(free=gigabytes * 10**9)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, disk=disk: disk)
         assert expected in state([model._cache(run)], "cache")
-    found = state([model._cache(run, offline=True)], "cache")
-    assert re.search(naming("fails", "factsweep prefetch"), found)
-    dummy = small_settings(*given, "model.engine.load_format=dummy")
+    text = state([model._cache(run, offline=True)], "cache")
+    assert re.search(naming("fails", "factsweep prefetch"), text)
+    dummy = small_settings(*overrides, "model.engine.load_format=dummy")
     assert state([model._cache(dummy, offline=True)], "cache").startswith("holds")
     monkeypatch.setattr(described, "_quantisation", lambda _: {"quant_method": "awq", "bits": 4})
     assert "about 35.0 GB" in state([model._cache(run)], "cache")
@@ -219,10 +228,10 @@ def test_store_that_would_lose_or_double_work_is_named(
     ]
     for kind, check, expected in worlds:
         assert expected in state(stores.checks(kind(str(tmp_path))), check), check
-    kept = stores.checks(Keeping(str(tmp_path / "kept")))
-    assert re.search(naming("fails", "Access Denied"), state(kept, "files are dropped"))
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and "kept" not in path.parts]
-    assert len(left) <= 1  # of the store that forgets one
+    findings = stores.checks(Keeping(str(tmp_path / "kept")))
+    assert re.search(naming("fails", "Access Denied"), state(findings, "files are dropped"))
+    paths = [path for path in tmp_path.rglob("*") if path.is_file() and "kept" not in path.parts]
+    assert len(paths) <= 1  # of the store that forgets one
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
     assert "fails: 1 GB" in state(stores.checks(Store(str(tmp_path))), "free")
 
@@ -231,45 +240,49 @@ def test_disk_without_room_for_what_the_run_will_write_is_named(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs.publish(finished)
-    more, check = small_settings("seed=1"), "room for the run"
+    unfinished, check = small_settings("seed=1"), "room for the run"
     for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
-        assert state(stores.room_for(more), check).startswith(expected)
+        assert state(stores.room_for(unfinished), check).startswith(expected)
     assert "holds" in state(stores.room_for(finished.run), check)  # nothing is left to write
-    unknown = small_settings(f"benchmark.path={more.artifacts}/nowhere.parquet")
+    unknown = small_settings(f"benchmark.path={unfinished.artifacts}/nowhere.parquet")
     assert re.search(naming("warns", "nowhere.parquet"), state(stores.room_for(unknown), check))
     monkeypatch.setattr(Store, "free", lambda _: None)
-    assert not list(stores.room_for(more))  # a bucket
+    assert not list(stores.room_for(unfinished))  # a bucket
 
 
 def test_model_and_engine_are_judged_as_a_run_would(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = small_settings("decoding.engine=vllm", "cluster.device=cpu")
-    assert {each.state for each in model.checks(run)} == {"holds"}
+    assert {finding.state for finding in model.checks(run)} == {"holds"}
     monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
-    found = list(model.checks(small_settings("decoding.engine=vllm", "cluster.device=cuda")))
-    assert "VLLM_MLA_DISABLE=1; " in state(found, "variables that change answers")
-    assert "computes on CPUs alone" in state(found, "device")
-    shutil.rmtree(gone := tmp_path / "gone", ignore_errors=True)
-    found = list(model.checks(small_settings(f"model.id={gone}", f"benchmark.path={gone}.parquet")))
-    assert state(found, "weights").startswith("fails")
-    assert state(found, "data").startswith("fails")
-    given = ["decoding.engine=vllm", "matching.pipeline=en_nowhere"]
+    findings = list(model.checks(small_settings("decoding.engine=vllm", "cluster.device=cuda")))
+    assert "VLLM_MLA_DISABLE=1; " in state(findings, "variables that change answers")
+    assert "computes on CPUs alone" in state(findings, "device")
+    shutil.rmtree(missing_path := tmp_path / "gone", ignore_errors=True)
+    findings = list(
+        model.checks(
+            small_settings(f"model.id={missing_path}", f"benchmark.path={missing_path}.parquet")
+        )
+    )
+    assert state(findings, "weights").startswith("fails")
+    assert state(findings, "data").startswith("fails")
+    overrides = ["decoding.engine=vllm", "matching.pipeline=en_nowhere"]
     none = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
     monkeypatch.setitem(ENGINES, "vllm", none)  # type: ignore[arg-type]
-    found = list(model.checks(small_settings(*given)))
-    assert re.search(naming("fails", "pip install"), state(found, "engine"))
-    assert re.search(naming("fails", "spacy download en_nowhere"), state(found, "words"))
+    findings = list(model.checks(small_settings(*overrides)))
+    assert re.search(naming("fails", "pip install"), state(findings, "engine"))
+    assert re.search(naming("fails", "spacy download en_nowhere"), state(findings, "words"))
 
 
 def test_node_with_another_folder_in_place_of_the_drivers_is_named(
     small_settings: Settings, tmp_path: Path
 ) -> None:
     run, other = (small_settings(f"artifacts={tmp_path}/{name}") for name in ("a", "b"))
-    with stores.marked(run) as seen:
-        assert stores.shared(run, seen).state == "holds"
-        assert re.search(naming("fails", other.artifacts), str(stores.shared(other, seen)))
+    with stores.marked(run) as marker:
+        assert stores.shared(run, marker).state == "holds"
+        assert re.search(naming("fails", other.artifacts), str(stores.shared(other, marker)))
 
 
 def test_nodes_that_are_late_silent_or_unlike_are_named(
@@ -293,9 +306,9 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
 
     monkeypatch.setattr(ray, "get", answer)
     for nodes, check, expected in worlds:
-        asked = [(name, task, 1.0) for name, task in nodes.items()]
-        found = list(examination._answered(asked))
-        assert state(found, check).startswith(expected), nodes
+        tasks = [(name, task, 1.0) for name, task in nodes.items()]
+        findings = list(examination._answered(tasks))
+        assert state(findings, check).startswith(expected), nodes
 
 
 def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
@@ -304,10 +317,10 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = [*small, f"artifacts={tmp_path}/a", f"results={tmp_path}/r", "cluster.device=cpu"]
+    overrides = [*small, f"artifacts={tmp_path}/a", f"results={tmp_path}/r", "cluster.device=cpu"]
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (10**6, 10**6))
     monkeypatch.setattr(machine, "SHM", tmp_path)
-    assert main(["doctor", *given]) == 0
+    assert main(["doctor", *overrides]) == 0
     out = capsys.readouterr().out
     assert "0 fail" in out.splitlines()[-1]
 
@@ -316,9 +329,9 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
 
     monkeypatch.setattr(examination.machine, "checks", stumbling)
     report: Any = tmp_path / "report.txt"
-    assert main(["doctor", *given, "--json", "--report", str(report)]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert [each["state"] for each in found if each["group"] == "machine"] == ["fails"]
+    assert main(["doctor", *overrides, "--json", "--report", str(report)]) == 1
+    findings = json.loads(capsys.readouterr().out)
+    assert [finding["state"] for finding in findings if finding["group"] == "machine"] == ["fails"]
     assert "hf_abc" not in report.read_text()
     assert report.read_text().startswith("factsweep ")
 
@@ -332,7 +345,7 @@ class Changing:
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         self._n += 1
         for answer in self._engine.answers(requests):
-            texts = (replace(each, text=f"{self._n}") for each in answer.completions)
+            texts = (replace(completion, text=f"{self._n}") for completion in answer.completions)
             yield replace(answer, completions=tuple(texts))
 
 
@@ -340,15 +353,15 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings()
-    found, spent = model.tried(run)
-    assert "holds: 0.0% of the answers differ" in state(found, "asked twice")
-    assert re.search(r"70 prompts, .*; the engine waited \d+% of the time", state(found, "rate"))
-    assert state(found, "start").startswith("holds")
+    findings, spent = model.tried(run)
+    assert "holds: 0.0% of the answers differ" in state(findings, "asked twice")
+    assert re.search(r"70 prompts, .*; the engine waited \d+% of the time", state(findings, "rate"))
+    assert state(findings, "start").startswith("holds")
     assert spent["answers"].to_list() == [70]
     fake = model.engines.load
-    monkeypatch.setattr(model.engines, "load", lambda *given: Changing(fake(*given)))
-    found, _ = model.tried(run)
-    assert "warns: 100.0% of the answers differ" in state(found, "asked twice")
+    monkeypatch.setattr(model.engines, "load", lambda *args: Changing(fake(*args)))
+    findings, _ = model.tried(run)
+    assert "warns: 100.0% of the answers differ" in state(findings, "asked twice")
 
 
 def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
@@ -369,8 +382,8 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
     monkeypatch.setattr(model.engines, "load", failing)
     monkeypatch.setattr(model.cause, "own_log", lambda: log)
     run = small_settings()
-    told = naming(run.model.name, "No module named 'torchvision'")
-    with pytest.raises(DecodingError, match=told):
+    message = naming(run.model.name, "No module named 'torchvision'")
+    with pytest.raises(DecodingError, match=message):
         model.tried(run)
     # Ray hands on what a task raised as the text of a traceback.
     told_by_ray = RayTaskError("tried", "Traceback …", DecodingError("It does not start."))
@@ -390,18 +403,18 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
 def test_engine_of_a_real_model_starts_and_its_rate_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
-    converted = Path(models.location(models.resolve(settings.load(given).model)))
+    overrides = ["model=smollm2-135m", "benchmark=myriadlama-mini", "model.dtype=float32"]
+    converted = Path(models.location(models.resolve(settings.load(overrides).model)))
     (tmp_path / "home").mkdir()
     (tmp_path / "home/models").symlink_to(converted.parent)
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(model, "_PROMPTS", 40)
-    assert main(["doctor", *given, "--load"]) == 0
+    assert main(["doctor", *overrides, "--load"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"holds +start: \d+ s until the engine was loaded", out)
-    (kept,) = (tmp_path / "home/rates").iterdir()
-    assert "doctor --load" in kept.read_text()
+    (rate_file,) = (tmp_path / "home/rates").iterdir()
+    assert "doctor --load" in rate_file.read_text()
 
 
 def test_every_check_has_a_row_in_the_documentation(
@@ -410,11 +423,11 @@ def test_every_check_has_a_row_in_the_documentation(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     nvidia_smi(tmp_path, h100())
     run = small_settings(f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
-    with stores.marked(run) as seen:
-        found = {each.check for each in examination.examined(run)}
-        found |= {each.check for each in examination.of_node(run, True, seen)}
-    found |= {"nodes", "nodes differ", "looked at"}
-    found |= {each.check for each in model.tried(run)[0]}
+    with stores.marked(run) as marker:
+        names = {finding.check for finding in examination.examined(run)}
+        names |= {finding.check for finding in examination.of_node(run, True, marker)}
+    names |= {"nodes", "nodes differ", "looked at"}
+    names |= {finding.check for finding in model.tried(run)[0]}
     rows = (ROOT / "docs/doctor.md").read_text()
-    assert [each for each in found if f"\n| {each} |" not in rows] == []
-    assert len(found) >= 20
+    assert [finding for finding in names if f"\n| {finding} |" not in rows] == []
+    assert len(names) >= 20

@@ -20,13 +20,13 @@ def python(*lines: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("code", [0, 3])
 def test_end_library_that_crashes_at_exit_changes_nothing(code: int) -> None:
     assert python("print(1)").returncode == -signal.SIGABRT
-    done = python(f"from factsweep.pipeline.machine.streams import end; print(1); end({code})")
-    assert (done.returncode, done.stdout) == (code, "1\n")
+    process = python(f"from factsweep.pipeline.machine.streams import end; print(1); end({code})")
+    assert (process.returncode, process.stdout) == (code, "1\n")
 
 
 def test_command_library_that_crashes_at_exit_changes_nothing() -> None:
     registered = "import atexit; atexit.register(print, 'last')"
     called = "import sys; sys.argv = ['factsweep', 'report', 'results=/nowhere']"
-    done = python(registered, called, "from factsweep.pipeline.cli import command; command()")
-    assert (done.returncode, done.stdout) == (2, "last\n")
-    assert done.stderr.startswith("factsweep: ")
+    process = python(registered, called, "from factsweep.pipeline.cli import command; command()")
+    assert (process.returncode, process.stdout) == (2, "last\n")
+    assert process.stderr.startswith("factsweep: ")

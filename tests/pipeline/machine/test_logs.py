@@ -25,15 +25,15 @@ RuntimeError: no kernel image
 
 
 def test_structured_line_has_time_level_run_engine_and_shard() -> None:
-    found = [json.loads(line) for line in logs.structured(WRITTEN, "sweep", 3).splitlines()]
-    assert [each["message"] for each in found] == WRITTEN.splitlines()
-    assert {(each["run"], each["engine"]) for each in found} == {("sweep", 3)}
-    assert [each["level"] for each in found] == ["INFO"] * 3 + ["WARNING"] * 3
-    assert [each["shard"] for each in found] == [None] * 2 + [
+    objects = [json.loads(line) for line in logs.structured(WRITTEN, "sweep", 3).splitlines()]
+    assert [each["message"] for each in objects] == WRITTEN.splitlines()
+    assert {(each["run"], each["engine"]) for each in objects} == {("sweep", 3)}
+    assert [each["level"] for each in objects] == ["INFO"] * 3 + ["WARNING"] * 3
+    assert [each["shard"] for each in objects] == [None] * 2 + [
         "generations/f0/generations/P36.0001"
     ] * 4
-    assert found[0]["time"] is None
-    assert found[1]["time"] < found[2]["time"] < found[3]["time"] == found[5]["time"]
+    assert objects[0]["time"] is None
+    assert objects[1]["time"] < objects[2]["time"] < objects[3]["time"] == objects[5]["time"]
 
 
 def test_formatter_json_names_the_run() -> None:
@@ -61,8 +61,8 @@ def test_meter_plain_lines_come_now_and_then(
         plain.show("2 of 2")
     captured = capsys.readouterr()
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO "
-    said = rf"{stamp}names: 1 of \[bold\]2\n{stamp}names: 2 of 2\n"
-    assert re.fullmatch(said, captured.err)
+    expected = rf"{stamp}names: 1 of \[bold\]2\n{stamp}names: 2 of 2\n"
+    assert re.fullmatch(expected, captured.err)
     assert captured.out == ""
 
 
@@ -74,10 +74,10 @@ def test_meter_on_a_terminal_the_line_is_gone_at_the_end(
     )
     with Meter("names") as live:
         live.show("1 of [2]")
-    shown = capsys.readouterr().err
-    assert "names: 1 of [2]" in shown
-    assert shown.endswith("\x1b[1A\x1b[2K")
-    assert re.search(r"\x1b\[[\d;]*m", shown) is None  # no colours, with or without NO_COLOR
+    output = capsys.readouterr().err
+    assert "names: 1 of [2]" in output
+    assert output.endswith("\x1b[1A\x1b[2K")
+    assert re.search(r"\x1b\[[\d;]*m", output) is None  # no colours, with or without NO_COLOR
 
 
 COMMAND = shlex.join([sys.executable, "-m", "factsweep.pipeline.cli"])

@@ -24,12 +24,12 @@ AVX512 = f"{AVX2} avx512f avx512bw avx512vl"
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test asks the machine again, and so do the tests after it."""
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)  # CI narrows it
-    asked = (processor.cpu, processor.flags, processor.gpu, processor.compute_capability)
-    for each in asked:
-        each.cache_clear()
+    cached_functions = (processor.cpu, processor.flags, processor.gpu, processor.compute_capability)
+    for function in cached_functions:
+        function.cache_clear()
     yield
-    for each in asked:
-        each.cache_clear()
+    for function in cached_functions:
+        function.cache_clear()
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_settled_package_on_an_older_gpu_and_encoder_anywhere_are_float32(
     plant_flags(f"{AVX512} avx512_bf16")
     assert models.settled(load([]).model, "cuda").dtype == "float32"
     model = replace(load(["model=bert-base-uncased"]).model, dtype="auto")
-    assert [models.settled(model, each).dtype for each in ("cpu", "cuda")] == ["float32"] * 2
+    assert [models.settled(model, kind).dtype for kind in ("cpu", "cuda")] == ["float32"] * 2
 
 
 def test_settled_type_that_was_given_stays(plant_flags: Plant) -> None:
@@ -156,11 +156,11 @@ def test_planned_auto_is_the_same_plan_as_its_type_by_name(
     plant_flags: Plant, small_settings: Callable[..., Run], flags: str
 ) -> None:
     plant_flags(flags)
-    found = planned(small_settings())
-    named = planned(small_settings(f"model.dtype={found.run.model.dtype}"))
-    assert found == named
-    assert found.branches[0].answers.recipe.fields["model"]["dtype"] == found.weights.model.dtype
-    assert found.weights.model.dtype != "auto"
+    plan = planned(small_settings())
+    plan_by_name = planned(small_settings(f"model.dtype={plan.run.model.dtype}"))
+    assert plan == plan_by_name
+    assert plan.branches[0].answers.recipe.fields["model"]["dtype"] == plan.weights.model.dtype
+    assert plan.weights.model.dtype != "auto"
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ def test_planned_auto_is_the_same_plan_as_its_type_by_name(
     ],
 )
 def test_plan_type_that_the_cpu_lacks_is_told_with_the_fix(
-    plant_flags: Plant, small_settings: Callable[..., Run], given: str, flags: str, told: bool
+    plant_flags: Plant, small_settings: Callable[..., Run], dtype: str, flags: str, is_warned: bool
 ) -> None:
     plant_flags(flags)
-    text = list(lines(*forecast(small_settings(f"model.dtype={given}"))))
+    text = list(lines(*forecast(small_settings(f"model.dtype={dtype}"))))
     warnings = [line for line in text if line.startswith("warning: ")]
-    assert text[0].endswith(f" in {'float32' if given == 'auto' else given}")
-    assert len(warnings) == told
-    if told:
-        assert warnings[0].startswith(f"warning: model.dtype={given} is about 8 times slower")
+    assert text[0].endswith(f" in {'float32' if dtype == 'auto' else dtype}")
+    assert len(warnings) == is_warned
+    if is_warned:
+        assert warnings[0].startswith(f"warning: model.dtype={dtype} is about 8 times slower")
         assert "(Some CPU" in warnings[0]
         assert warnings[0].endswith("give model.dtype=auto or model.dtype=float32.")

@@ -70,14 +70,16 @@ def test_run_writes_no_secret_anywhere(
     command = [sys.executable, "-m", "factsweep.pipeline.cli", "run", *small, *folders, *quick]
     environment = {**os.environ, **planted, "RAY_TMPDIR": str(ray), "PYTHONPATH": str(ROOT)}
     try:
-        said = b""
+        output = b""
         for wish, code in ((broken, 1), ("{}", 0)):
-            given = {**environment, "FACTSWEEP_FAKE_ENGINE": wish}
-            done = subprocess.run(command, check=False, env=given, cwd=ROOT, capture_output=True)
-            assert done.returncode == code, done.stderr.decode()
-            said += done.stdout + done.stderr
-        assert b"refused: s3://bucket [redacted]" in said
-        assert not [secret for secret in PLANTED if secret in said]
+            variables = {**environment, "FACTSWEEP_FAKE_ENGINE": wish}
+            process = subprocess.run(
+                command, check=False, env=variables, cwd=ROOT, capture_output=True
+            )
+            assert process.returncode == code, process.stderr.decode()
+            output += process.stdout + process.stderr
+        assert b"refused: s3://bucket [redacted]" in output
+        assert not [secret for secret in PLANTED if secret in output]
         assert len(list((tmp_path / "out").rglob("*.json"))) > 10
         assert leaks(tmp_path / "out") == []
         logs = b"".join(content for path, content in written(ray) if "worker" in path.name)
@@ -101,9 +103,9 @@ def test_cli_errors_hold_no_secret(
         [f"model.dtype={OF_THE_HUB}", "model.max_model_len=x"],
     ):
         assert main(["run", *small, *overrides]) == 2
-        said = capfd.readouterr().err
-        assert said.startswith("factsweep: ")
-        assert not [each for each in PLANTED if each.decode() in said]
+        output = capfd.readouterr().err
+        assert output.startswith("factsweep: ")
+        assert not [secret for secret in PLANTED if secret.decode() in output]
 
 
 def test_hub_that_quotes_the_token_is_not_repeated(
@@ -123,9 +125,9 @@ def test_hub_that_quotes_the_token_is_not_repeated(
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuses)
     assert main(["plan", *small, "model.source=hub", "model.id=org/none"]) == 2
-    said = capfd.readouterr().err
-    assert "the hub did not give org/none" in said
-    assert not [each for each in PLANTED if each.decode() in said]
+    output = capfd.readouterr().err
+    assert "the hub did not give org/none" in output
+    assert not [secret for secret in PLANTED if secret.decode() in output]
 
 
 def test_unforeseen_error_is_told_without_secrets(
@@ -138,9 +140,9 @@ def test_unforeseen_error_is_told_without_secrets(
 
     monkeypatch.setattr("factsweep.pipeline.config.settings.load", fails)
     assert main(["plan"]) == 1
-    said = capfd.readouterr().err
-    assert "RuntimeError: key [redacted]" in said
-    assert IN_ENVIRONMENT not in said
+    output = capfd.readouterr().err
+    assert "RuntimeError: key [redacted]" in output
+    assert IN_ENVIRONMENT not in output
 
 
 def test_known_secrets_are_those_of_the_environment_and_of_mounted_files(
@@ -159,10 +161,10 @@ def test_known_secrets_are_those_of_variables_with_such_names(
     secret = ("DB_PASS", "MYSQL_PWD", "SENTRY_DSN", "RSA_KEY", "FACTSWEEP_NOTIFY_URL")
     for name in (*secret, "PWD", "OLDPWD", "KEYBOARD", "COMPASS", "SITE_URL"):
         monkeypatch.setenv(name, f"the value of {name}")
-    found = {
-        each.rpartition(" ")[2] for each in secrets.known() if each.startswith("the value of ")
+    names = {
+        value.rpartition(" ")[2] for value in secrets.known() if value.startswith("the value of ")
     }
-    assert found == set(secret)
+    assert names == set(secret)
 
 
 def test_secret_of_several_lines_is_hidden_before_a_log_line_is_indented(

@@ -39,7 +39,9 @@ class Call(NamedTuple):
                 after = {self.name: self.content, **files}
                 return after[self.name] == self.content, after
             case "drop":
-                return None, {name: each for name, each in files.items() if name != self.name}
+                return None, {
+                    name: old_content for name, old_content in files.items() if name != self.name
+                }
             case "get":
                 return files.get(self.name), files
             case "exists":
@@ -72,10 +74,10 @@ class Memory(Store):
         return bool(self._ask("put_new", name, content))
 
     def get(self, name: str) -> bytes:
-        found: bytes | None = self._ask("get", name)
-        if found is None:
+        content: bytes | None = self._ask("get", name)
+        if content is None:
             raise FileNotFoundError(name)
-        return found
+        return content
 
     def exists(self, name: str) -> bool:
         return bool(self._ask("exists", name))
@@ -107,11 +109,11 @@ def short_waits(patch: pytest.MonkeyPatch) -> None:
         taker = sys._getframe(1)
         if taker.f_code is Writer.take.__code__:
             watch, losers = taker.f_locals["watch"], taker.f_locals["self"]._losers
-            seen = {
-                writer: (beat, still_s, min(store.now - at, 2 * lease._LOOK_S))
-                for writer, (beat, still_s, at) in watch._seen.items()
+            beats = {
+                writer: (beat, still_s, min(store.now - seen_at, 2 * lease._LOOK_S))
+                for writer, (beat, still_s, seen_at) in watch._seen.items()
             }
-            store.knows("looks", *map(str, (sorted(losers), sorted(seen.items()), watch.alive)))
+            store.knows("looks", *map(str, (sorted(losers), sorted(beats.items()), watch.alive)))
         return last(store, folder)
 
     patch.setattr(lease, "EXPIRES_S", 1.0)
@@ -123,9 +125,9 @@ def over(files: dict[str, bytes]) -> Memory:
 
     def ask(call: Call) -> Any:
         answer, after = call.answered(files)
-        kept = dict(after)
+        new_files = dict(after)
         files.clear()
-        files.update(kept)
+        files.update(new_files)
         return answer
 
     return Memory(ask)
@@ -164,12 +166,12 @@ class Program:
         return self._following[step]
 
     def _run(self, answers: tuple[Any, ...]) -> int:
-        left, calls = iter(answers), list[Call]()
+        unread, calls = iter(answers), list[Call]()
 
         def ask(call: Call) -> Any:
             if call.kind == "sleep":  # no step of its own: it changes nothing, and learns nothing
                 return None
-            for answer in () if calls else left:
+            for answer in () if calls else unread:
                 return answer
             calls.append(call)
             raise _Stopped
@@ -182,12 +184,12 @@ class Program:
             outcome = "told"
         except _Stopped:
             outcome = None
-        found = Place(answers, calls[0] if calls else None, outcome)
-        known = (store.known, outcome) if outcome is None else (outcome,)
-        number = self._places.setdefault(known, len(self.places))
+        place = Place(answers, calls[0] if calls else None, outcome)
+        facts = (store.known, outcome) if outcome is None else (outcome,)
+        number = self._places.setdefault(facts, len(self.places))
         if number == len(self.places):
-            self.places.append(found)
-        assert self.places[number].call == found.call, "what the program says it knows is not all"
+            self.places.append(place)
+        assert self.places[number].call == place.call, "what the program says it knows is not all"
         return number
 
 
@@ -229,24 +231,26 @@ class Explorer:
         """
         programs = [Program(self.program, number) for number in range(self.n)]
         start = State(self._number({}), tuple(p.start for p in programs), 0, 0)
-        before: dict[State, State | None] = {start: None}
+        previous: dict[State, State | None] = {start: None}
         queue = deque([start])
         while queue:
             state = queue.popleft()
             try:
                 for following in self._following(state, programs):
-                    if following not in before:
-                        before[following] = state
+                    if following not in previous:
+                        previous[following] = state
                         queue.append(following)
             except Exception as error:
-                steps = _told(before, state, programs)
+                steps = _told(previous, state, programs)
                 raise AssertionError("\n".join([f"{error} after", *steps])) from error
-        self.n_states = len(before)
+        self.n_states = len(previous)
         return self
 
     def _following(self, state: State, programs: list[Program]) -> Iterator[State]:
         """What may come next; the store and the writers are judged on the way."""
-        places = [program.places[at] for program, at in zip(programs, state.places, strict=True)]
+        places = [
+            program.places[number] for program, number in zip(programs, state.places, strict=True)
+        ]
         outcomes = tuple(each.outcome for each in places if each.outcome is not None)
         if len(outcomes) == self.n and (state.files, outcomes) not in self._ends:
             self._ends.add((state.files, outcomes))
@@ -265,16 +269,16 @@ class Explorer:
                 yield State(state.files, killed, state.late, state.kills + 1)
 
     def _step(
-        self, files: int, writer: int, at: int, programs: list[Program]
+        self, files: int, writer: int, place_number: int, programs: list[Program]
     ) -> tuple[int, int, bool]:
         """The files, the writer's place, and whether it was late, after its next call."""
-        step = files, writer, at
+        step = files, writer, place_number
         if step not in self._steps:
-            call = programs[writer].places[at].call
+            call = programs[writer].places[place_number].call
             assert call is not None
             answer, after = call.answered(self._files[files])
             late = self.witness.is_late(writer, call, self._files[files], after)
-            to = programs[writer].after(at, answer)
+            to = programs[writer].after(place_number, answer)
             self._steps[step] = self._number(after), to, late
         return self._steps[step]
 
@@ -289,15 +293,17 @@ def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
     return (*values[:place], value, *values[place + 1 :])
 
 
-def _told(before: Mapping[State, State | None], state: State, programs: list[Program]) -> list[str]:
+def _told(
+    previous: Mapping[State, State | None], state: State, programs: list[Program]
+) -> list[str]:
     """The steps that led to a state: no way there is shorter."""
     steps = list[str]()
-    while (earlier := before[state]) is not None:
+    while (earlier := previous[state]) is not None:
         step = "a taker looks anew"  # and is where it was
         for writer, program in enumerate(programs):
-            at, to = earlier.places[writer], state.places[writer]
-            call = program.places[at].call
-            if at != to and call is not None:
+            old_place, to = earlier.places[writer], state.places[writer]
+            call = program.places[old_place].call
+            if old_place != to and call is not None:
                 step = f"{writer}: {f'{call.kind} {call.name}' if to else 'dies'}"
         steps.append(step)
         state = earlier
@@ -313,20 +319,20 @@ class Witness:
 
     folder: str
 
-    def is_late(self, writer: int, call: Call, before: Files, after: Files) -> bool:
+    def is_late(self, writer: int, call: Call, old_files: Files, after: Files) -> bool:
         """Whether a call changes the artifact for one who does not hold it.
 
         Raises:
             AssertionError: it changes what is published.
         """
         table = self.folder.partition("/")[0]
-        for name, content in before.items():
+        for name, content in old_files.items():
             if name.startswith(f"{self.folder}/{table}/") or name.endswith("manifest.json"):
                 assert after.get(name) == content, f"{name} was changed"
                 assert name != call.name or call.kind not in ("put", "drop"), f"{name} anew"
         last = _last(after)
-        assert last >= _last(before), "the highest lease is gone"
-        changes = call.kind in ("put", "drop") or (call.kind == "put_new" and after != before)
+        assert last >= _last(old_files), "the highest lease is gone"
+        changes = call.kind in ("put", "drop") or (call.kind == "put_new" and after != old_files)
         if not changes or not call.name.startswith(f"{self.folder}/") or "/leases/" in call.name:
             return False
         content = json.loads(after[f"{self.folder}/leases/{last:06d}.json"])

@@ -94,13 +94,13 @@ def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
     artifact.finish(["relations"])
     entry = asdict(artifact.manifest().tables["relations"]["all"])
     change_entry(shard_path(artifact), {wrong: entry[wrong] + 1})
-    again = Artifact(artifact.store, RECIPE)
-    (finding,) = read(again)
+    reopened = Artifact(artifact.store, RECIPE)
+    (finding,) = read(reopened)
     assert re.search(naming("manifest.json", "all.parquet"), finding.sentence)
     finding.set_aside()
-    assert again.published("relations") == ["all"]
-    again.finish(["relations"])
-    assert asdict(again.manifest().tables["relations"]["all"]) == entry
+    assert reopened.published("relations") == ["all"]
+    reopened.finish(["relations"])
+    assert asdict(reopened.manifest().tables["relations"]["all"]) == entry
 
 
 def test_shards_complete_artifact_are_those_of_the_manifest(artifact: Artifact) -> None:
@@ -147,10 +147,10 @@ def test_finish_lists_what_was_written_as_what_is_read(artifact: Artifact) -> No
     artifact.finish(["relations"])
     written = artifact.manifest().tables
     Path(artifact.store.root, artifact.folder, "manifest.json").unlink()
-    again = Artifact(artifact.store, RECIPE)
-    again.write("relations", "all", ROWS[::-1])  # it is there, so this is not published
-    again.finish(["relations"])
-    assert again.manifest().tables == written
+    reopened = Artifact(artifact.store, RECIPE)
+    reopened.write("relations", "all", ROWS[::-1])  # it is there, so this is not published
+    reopened.finish(["relations"])
+    assert reopened.manifest().tables == written
 
 
 @pytest.mark.parametrize("is_older", [False, True])
@@ -168,25 +168,29 @@ def test_stale_is_what_was_made_of_other_answers_or_shards(
     tmp_path: Path, stage: str, rows: list[pl.DataFrame], outdated: str, *, is_older: bool
 ) -> None:
     store, stages = Store(str(tmp_path)), ("prompts", "generations", "matched", "metrics")
-    made = {stage: Artifact(store, Recipe(stage, 1, {})) for stage in stages}
-    before: list[Artifact] = []
-    for each in made.values():
-        each.write("relations", "0", ROWS)
-        each.finish(["relations"], made_of=before)
+    artifacts = {stage: Artifact(store, Recipe(stage, 1, {})) for stage in stages}
+    inputs: list[Artifact] = []
+    for artifact in artifacts.values():
+        artifact.write("relations", "0", ROWS)
+        artifact.finish(["relations"], made_of=inputs)
         if is_older:
-            age(Path(store.where(f"{each.folder}/manifest.json")))
-        before = [each]
-    again = replace(made[stage])
-    set_all_aside(again)
+            age(Path(store.where(f"{artifact.folder}/manifest.json")))
+        inputs = [artifact]
+    recomputed = replace(artifacts[stage])
+    set_all_aside(recomputed)
     for n, part in enumerate(rows):
-        again.write("relations", f"{n}", part)
-    again.finish(["relations"], made_of=[made["prompts"]] if stage == "generations" else [])
-    now = [replace(each) for each in made.values()]
-    assert all(each.is_complete() for each in now)
-    found = [each.artifact.stage for each in stale(now)]
+        recomputed.write("relations", f"{n}", part)
+    recomputed.finish(
+        ["relations"], made_of=[artifacts["prompts"]] if stage == "generations" else []
+    )
+    copies = [replace(artifact) for artifact in artifacts.values()]
+    assert all(artifact.is_complete() for artifact in copies)
+    outdated_stages = [artifact.artifact.stage for artifact in stale(copies)]
     # Of earlier versions answers stay, and what was made of them is made anew once.
     is_anew = is_older and stage == "generations"
-    assert found == (["matched"] if is_anew else [outdated] * bool(outdated and not is_older))
+    assert outdated_stages == (
+        ["matched"] if is_anew else [outdated] * bool(outdated and not is_older)
+    )
 
 
 def test_read_other_rows_computed_meanwhile_is_refused(artifact: Artifact) -> None:
@@ -249,11 +253,11 @@ def test_read_some_columns_has_these_alone_and_checks_all(
     if complete:
         artifact.finish(["relations"])
     assert artifact.read("relations", "all", ["label"]).equals(ROWS.select("label"))
-    others = ROWS.with_columns(relation_id=pl.lit("P37"))
+    edited_rows = ROWS.with_columns(relation_id=pl.lit("P37"))
     place = Place("relations", artifact.fingerprint, "relations/all")
-    edited, whole = (encode(each, place) for each in (others, ROWS))
-    footer = int.from_bytes(whole[-8:-4], "little") + 8
-    shard_path(artifact).write_bytes(edited[: len(edited) - footer] + whole[-footer:])
+    edited, original = (encode(rows, place) for rows in (edited_rows, ROWS))
+    footer = int.from_bytes(original[-8:-4], "little") + 8
+    shard_path(artifact).write_bytes(edited[: len(edited) - footer] + original[-footer:])
     with pytest.raises(DamagedFileError):
         artifact.read("relations", "all", ["label"])
 
@@ -264,8 +268,8 @@ def test_read_all_no_shards_has_the_columns(artifact: Artifact) -> None:
 
 def test_write_chunk_is_read_back_and_is_no_shard(artifact: Artifact) -> None:
     artifact.write_chunk("relations", "chunks/relations/all", "c1", ROWS)
-    found, _ = artifact.read_chunk("relations", "chunks/relations/all", "c1")
-    assert_frame_equal(found, ROWS)
+    rows, _ = artifact.read_chunk("relations", "chunks/relations/all", "c1")
+    assert_frame_equal(rows, ROWS)
     assert artifact.shards("relations") == []
 
 

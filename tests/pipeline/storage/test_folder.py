@@ -67,11 +67,11 @@ def test_put_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_put_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+    old_umask = os.umask(0o027)
     try:
         Store(str(tmp_path)).put("one", b"content")
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o640
 
 
@@ -89,16 +89,16 @@ def test_put_full_disk_keeps_the_old_file_alone(tmp_path: Path) -> None:
     if not shutil.which("unshare") or subprocess.run([*private, "true"], check=False).returncode:
         pytest.skip("this machine lets us mount no small disk")
     command = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && {sys.executable} -"
-    done = subprocess.run(
+    process = subprocess.run(
         [*private, "sh", "-c", command],
         input=FILL.format(tmp_path),
         capture_output=True,
         text=True,
         check=True,
     )
-    sentence, *rest = done.stdout.strip().split("|")
+    sentence, *contents = process.stdout.strip().split("|")
     assert sentence.startswith(f"{tmp_path}/a/one cannot be written (No space left on device)")
-    assert rest == ["b'old'", "['one']"]
+    assert contents == ["b'old'", "['one']"]
 
 
 def test_put_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,10 +171,10 @@ def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) 
     ids=["folder", "dangling", "out", "pipe"],
 )
 def test_get_what_is_no_file_is_refused(
-    tmp_path: Path, make: Callable[[Path], object], found: str
+    tmp_path: Path, make: Callable[[Path], object], kind: str
 ) -> None:
     make(tmp_path / "one.json")
-    with pytest.raises(DamagedFileError, match=rf"one\.json is {found} where a file should be"):
+    with pytest.raises(DamagedFileError, match=rf"one\.json is {kind} where a file should be"):
         Store(str(tmp_path)).get("one.json")
 
 
@@ -182,12 +182,12 @@ def test_get_what_is_no_file_is_refused(
 def test_in_turn_no_more_is_asked_than_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_near: bool, at_once: int
 ) -> None:
-    store, asked = Store(str(tmp_path)), list[int]()
+    store, requested = Store(str(tmp_path)), list[int]()
     monkeypatch.setattr(type(store._files), "is_near", is_near)
-    found = store.in_turn(lambda n: asked.append(n) or n, range(40))
-    assert next(found) == 0
-    assert len(asked) == at_once
-    assert list(found) == [*range(1, 40)]
+    results = store.in_turn(lambda n: requested.append(n) or n, range(40))
+    assert next(results) == 0
+    assert len(requested) == at_once
+    assert list(results) == [*range(1, 40)]
 
 
 def test_get_link_within_the_store_is_read(tmp_path: Path) -> None:

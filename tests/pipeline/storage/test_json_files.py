@@ -29,7 +29,9 @@ def test_from_json_of_an_earlier_version_has_no_checksum() -> None:
         *((to_json({"a": "text"})[:end], "not whole") for end in range(1, 15)),
     ],
 )
-def test_from_json_that_is_not_whole_is_refused(text: bytes, what: str) -> None:
-    with pytest.raises(DamagedFileError, match=naming("here/f.json", what, "to fix it")) as error:
+def test_from_json_that_is_not_whole_is_refused(text: bytes, problem: str) -> None:
+    with pytest.raises(
+        DamagedFileError, match=naming("here/f.json", problem, "to fix it")
+    ) as error:
         from_json(text, FILE, "a", fix="; do that to fix it.")
     assert error.value.name == "f.json"

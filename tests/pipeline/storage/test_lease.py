@@ -31,8 +31,8 @@ FOLDER = "relations/f0"
 class Clock:
     """A clock that goes only while its owner waits; `meanwhile` is what others do in that time."""
 
-    def __init__(self, now: float = 0.0) -> None:
-        self.now = now
+    def __init__(self, start_s: float = 0.0) -> None:
+        self.now = start_s
         self.meanwhile = list[Writer]()
 
     def monotonic(self) -> float:
@@ -49,18 +49,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(request.param.format(tmp_path))
 
 
-def writer(store: Store, name: str = "a", **who: object) -> Writer:
+def writer(store: Store, name: str = "a", **changes: object) -> Writer:
     """A writer of another machine, that has begun to beat."""
     holder = Holder(name * 32, f"host-{name}", 7, 1e9, machine=None, started=None)
-    begun = Writer(store, replace(holder, **who))  # type: ignore[arg-type]
-    begun.beat()
-    return begun
+    new_writer = Writer(store, replace(holder, **changes))  # type: ignore[arg-type]
+    new_writer.beat()
+    return new_writer
 
 
 def test_take_free_artifact_is_held_at_once(store: Store) -> None:
-    taken = writer(store).take(FOLDER, wait=False, clock=Clock())
-    taken.check()
-    assert taken.number == 1
+    new_lease = writer(store).take(FOLDER, wait=False, clock=Clock())
+    new_lease.check()
+    assert new_lease.number == 1
     assert "process 7 on host-a" in str(lease.holder(store, FOLDER))
 
 
@@ -86,7 +86,7 @@ def test_take_of_a_silent_writer_waits_until_its_lease_has_run_out(
     store: Store, since: float
 ) -> None:
     """However wrong its clock is."""
-    silent, clock = writer(store, "a", since=since), Clock(now=since)
+    silent, clock = writer(store, "a", since=since), Clock(start_s=since)
     lost = silent.take(FOLDER, wait=False)
     writer(store, "b").take(FOLDER, wait=False, clock=clock)
     assert clock.now - since == pytest.approx(lease.EXPIRES_S)
@@ -125,9 +125,9 @@ def test_take_of_a_loser_that_awakes_takes_all_of_its_artifacts(store: Store) ->
         silent.take(folder, wait=False)
     taker.take("one", wait=False, clock=clock)
     store.put(f"writers/{'a' * 32}.json", b"it was about to beat when it was paused")
-    before = clock.now
+    first_takeover_s = clock.now
     taker.take("two", wait=False, clock=clock)
-    assert clock.now == before
+    assert clock.now == first_takeover_s
 
 
 @pytest.mark.parametrize("namesake", [{}, {"host": "same", "pid": os.getpid()}])
@@ -154,8 +154,8 @@ def test_take_of_a_dead_process_of_this_machine_is_at_once(
 ) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    who = {"pid": os.getpid(), "machine": me().machine, "started": "1", **changes}
-    writer(store, "a", **{**who, "pid": who["pid"] or ended.pid}).take(FOLDER, wait=False)
+    fields = {"pid": os.getpid(), "machine": me().machine, "started": "1", **changes}
+    writer(store, "a", **{**fields, "pid": fields["pid"] or ended.pid}).take(FOLDER, wait=False)
     clock = Clock()
     writer(store, "b").take(FOLDER, wait=False, clock=clock)
     assert (clock.now == 0) == is_at_once
@@ -190,8 +190,8 @@ def test_take_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
 def test_take_what_is_neither_created_nor_listed_is_one_sentence(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = iter([False])
-    monkeypatch.setattr(Store, "put_new", lambda *_: next(once))
+    answers = iter([False])
+    monkeypatch.setattr(Store, "put_new", lambda *_: next(answers))
     with pytest.raises(InputError, match=naming("000001.json", "remove")):
         writer(store).take(FOLDER, wait=False, clock=Clock())
 
@@ -213,10 +213,10 @@ def test_beat_after_a_takeover_tells_the_loser(store: Store) -> None:
 
 def test_beat_after_another_took_nothing_of_ours_goes_on(store: Store) -> None:
     ours = writer(store)
-    held = ours.take(FOLDER, wait=False)
+    our_lease = ours.take(FOLDER, wait=False)
     store.drop(f"writers/{'a' * 32}.json")
     ours.beat()
-    held.check()
+    our_lease.check()
     assert store.names("writers") == [f"{'a' * 32}.json"]
 
 
@@ -227,20 +227,20 @@ def test_keep_beating_store_out_of_reach_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store, done, beats = Store(str(tmp_path)), Event(), list[bytes]()
+    store, stopped, beats = Store(str(tmp_path)), Event(), list[bytes]()
     ours = writer(store)
-    put = Store.put
+    real_put = Store.put
 
     def unsteady(self: Store, name: str, content: bytes) -> None:
         beats.append(content)
         if len(beats) == 1:
             raise error("the store is away")
-        put(self, name, content)
-        done.set()
+        real_put(self, name, content)
+        stopped.set()
 
     monkeypatch.setattr(lease, "RENEW_S", 0.001)
     monkeypatch.setattr(Store, "put", unsteady)
-    ours.keep_beating(done)
+    ours.keep_beating(stopped)
     ours.check()
     assert store.get(f"writers/{'a' * 32}.json") == beats[1]
     assert re.search(naming("could not be renewed", "the store is away"), caplog.text)
@@ -281,23 +281,23 @@ def test_held_store_that_creates_twice_is_refused(
 def test_lease_that_was_looked_at_long_ago_is_looked_at_before_anything_is_published(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = writer(store, "a")
-    artifact = replace(Artifact(store, RECIPE), lease=one.take(FOLDER, wait=False))
-    now, at_once, asked = {"monotonic": 0.0, "time": 1e9}, Store.at_once, list[int]()
+    holder = writer(store, "a")
+    artifact = replace(Artifact(store, RECIPE), lease=holder.take(FOLDER, wait=False))
+    times, at_once, counts = {"monotonic": 0.0, "time": 1e9}, Store.at_once, list[int]()
 
-    def noted(store: Store, *asks: Callable[[], Any]) -> list[Any]:
-        asked.append(len(asks))
-        return at_once(store, *asks)
+    def noted(store: Store, *requests: Callable[[], Any]) -> list[Any]:
+        counts.append(len(requests))
+        return at_once(store, *requests)
 
     monkeypatch.setattr(Store, "at_once", noted)
-    clock = SimpleNamespace(**{name: lambda name=name: now[name] for name in now})
+    clock = SimpleNamespace(**{name: lambda name=name: times[name] for name in times})
     monkeypatch.setattr("factsweep.pipeline.storage.artifact.time", clock)
     for passed, n_together in (({}, 0), ({}, 1), ({"time": 6}, 0), ({"time": -9}, 0)):
         for name, seconds in passed.items():
-            now[name] += seconds
-        asked.clear()
+            times[name] += seconds
+        counts.clear()
         artifact.put("note.json", b"{}")
-        assert len(asked) == n_together, passed
+        assert len(counts) == n_together, passed
 
 
 def published(artifact: Artifact) -> dict[str, bytes]:
@@ -314,7 +314,7 @@ def test_artifact_whose_lease_is_lost_publishes_nothing_more(tmp_path: Path) -> 
     ours.write("relations", "one", ROWS)
     ours.write_chunk("relations", "chunks/relations/two", "c", ROWS)
     taking.take(free.folder, wait=False, clock=Clock())
-    before = published(free)
+    old_files = published(free)
     for publish in (
         ours.begin,
         lambda: ours.write("relations", "two", ROWS),
@@ -327,14 +327,14 @@ def test_artifact_whose_lease_is_lost_publishes_nothing_more(tmp_path: Path) -> 
     ):
         with pytest.raises(ArtifactHeldError, match=naming("taken", "over")):
             publish()
-    assert published(free) == before
+    assert published(free) == old_files
 
 
 def test_artifact_published_shard_and_manifest_are_never_overwritten(tmp_path: Path) -> None:
     artifact = Artifact(Store(str(tmp_path)), RECIPE)
     artifact.write("relations", "one", ROWS)
     artifact.finish(["relations"])
-    before = published(artifact)
+    old_files = published(artifact)
     artifact.write("relations", "one", ROWS, {"another": 1})
     artifact.finish(["relations"], {"another": 1})
-    assert published(artifact) == before
+    assert published(artifact) == old_files

@@ -222,10 +222,10 @@ def test_profile_that_needs_a_login_names_both_ways(
 
 
 def test_pauses_grow_and_are_drawn() -> None:
-    drawn = [list(remote.pauses_s()) for _ in range(50)]
-    assert all(len(pauses) == remote.ATTEMPTS - 1 for pauses in drawn)
-    assert all(0 <= s < 2**n for pauses in drawn for n, s in enumerate(pauses))
-    assert len({pauses[0] for pauses in drawn}) > 10
+    samples = [list(remote.pauses_s()) for _ in range(50)]
+    assert all(len(pauses) == remote.ATTEMPTS - 1 for pauses in samples)
+    assert all(0 <= s < 2**n for pauses in samples for n, s in enumerate(pauses))
+    assert len({pauses[0] for pauses in samples}) > 10
 
 
 def test_shard_is_published_by_a_single_put(swept: str, server: S3) -> None:
@@ -237,14 +237,17 @@ def test_shard_is_published_by_a_single_put(swept: str, server: S3) -> None:
 def test_drop_is_one_request(swept: str, server: S3) -> None:
     store = Store(f"{swept}/dropped")
     store.put("t/one", b"1")
-    before = len(server.log.read_text())
+    log_length = len(server.log.read_text())
     store.drop("t/one")
     store.drop("t/never-there")
-    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["DELETE", "DELETE"]
-    before = len(server.log.read_text())
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[log_length:]) == [
+        "DELETE",
+        "DELETE",
+    ]
+    log_length = len(server.log.read_text())
     store.put("t/two", b"2")
     store.drop("t/one", "t/two")
-    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[before:]) == ["PUT", "POST"]
+    assert re.findall(r"([A-Z]+) /sweeps", server.log.read_text()[log_length:]) == ["PUT", "POST"]
     assert store.sizes("t") == {}
 
 
@@ -315,9 +318,9 @@ def test_store_out_of_reach_is_one_sentence(
 def test_missing_bucket_holds_nothing_and_is_one_sentence_where_it_is_written(swept: str) -> None:
     store = Store(f"{swept[:5]}no-such-bucket/x")
     assert (store.names("a"), store.folders(""), store.files("")) == ([], [], {})
-    for put in (store.put, store.put_new):
+    for method in (store.put, store.put_new):
         with pytest.raises(InputError, match=naming("s3://no-such-bucket/x/a", "check", "bucket")):
-            put("a", b"1")
+            method("a", b"1")
 
 
 def test_objects_in_place_of_folders_are_no_files(swept: str) -> None:
@@ -343,8 +346,12 @@ def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
     swept: str, small_settings: Settings, compute_here: Compute, tmp_path: Path
 ) -> None:
     url = f"s3://key:{SECRET}@sweeps/in-url"
-    few = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_shard=99"]
-    run = small_settings(f"artifacts='{url}'", *few)
+    options = [
+        "decoding.samples.n_prompts=0",
+        "decoding.canary_prompts=0",
+        "cluster.rows_per_shard=99",
+    ]
+    run = small_settings(f"artifacts='{url}'", *options)
     report.write(compute_here(run), {"total": 0})
     record = json.loads((tmp_path / "results" / run.name / "run.json").read_text())
     assert record["run"]["artifacts"] == "s3://sweeps/in-url"

@@ -39,8 +39,8 @@ def write(store: Memory, number: int) -> None:
     writer = Writer(store, named(number))
     writer.beat()
     free = Artifact(store, RECIPE)
-    held = writer.take(FOLDER, wait=True, clock=store)
-    artifact = replace(free, lease=held)
+    lease = writer.take(FOLDER, wait=True, clock=store)
+    artifact = replace(free, lease=lease)
     rows = pl.DataFrame({"relation_id": ["P36"], "label": [f"of writer {number}"]})
     steps: tuple[Callable[[], None], ...] = (
         lambda: artifact.write_chunk("relations", "chunks/relations/one", f"{number}", rows),
@@ -51,7 +51,7 @@ def write(store: Memory, number: int) -> None:
         writer.end,
     )
     for step, publish in enumerate(steps):
-        store.knows(held.number, step, artifact.was_complete, str(artifact._written))
+        store.knows(lease.number, step, artifact.was_complete, str(artifact._written))
         publish()
 
 

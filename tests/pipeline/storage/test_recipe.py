@@ -34,7 +34,7 @@ def test_fingerprint_keys_in_another_order_is_the_same() -> None:
 
 
 def test_fingerprint_texts_that_differ_in_what_is_no_secret_by_its_name_are_others() -> None:
-    first, second = (Recipe("facts", 1, {"relations": {"token": each}}) for each in ("a", "b"))
+    first, second = (Recipe("facts", 1, {"relations": {"token": token}}) for token in ("a", "b"))
     assert first.fingerprint != second.fingerprint
 
 
@@ -51,8 +51,8 @@ def test_fingerprint_known_recipe_never_changes() -> None:
 
 def test_differences_two_recipes_names_the_fields() -> None:
     other = replace(RECIPE, version=2, fields={"sampling": {"n": 25}, "dtype": "float32"})
-    found = differences(*(json.loads(recipe.to_json()) for recipe in (RECIPE, other)))
-    assert list(found) == [
+    lines = differences(*(json.loads(recipe.to_json()) for recipe in (RECIPE, other)))
+    assert list(lines) == [
         'fields.dtype: null → "float32"',
         "fields.sampling.n: 1 → 25",
         "fields.seed: 0 → null",

@@ -78,8 +78,8 @@ def test_decode_any_bit_flipped_is_refused_or_changes_nothing(bit: int) -> None:
         with contextlib.suppress(DamagedFileError):
             assert read(bytes(damaged)).equals(ROWS)
         with contextlib.suppress(DamagedFileError):
-            found = read(bytes(damaged), "label")
-            assert found.with_columns(pl.col("label").cast(pl.String)).equals(ROWS)
+            rows = read(bytes(damaged), "label")
+            assert rows.with_columns(pl.col("label").cast(pl.String)).equals(ROWS)
 
 
 def test_decode_encoded_frame_is_the_same_frame() -> None:
@@ -88,13 +88,13 @@ def test_decode_encoded_frame_is_the_same_frame() -> None:
 
 def test_decode_texts_as_categories_are_the_same_texts() -> None:
     content, file = encode(ROWS, PLACE), Stored("here", "all.parquet")
-    others = pl.Series(map(str, range(100))).cast(pl.Categorical())
+    categories = pl.Series(map(str, range(100))).cast(pl.Categorical())
     for columns in (None, ["label"], ["label", "relation_id"]):
-        found = decode(content, PLACE, file, columns, categories=("label", "of another table"))
-        assert isinstance(found["label"].dtype, pl.Categorical)
-        assert found["label"].to_physical().to_list() == [0, 1]  # whatever others there are
-        assert_frame_equal(found.cast({"label": pl.String}), ROWS.select(columns or pl.all()))
-    assert others.len() == 100
+        rows = decode(content, PLACE, file, columns, categories=("label", "of another table"))
+        assert isinstance(rows["label"].dtype, pl.Categorical)
+        assert rows["label"].to_physical().to_list() == [0, 1]  # whatever others there are
+        assert_frame_equal(rows.cast({"label": pl.String}), ROWS.select(columns or pl.all()))
+    assert categories.len() == 100
 
 
 def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> None:
@@ -110,16 +110,16 @@ def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> No
         content, file = encode(part, place), Stored("here", "P36.parquet")
         # More ids of prompts than fit into a dictionary: the last of them stand beside it.
         coded = ("key", "pair_id", "prompt_id")
-        found = decode(content, place, file, categories=coded)
-        texts = found.with_columns(pl.col(coded).cast(pl.String))
+        categoricals = decode(content, place, file, categories=coded)
+        texts = categoricals.with_columns(pl.col(coded).cast(pl.String))
         assert_frame_equal(texts, decode(content, place, file))
 
 
 def test_categories_of_chunks_with_other_dictionaries_are_the_same_texts() -> None:
     texts = [["a", None, "b"], ["b", "c"], []]
-    chunks = [pa.array(each, pa.string()).dictionary_encode() for each in texts]
-    found = shard._as_categories(pa.chunked_array(chunks), "key")
-    assert found.cast(pl.String).to_list() == ["a", None, "b", "b", "c"]
+    chunks = [pa.array(chunk_texts, pa.string()).dictionary_encode() for chunk_texts in texts]
+    column = shard._as_categories(pa.chunked_array(chunks), "key")
+    assert column.cast(pl.String).to_list() == ["a", None, "b", "b", "c"]
 
 
 def test_decode_frame_without_rows_has_the_columns() -> None:

@@ -54,9 +54,9 @@ class Azure(BaseHTTPRequestHandler):
         return self._answer(201)
 
     def do_GET(self) -> None:
-        asked = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
-        if "comp" in asked:
-            return self._answer(200, self._listing(asked.get("prefix", ""), "delimiter" in asked))
+        query = {name: values[-1] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        if "comp" in query:
+            return self._answer(200, self._listing(query.get("prefix", ""), "delimiter" in query))
         if (content := self.blobs.get(self.blob)) is None:
             return self._answer(404)
         if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
@@ -87,9 +87,9 @@ class Azure(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         parts = []
         for number, path in enumerate(re.findall(r"^DELETE /(?:me/)?box/(\S+) HTTP", body, re.M)):
-            gone = self.blobs.pop(unquote(path), None) is not None
+            existed = self.blobs.pop(unquote(path), None) is not None
             head = f"Content-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
-            status = "202 Accepted" if gone else "404 The specified blob does not exist."
+            status = "202 Accepted" if existed else "404 The specified blob does not exist."
             parts.append(f"--part\r\n{head}HTTP/1.1 {status}\r\n\r\n\r\n")
         content = f"{''.join(parts)}--part--\r\n".encode()
         self.send_response(202)
@@ -110,8 +110,8 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         with serving(folder / "log", *(["google"] if request.param == "gs" else [])) as server:
             client = boto3.client("s3", endpoint_url=server.url, region_name="us-east-1", **KEYS)
             client.create_bucket(Bucket="sweeps")
-            who = "key:secret" if request.param == "s3" else "anonymous"
-            yield f"{request.param}://{who}@sweeps/{{}}?endpoint_override={server.url}"
+            credentials = "key:secret" if request.param == "s3" else "anonymous"
+            yield f"{request.param}://{credentials}@sweeps/{{}}?endpoint_override={server.url}"
     elif request.param == "az":
         with ThreadingHTTPServer(("127.0.0.1", 0), Azure) as azure:
             Thread(target=azure.serve_forever, daemon=True).start()
@@ -160,7 +160,7 @@ def test_listings_have_files_folders_and_sizes(store: Store) -> None:
     assert store.names("a") == ["one", "two"]
     assert store.folders("a") == ["first", "inner"]
     assert store.sizes("a") == {"two": 5, "one": 5, "inner/three": 13, "first/four": 12}
-    assert [each.written > 1.7e9 for each in store.files("a/inner").values()] == [True]
+    assert [file.written > 1.7e9 for file in store.files("a/inner").values()] == [True]
     assert (store.names("no"), store.folders("no"), store.sizes("no")) == ([], [], {})
 
 
@@ -204,17 +204,21 @@ def test_set_aside_keeps_the_content_of_files_and_folders(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
 def test_store_of_any_name_holds_its_own_files(store: Store, name: str) -> None:
-    others = [Store(below(store.root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "b")]
-    for other in others:
+    siblings = [Store(below(store.root, other)) for other in ("a1", "aA", "a", "ab", "aXb", "b")]
+    for other in siblings:
         other.put("one", b"other")
-    own = Store(below(store.root, name))
-    assert (own.names(""), own.exists("one")) == ([], False)
-    assert own.put_new("one", b"own")
-    assert (own.get("one"), own.sizes(""), own.names("")) == (b"own", {"one": 3}, ["one"])
+    store_of_name = Store(below(store.root, name))
+    assert (store_of_name.names(""), store_of_name.exists("one")) == ([], False)
+    assert store_of_name.put_new("one", b"own")
+    assert (store_of_name.get("one"), store_of_name.sizes(""), store_of_name.names("")) == (
+        b"own",
+        {"one": 3},
+        ["one"],
+    )
     assert name in store.folders("")
-    own.set_aside("one")
-    own.drop("damaged/one")
-    assert [other.get("one") for other in others] == [b"other"] * len(others)
+    store_of_name.set_aside("one")
+    store_of_name.drop("damaged/one")
+    assert [other.get("one") for other in siblings] == [b"other"] * len(siblings)
 
 
 def test_lease_is_taken_over_and_its_holder_is_told(

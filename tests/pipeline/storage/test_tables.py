@@ -31,8 +31,8 @@ def test_a_figure_whose_letters_no_font_has_is_written_and_said_once(
     figure.suptitle("\U000e8000")  # of no script
     with caplog.at_level("WARNING", "factsweep"):
         write_report(Store(str(tmp_path)), Report({}, {"curve": figure}))
-    (said,) = caplog.messages
-    assert re.search(naming("figures/curve", "font"), said)
+    (message,) = caplog.messages
+    assert re.search(naming("figures/curve", "font"), message)
     assert (tmp_path / "figures" / "curve.png").is_file()
 
 
@@ -41,14 +41,14 @@ def test_write_report_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         table = pl.DataFrame({"metric": ["acc"], "value": [0.25]})
         report = Report(tables={"headline": table}, figures={"curve": drawn()})
         write_report(Store(str(tmp_path / place)), report)
-    one, two = (
+    first, two = (
         {str(path.relative_to(tmp_path / place)): path.read_bytes() for path in files}
         for place in ("one", "two")
         for files in [sorted(path for path in (tmp_path / place).rglob("*") if path.is_file())]
     )
-    assert sorted(one) == sorted(two)
-    assert {name.rpartition(".")[2] for name in one} == {"csv", "md", "tex", "png", "svg", "json"}
-    assert [name for name in one if one[name] != two[name]] == []
+    assert sorted(first) == sorted(two)
+    assert {name.rpartition(".")[2] for name in first} == {"csv", "md", "tex", "png", "svg", "json"}
+    assert [name for name in first if first[name] != two[name]] == []
 
 
 def test_write_report_over_an_earlier_one_leaves_nothing_of_that(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_write_report_over_an_earlier_one_leaves_nothing_of_that(tmp_path: Path)
     (tmp_path / "tables/mine.csv").touch()
     write_report(store, Report({"old": table, "both": table}, {"old": drawn()}))
     write_report(store, Report({"both": table}, {}))
-    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
-    both = {f"tables/both.{suffix}" for suffix in ("csv", "md", "tex")}
-    assert kept == {"files.json", "tables/mine.csv", *both}
+    paths = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
+    common = {f"tables/both.{suffix}" for suffix in ("csv", "md", "tex")}
+    assert paths == {"files.json", "tables/mine.csv", *common}
 
 
 def test_drop_reports_removes_those_of_earlier_commands_alone(tmp_path: Path) -> None:

@@ -30,20 +30,20 @@ def other(store: Store) -> Writer:
 def test_held_shared_artifact_is_waited_for_until_it_is_published(
     store: Store, other: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = list[str]()
+    messages = list[str]()
 
     def later(_: float) -> None:
         """Time passes: the other run beats, and publishes what this one waits for."""
         other.beat()
-        if len(said) == 2:
+        if len(messages) == 2:
             store.put(f"{SHARED}/{manifest.NAME}", b"{}")
 
     monkeypatch.setattr(lease.time, "sleep", later)
-    with lease.held(store, [SHARED], wait=False, shared={SHARED}, say=said.append) as writer:
+    with lease.held(store, [SHARED], wait=False, shared={SHARED}, say=messages.append) as writer:
         assert SHARED not in writer.leases
-    assert len(said) == 2
-    assert SHARED in said[0]
-    assert str(lease.holder(store, SHARED)) in said[0]
+    assert len(messages) == 2
+    assert SHARED in messages[0]
+    assert str(lease.holder(store, SHARED)) in messages[0]
 
 
 def test_held_answers_of_a_living_run_are_refused_though_the_shared_ones_are_there(
