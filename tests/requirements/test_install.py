@@ -202,7 +202,7 @@ def test_setup_unknown_device_another_python_or_no_venv_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "output"),
     [
         ("compiler", "there is no C++ compiler (c++-17), .* apt install g++)."),
         ("header", "Python.h is missing, .* apt install python3.11-dev), or call make setup "),

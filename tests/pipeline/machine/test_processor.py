@@ -164,7 +164,7 @@ def test_planned_auto_is_the_same_plan_as_its_type_by_name(
 
 
 @pytest.mark.parametrize(
-    ("given", "flags", "told"),
+    ("dtype", "flags", "is_warned"),
     [
         ("bfloat16", AVX2, True),
         ("float16", AVX2, True),

@@ -161,7 +161,7 @@ def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "kind"),
     [
         (lambda path: path.mkdir(), "a folder"),
         (lambda path: path.symlink_to("/nowhere"), "a link to no file"),

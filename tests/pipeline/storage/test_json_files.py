@@ -19,7 +19,7 @@ def test_from_json_of_an_earlier_version_has_no_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "problem"),
     [
         (b"", "is empty"),
         (b"[1]", "no JSON object"),
