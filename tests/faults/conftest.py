@@ -36,8 +36,8 @@ def undisturbed(factory: pytest.TempPathFactory, name: str, *overrides: str) -> 
     with FileLock(f"{folder}.lock"):
         sweep = Sweep(folder, overrides)
         if not (folder / "results/sweep/index.html").exists():
-            done = sweep.finish()
-            assert done.returncode == 0, done.stderr
+            outcome = sweep.finish()
+            assert outcome.returncode == 0, outcome.stderr
         return sweep
 
 
@@ -54,5 +54,5 @@ def running_ray(_running_ray: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def _running_ray() -> Iterator[str]:
-    with head.running(lambda *_: ["--num-cpus=16", "--no-monitor"]) as found:
-        yield f"cluster.address={found.address}"
+    with head.running(lambda *_: ["--num-cpus=16", "--no-monitor"]) as head_:
+        yield f"cluster.address={head_.address}"

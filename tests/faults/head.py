@@ -30,26 +30,26 @@ class Head(NamedTuple):
 
 
 @contextmanager
-def running(given: Callable[[Path, str], Sequence[str]], **variables: str) -> Iterator[Head]:
-    """One with the options that are `given` for its folder and its address.
+def running(options: Callable[[Path, str], Sequence[str]], **variables: str) -> Iterator[Head]:
+    """One with the options that are `options` for its folder and its address.
 
     Where a busy machine starts Ray's agent too late, Ray gives up: then another one is started.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets are short
         try:
-            with _begun(folder, given, variables) as head:
+            with _begun(folder, options, variables) as head:
                 if _starts(head):
                     yield head
                     return
-                assert left, _said(head)
+                assert tries_left, _said(head)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _begun(
-    folder: Path, given: Callable[[Path, str], Sequence[str]], variables: dict[str, str]
+    folder: Path, build_options: Callable[[Path, str], Sequence[str]], variables: dict[str, str]
 ) -> Iterator[Head]:
     with socket.socket() as free:
         free.bind(("", 0))
@@ -59,7 +59,7 @@ def _begun(
         *("--head", "--block", f"--port={port}", f"--temp-dir={folder}/ray"),
         *("--min-worker-port=0", "--max-worker-port=0", "--include-dashboard=false"),
         "--include-log-monitor=false",
-        *given(folder, address),
+        *build_options(folder, address),
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -73,8 +73,8 @@ def _begun(
         yield Head(folder, address, process)
     finally:
         if process.poll() is None:
-            for each in psutil.Process(process.pid).children(recursive=True):
-                kill(each)
+            for child in psutil.Process(process.pid).children(recursive=True):
+                kill(child)
             process.kill()
             process.wait()
 

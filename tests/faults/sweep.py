@@ -75,7 +75,7 @@ class Sweep:
         self._wish = json.dumps({"log": str(self.log), "hurry": str(self._hurry), **wish})
         self._overrides = [
             *OVERRIDES,
-            *(() if any("cluster.address" in each for each in overrides) else LOCAL),
+            *(() if any("cluster.address" in override for override in overrides) else LOCAL),
             f"cluster.rows_per_chunk={CHUNK}",
             f"artifacts='{self.store.root}'",
             f"results={folder / 'results'}",
@@ -90,9 +90,9 @@ class Sweep:
         STARTED.append(self)
         return self
 
-    def until(self, seen: Callable[[], object]) -> "Sweep":
+    def until(self, has_come: Callable[[], object]) -> "Sweep":
         """Wait until something is seen of a sweep that goes on."""
-        while not seen():
+        while not has_come():
             assert self.process is not None
             if self.process.poll() is not None:
                 pytest.fail(f"it ended before: {self.finish().stderr}")
@@ -162,11 +162,12 @@ class Sweep:
 
         One listing: tests ask often, and must not keep an S3 server busy by that.
         """
-        wanted = PurePosixPath("*", *within, "[!.]*")
+        pattern = PurePosixPath("*", *within, "[!.]*")
         return [
             f"{stage}/{name}"
             for name in self.store.sizes(stage)
-            if name.count("/") == len(wanted.parents) - 1 and PurePosixPath(name).match(str(wanted))
+            if name.count("/") == len(pattern.parents) - 1
+            and PurePosixPath(name).match(str(pattern))
         ]
 
     def answered(self) -> list[str]:
@@ -176,13 +177,15 @@ class Sweep:
     def tables(self) -> dict[str, str]:
         """Every published shard, result table and figure: its name → a hash of its content."""
         shards = [name for stage in self.store.folders("") for name in self.names(stage, "*")]
-        found = {name: self.store.get(name) for name in shards if name.endswith(".parquet")}
+        content_by_name = {
+            name: self.store.get(name) for name in shards if name.endswith(".parquet")
+        }
         for path in (*self.folder.glob("results/*/*"), *self.folder.glob("results/*/figures/*")):
             if path.suffix in (".parquet", ".csv", ".svg", ".png"):
-                found[str(path.relative_to(self.folder))] = path.read_bytes()
+                content_by_name[str(path.relative_to(self.folder))] = path.read_bytes()
         return {
             name: content_hash(name, content)
-            for name, content in sorted(found.items())
+            for name, content in sorted(content_by_name.items())
             if "/damaged/" not in name
         }
 

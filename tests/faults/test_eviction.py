@@ -59,15 +59,15 @@ def joined(cluster: Cluster, **variables: str) -> Iterator["subprocess.Popen[byt
                 time.sleep(0.2)
             yield node
         finally:
-            for each in family(node):
-                kill(each)
+            for process in family(node):
+                kill(process)
             node.kill()
             while n_alive(cluster) == N_NODES:
                 time.sleep(0.2)
 
 
 def n_alive(cluster: Cluster) -> int:
-    return sum(each["Alive"] for each in cluster.global_state.node_table())
+    return sum(node["Alive"] for node in cluster.global_state.node_table())
 
 
 def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:
@@ -81,11 +81,11 @@ def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:
 def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Sweep:
     """A sweep of which both engines have answered many prompts; those were made before."""
     for stage in ("facts", "prompts", "admitted"):
-        made = Path(calm.store.root, stage)
-        shutil.copytree(made, folder / "artifacts" / stage)
+        folder_made = Path(calm.store.root, stage)
+        shutil.copytree(folder_made, folder / "artifacts" / stage)
     places = folder / "places.jsonl"
-    given = (*ON_GPUS, *NO_CHUNKS, f"cluster.address={cluster.address}", *overrides)
-    sweep = Sweep(folder, given, places=str(places), seconds_per_answer=0.1).start()
+    options = (*ON_GPUS, *NO_CHUNKS, f"cluster.address={cluster.address}", *overrides)
+    sweep = Sweep(folder, options, places=str(places), seconds_per_answer=0.1).start()
     sweep.until(lambda: places.exists() and len(places.read_text().splitlines()) == N_NODES)
     answered = len(sweep.answered())
     return sweep.until(lambda: len(sweep.answered()) > answered + 60)
@@ -93,8 +93,8 @@ def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Swe
 
 def check(sweep: Sweep, calm: Sweep, n_more: int) -> None:
     """It ends well, with the same tables, and at most so many prompts were asked again."""
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, outcome.stderr
     assert list(sweep.tables().values()) == list(calm.tables().values())
     assert len(sweep.answered()) <= len(calm.answered()) + n_more
 
@@ -119,7 +119,7 @@ def test_node_whose_hook_runs_publishes_before_it_is_killed(
         sweep = at_work(head, calm_on_nodes, tmp_path / "sweep")
         hook = ["/bin/sh", "-c", order.leave(600)]
         subprocess.run(hook, env={**os.environ, **variables}, check=True)
-        for each in family(node):
-            kill(each)
+        for process in family(node):
+            kill(process)
         node.kill()
         check(sweep, calm_on_nodes, IN_FLIGHT)

@@ -60,8 +60,8 @@ class Growing:
 
     def became(self, kind: str = "replicas") -> list[str]:
         """What nodes of a kind became, one after the other, as the autoscaler says."""
-        said = self._log.read_text() if self._log.exists() else ""
-        return re.findall(rf"(?:New instance |->)([A-Z_]+) \(.*\btype={re.escape(kind)},", said)
+        log_text = self._log.read_text() if self._log.exists() else ""
+        return re.findall(rf"(?:New instance |->)([A-Z_]+) \(.*\btype={re.escape(kind)},", log_text)
 
     def await_that(self, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + 600
@@ -91,15 +91,15 @@ def test_workers_come_all_at_once_when_there_is_work_and_go_behind_it(
 ) -> None:
     growing.await_that(lambda: "RAY_RUNNING" in growing.became("ray.head.default"))
     growing_ray = ("cluster=ray", "cluster.launch.autoscales=true")
-    given = (*growing_ray, "cluster.device=cuda", f"cluster.address={growing.address}")
+    options = (*growing_ray, "cluster.device=cuda", f"cluster.address={growing.address}")
     sizes = ("model.replicas.min=1", f"model.replicas.max={MOST}", "cluster.rows_per_shard=100")
-    sweep = Sweep(tmp_path / "sweep", (*given, *SMALL, *sizes), seconds_per_answer=0.01).start()
+    sweep = Sweep(tmp_path / "sweep", (*options, *SMALL, *sizes), seconds_per_answer=0.01).start()
     assert growing.became() == []
     sweep.until(lambda: growing.became().count("QUEUED") == MOST)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, outcome.stderr
     n_asked = growing.became().count("QUEUED")
     growing.await_that(lambda: growing.became().count("TERMINATED") == n_asked)
-    found = growing.became()
-    assert n_asked == found.count("QUEUED") == MOST
-    assert "QUEUED" not in found[found.index("RAY_RUNNING") :]  # none waited for another
+    states = growing.became()
+    assert n_asked == states.count("QUEUED") == MOST
+    assert "QUEUED" not in states[states.index("RAY_RUNNING") :]  # none waited for another

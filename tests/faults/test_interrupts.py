@@ -35,9 +35,9 @@ def test_import_that_is_interrupted_ends_with_130(module: str) -> None:
             if line.rpartition("|")[2].strip().partition(".")[0] == module:
                 process.send_signal(signal.SIGINT)
                 break
-        said = [line for line in process.stderr if not line.startswith("import time:")]
-    assert process.returncode == 130, said
-    assert len(said) <= 1, said
+        other_lines = [line for line in process.stderr if not line.startswith("import time:")]
+    assert process.returncode == 130, other_lines
+    assert len(other_lines) <= 1, other_lines
 
 
 def ray_starts(sweep: Sweep) -> bool:
@@ -81,10 +81,10 @@ def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
         sweep.start().until(partial(has_come, sweep))
         assert sweep.process is not None
         os.killpg(sweep.process.pid, signal.SIGINT)
-        done = sweep.finish()
-        assert done.returncode == 130, (has_come, done.stderr)
-        assert "Traceback" not in done.stderr, (has_come, done.stderr)
-        done = sweep.finish()
-        assert done.returncode == 0, done.stderr
+        outcome = sweep.finish()
+        assert outcome.returncode == 130, (has_come, outcome.stderr)
+        assert "Traceback" not in outcome.stderr, (has_come, outcome.stderr)
+        outcome = sweep.finish()
+        assert outcome.returncode == 0, outcome.stderr
         assert sweep.tables() == calm.tables()
         assert sorted(sweep.answered()) == sorted(calm.answered())

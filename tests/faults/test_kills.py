@@ -54,18 +54,18 @@ class Disturbed:
 
     def engine(self) -> psutil.Process | None:
         """An engine of the driver that runs; what answered last may be one of its predecessor."""
-        found: list[psutil.Process] = []
+        engines: list[psutil.Process] = []
 
         def came() -> bool:
-            found[:] = self.sweep.engines()
-            return bool(found)
+            engines[:] = self.sweep.engines()
+            return bool(engines)
 
-        return found[0] if self.wait(came) else None
+        return engines[0] if self.wait(came) else None
 
     def grows(self, *place: str) -> bool:
         """Wait until something new is published in a place."""
-        before = set(self.sweep.names(*place))
-        return self.wait(lambda: bool(set(self.sweep.names(*place)) - before))
+        names_before = set(self.sweep.names(*place))
+        return self.wait(lambda: bool(set(self.sweep.names(*place)) - names_before))
 
     def restart(self, clock_s: float = 0.0) -> bool:
         """Kill the driver with all of its processes, and start another."""
@@ -119,8 +119,8 @@ def driver_while_decoding(run: Disturbed) -> bool:
 
 
 def driver_as_it_takes_over(run: Disturbed) -> bool:
-    taken = run.decoding() and run.restart() and run.grows("generations", "leases")
-    return taken and run.restart(clock_s=-HOUR_S)
+    is_taken = run.decoding() and run.restart() and run.grows("generations", "leases")
+    return is_taken and run.restart(clock_s=-HOUR_S)
 
 
 def driver_paused_and_taken_over(run: Disturbed) -> bool:
@@ -130,19 +130,19 @@ def driver_paused_and_taken_over(run: Disturbed) -> bool:
     assert paused is not None
     paused.send_signal(signal.SIGSTOP)
     run.sweep.start(clock_s=-HOUR_S)
-    taken = run.grows("generations", "leases")
-    assert taken
+    is_taken = run.grows("generations", "leases")
+    assert is_taken
     assert run.sweep.process is not None
     paused.send_signal(signal.SIGCONT)
     _, errors = paused.communicate(timeout=LIMIT_S)
     run.deaths += IN_HAND
     assert paused.returncode == 2, errors
     # One that was paused before it held them finds them held; otherwise it has lost them.
-    said = (
-        f"{how} by process {run.sweep.process.pid}"
-        for how in ("was taken over", "is being written")
+    causes = (
+        f"{loss} by process {run.sweep.process.pid}"
+        for loss in ("was taken over", "is being written")
     )
-    assert any(each in errors for each in said), errors
+    assert any(cause in errors for cause in causes), errors
     assert "Traceback" not in errors, errors
     return True
 
@@ -152,13 +152,13 @@ def driver_as_a_shard_is_published_and_cleared(run: Disturbed) -> bool:
 
 
 def driver_while_matching(run: Disturbed) -> bool:
-    begun = run.wait(lambda: bool(run.sweep.names("matched")))
-    return begun and run.restart()
+    has_begun = run.wait(lambda: bool(run.sweep.names("matched")))
+    return has_begun and run.restart()
 
 
 def driver_while_reporting(run: Disturbed) -> bool:
-    begun = run.wait(lambda: bool([*run.sweep.folder.glob("results/*/metrics.parquet")]))
-    return begun and run.restart()
+    has_begun = run.wait(lambda: bool([*run.sweep.folder.glob("results/*/metrics.parquet")]))
+    return has_begun and run.restart()
 
 
 LATER: tuple[Fault, ...] = (driver_while_matching, driver_while_reporting)
@@ -176,9 +176,9 @@ FAULTS: tuple[Fault, ...] = (
 
 
 @contextmanager
-def stored(where: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
+def stored(kind: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
     """The artifacts' place: a folder, or a bucket of an S3 server."""
-    if where == "folder":
+    if kind == "folder":
         yield str(folder / "artifacts")
         return
     with serving(folder / "requests.log") as server:
@@ -188,8 +188,8 @@ def stored(where: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]
 @pytest.fixture(scope="module")
 def calm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     if not MORE:
-        found: Sweep = request.getfixturevalue("calm_on_nodes")
-        return found
+        calm_sweep: Sweep = request.getfixturevalue("calm_on_nodes")
+        return calm_sweep
     sweep = Sweep(tmp_path_factory.mktemp("calm"), (*OVERRIDES, *MORE))
     assert sweep.finish().returncode == 0
     return sweep
@@ -197,9 +197,9 @@ def calm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.faults
 @pytest.mark.timeout(60 * KILLS + 1200)
-@pytest.mark.parametrize("where", [pytest.param("folder", marks=pytest.mark.chaos), "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.chaos), "s3"])
 def test_sweep_disturbed_in_every_phase_gives_the_same_bytes(
-    where: str, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(20261121)
     rounds = KILLS // (2 * len(FAULTS))  # in each place
@@ -207,7 +207,7 @@ def test_sweep_disturbed_in_every_phase_gives_the_same_bytes(
     for number in range(rounds or 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with monkeypatch.context() as patch, stored(where, folder, patch) as artifacts:
+        with monkeypatch.context() as patch, stored(kind, folder, patch) as artifacts:
             sweep = Sweep(folder, (*OVERRIDES, *MORE), artifacts, seconds_per_answer=0.2)
             disturb(Disturbed(sweep, dice), faults, calm)
 
@@ -224,8 +224,8 @@ def disturb(run: Disturbed, faults: Sequence[Fault], calm: Sweep) -> None:
             sweep.hurry()
         if fault(run):
             run.done.append(fault.__name__)
-    done = sweep.finish()
-    assert done.returncode == 0, (run.done, done.stderr)
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, (run.done, outcome.stderr)
     assert run.done == [fault.__name__ for fault in (*decoding, *later)]
     assert sweep.tables() == calm.tables()
     assert sweep.verify().returncode == 0

@@ -32,13 +32,13 @@ def decoding(sweep: Sweep) -> Sweep:
 def test_store_that_is_silent_for_a_while_is_waited_for(
     server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = bucket(server.url, monkeypatch)
-    sweep = decoding(Sweep(tmp_path, SMALL, where, seconds_per_answer=0.03))
+    url = bucket(server.url, monkeypatch)
+    sweep = decoding(Sweep(tmp_path, SMALL, url, seconds_per_answer=0.03))
     server.process.send_signal(signal.SIGSTOP)
     time.sleep(SILENCE_S)
     server.process.send_signal(signal.SIGCONT)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, outcome.stderr
     assert sweep.tables() == calm.tables()
     assert sorted(sweep.answered()) == sorted(calm.answered())
 
@@ -48,19 +48,19 @@ def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     server: Server, calm: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = Line(server.url)
-    where = bucket(line.url, monkeypatch)
-    sweep = decoding(Sweep(tmp_path, SMALL, where, seconds_per_answer=0.03))
+    url = bucket(line.url, monkeypatch)
+    sweep = decoding(Sweep(tmp_path, SMALL, url, seconds_per_answer=0.03))
     line.cut()
-    done = sweep.finish()
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 2, outcome.stderr
+    assert "Traceback" not in outcome.stderr
     # Of those that wait at that moment, a reader or a writer gives up first.
     assert re.match(
-        r"factsweep: s3://sweeps/\S* cannot be .*; check ", done.stderr.splitlines()[-1]
+        r"factsweep: s3://sweeps/\S* cannot be .*; check ", outcome.stderr.splitlines()[-1]
     )
     line.mend()
-    again = sweep.finish()
-    assert again.returncode == 0, again.stderr
+    repeated = sweep.finish()
+    assert repeated.returncode == 0, repeated.stderr
     assert sweep.tables() == calm.tables()
     assert sweep.verify().returncode == 0
     assert len(sweep.answered()) <= len(calm.answered()) + CHUNK
@@ -75,12 +75,12 @@ def test_head_of_ray_that_is_killed_ends_the_run_with_a_sentence(tmp_path: Path)
     for process in family:
         if process.name() == "gcs_server":
             kill(process)
-    done = sweep.process.communicate(timeout=600)[1]
-    assert sweep.process.returncode == 1, done
+    stderr = sweep.process.communicate(timeout=600)[1]
+    assert sweep.process.returncode == 1, stderr
     log = (tmp_path / "results/sweep/logs/run.log").read_text()
     last = json.loads((tmp_path / "results/sweep/progress.json").read_text())
-    for said in (done, log, json.dumps(last)):
-        assert re.search(r"Ray's head at \S+ has not answered for 30 seconds", said), said
+    for message in (stderr, log, json.dumps(last)):
+        assert re.search(r"Ray's head at \S+ has not answered for 30 seconds", message), message
     assert '"failed"' in json.dumps(last)
     for process in family:
         kill(process)

@@ -56,8 +56,8 @@ def sweep_on(cluster: Cluster, folder: Path, *overrides: str, **wish: Any) -> Sw
 def placed(sweep: Sweep, n: int) -> list[dict[str, Any]]:
     """Where the engines of a sweep are put that ends well, once there are so many."""
     sweep.start().until(lambda: len(places(sweep.folder)) == n)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, outcome.stderr
     return places(sweep.folder)
 
 
@@ -70,17 +70,17 @@ def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     shared = ("model.tensor_parallel=1", "model.replicas.per_gpu=2")
     four = ("model.replicas.min=4", "model.replicas.max=4", "cluster.rows_per_shard=25")
     engines = placed(sweep_on(two_nodes, tmp_path, *shared, *four, seconds_per_answer=0.5), 4)
-    held = Counter((engine["node"], *engine["gpus"]) for engine in engines)
-    assert sum(held.values()) == 4
-    assert max(held.values()) == 2
+    n_by_gpu = Counter((engine["node"], *engine["gpus"]) for engine in engines)
+    assert sum(n_by_gpu.values()) == 4
+    assert max(n_by_gpu.values()) == 2
 
 
 def test_pipeline_parallel_replica_gets_a_placement_group(
     two_nodes: Cluster, tmp_path: Path
 ) -> None:
-    one = ("model.pipeline_parallel=2", "model.replicas.min=1", "model.replicas.max=1")
-    done = sweep_on(two_nodes, tmp_path, *one).finish()
-    assert done.returncode == 0, done.stderr
+    overrides = ("model.pipeline_parallel=2", "model.replicas.min=1", "model.replicas.max=1")
+    outcome = sweep_on(two_nodes, tmp_path, *overrides).finish()
+    assert outcome.returncode == 0, outcome.stderr
     (engine,) = places(tmp_path)
     assert sum(bundle.get("GPU", 0) for bundle in engine["bundles"]) == 8
     assert all(bundle.get("GPU", 0) <= 1 for bundle in engine["bundles"])
@@ -93,8 +93,8 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
     sweep = sweep_on(two_nodes, tmp_path / "lost", seconds_per_answer=0.05).start()
     sweep.until(lambda: len(sweep.answered()) >= 80)
     two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
-    done = sweep.finish()
-    assert done.returncode == 0, done.stderr
+    outcome = sweep.finish()
+    assert outcome.returncode == 0, outcome.stderr
     assert list(calm.tables().values()) == list(sweep.tables().values())
     assert len(sweep.answered()) <= len(calm.answered()) + 33
 
@@ -102,9 +102,9 @@ def test_node_that_is_lost_costs_only_what_was_in_flight(
 def test_tally_is_where_the_driver_is_and_is_restarted_when_it_dies(two_nodes: Cluster) -> None:
     ray.init(address=two_nodes.address)
     try:
-        here = ray.get_runtime_context().get_node_id()
+        node_id = ray.get_runtime_context().get_node_id()
         tallies = [tally_actor(load([]).cluster) for _ in range(6)]
-        assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {here}
+        assert {ray.get(tally.__ray_call__.remote(node_of)) for tally in tallies} == {node_id}
         tally = tallies[0]
         ray.get(tally.add.remote({"prompts": 1}))
         ray.kill(tally, no_restart=False)
@@ -123,9 +123,9 @@ def node_of(_actor: object) -> str:
 
 def test_too_few_gpus_are_told_before_anything_loads(two_nodes: Cluster, tmp_path: Path) -> None:
     three = ("model.replicas.min=3", "model.replicas.max=3")
-    done = sweep_on(two_nodes, tmp_path, *three).finish()
-    assert done.returncode == 2
-    assert "3 replicas × 4 GPUs = 12; the cluster has 8" in done.stderr
+    outcome = sweep_on(two_nodes, tmp_path, *three).finish()
+    assert outcome.returncode == 2
+    assert "3 replicas × 4 GPUs = 12; the cluster has 8" in outcome.stderr
     assert not places(tmp_path)
 
 
@@ -134,11 +134,11 @@ def test_gpus_that_others_hold_end_the_wait(two_nodes: Cluster, tmp_path: Path) 
     try:
         holders = [ray.remote(num_gpus=4)(Holder).remote() for _ in range(2)]
         ray.get([holder.ready.remote() for holder in holders])
-        done = sweep_on(two_nodes, tmp_path, "cluster.start_s=5").finish()
+        outcome = sweep_on(two_nodes, tmp_path, "cluster.start_s=5").finish()
     finally:
         ray.shutdown()
-    assert done.returncode == 1
-    assert re.search(naming("2 replicas × 4 GPUs", "has 8", "0 of them free"), done.stderr)
+    assert outcome.returncode == 1
+    assert re.search(naming("2 replicas × 4 GPUs", "has 8", "0 of them free"), outcome.stderr)
 
 
 class Holder:
@@ -155,12 +155,16 @@ def test_doctor_looks_at_every_node(
 ) -> None:
     places = (f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
     run = load([*SMALL, *places, f"cluster.address={two_nodes.address}", "cluster.device=cpu"])
-    found = list(examination.examined(run))
-    by_node = Counter(each.group.partition(": ")[0] for each in found if "(" in each.group)
-    assert sum(each.check == "open files" for each in found) == 1 + 3  # the driver, and the nodes
-    assert sum(each.check == "shared with the driver" for each in found) == 3, by_node
-    assert sum(each.check == "GPUs" for each in found) == 2  # the head claims none
-    assert not [each for each in found if each.state == "fails"]
+    findings = list(examination.examined(run))
+    by_node = Counter(
+        finding.group.partition(": ")[0] for finding in findings if "(" in finding.group
+    )
+    assert (
+        sum(finding.check == "open files" for finding in findings) == 1 + 3
+    )  # the driver, and the nodes
+    assert sum(finding.check == "shared with the driver" for finding in findings) == 3, by_node
+    assert sum(finding.check == "GPUs" for finding in findings) == 2  # the head claims none
+    assert not [finding for finding in findings if finding.state == "fails"]
     assert not list(tmp_path.rglob("seen"))
 
     @contextmanager
@@ -168,6 +172,6 @@ def test_doctor_looks_at_every_node(
         yield "of-another-machine"
 
     monkeypatch.setattr(examination.stores, "marked", unseen)
-    fails = [each for each in examination.examined(run) if each.state == "fails"]
-    assert {each.check for each in fails} == {"shared with the driver"}
-    assert all("is another folder here" in each.fix for each in fails)
+    fails = [finding for finding in examination.examined(run) if finding.state == "fails"]
+    assert {finding.check for finding in fails} == {"shared with the driver"}
+    assert all("is another folder here" in finding.fix for finding in fails)

@@ -21,12 +21,12 @@ def test_prompt_that_kills_engines_becomes_an_error_row(
     """With too many of them the run fails, and there are results nevertheless."""
     poison = calm.answered()[37]
     none, half = (f"decoding.max_failed_share={share}" for share in (0.0, 0.5))
-    given = (*SMALL, running_ray, "cluster.max_deaths=2")
-    done = Sweep(tmp_path, (*given, none), poison=poison).finish()
-    assert done.returncode == 1
-    assert "1 of" in done.stderr
-    done = Sweep(tmp_path, (*given, half), poison=poison).finish()
-    assert done.returncode == 0, done.stderr
+    overrides = (*SMALL, running_ray, "cluster.max_deaths=2")
+    outcome = Sweep(tmp_path, (*overrides, none), poison=poison).finish()
+    assert outcome.returncode == 1
+    assert "1 of" in outcome.stderr
+    outcome = Sweep(tmp_path, (*overrides, half), poison=poison).finish()
+    assert outcome.returncode == 0, outcome.stderr
     errors = pl.concat(map(pl.read_parquet, tmp_path.glob("artifacts/generations/*/errors/*")))
     assert errors.select("prompt_id", "reason").rows() == [(poison, "engine_died")]
     metrics = pl.read_parquet(tmp_path / "results/sweep/metrics.parquet")
@@ -35,11 +35,11 @@ def test_prompt_that_kills_engines_becomes_an_error_row(
 
 
 def test_engine_that_never_loads_ends_the_run(running_ray: str, tmp_path: Path) -> None:
-    done = Sweep(tmp_path, (*SMALL, running_ray), broken="no kernel image").finish()
-    assert done.returncode == 1
-    said = r"nobody does not load: 3 engines in a row died, the last of RuntimeError: no "
-    assert re.search(said, done.stderr), done.stderr
-    ends = [line for line in done.stderr.splitlines() if line.startswith("  its log: ")]
+    outcome = Sweep(tmp_path, (*SMALL, running_ray), broken="no kernel image").finish()
+    assert outcome.returncode == 1
+    pattern = r"nobody does not load: 3 engines in a row died, the last of RuntimeError: no "
+    assert re.search(pattern, outcome.stderr), outcome.stderr
+    ends = [line for line in outcome.stderr.splitlines() if line.startswith("  its log: ")]
     assert ends[-1] == "  its log: RuntimeError: no kernel image"
 
 
@@ -47,20 +47,20 @@ def test_engine_that_still_loads_holds_no_shard_that_another_could_answer(
     running_ray: str, tmp_path: Path
 ) -> None:
     overrides = (*SMALL, running_ray, *TWO_ENGINES, "cluster.rows_per_shard=50")
-    done = Sweep(tmp_path, overrides, first=str(tmp_path / "first"), loads_s=3600).finish()
-    assert done.returncode == 0, done.stderr
-    assert "600/600 answers" in done.stderr
+    outcome = Sweep(tmp_path, overrides, first=str(tmp_path / "first"), loads_s=3600).finish()
+    assert outcome.returncode == 0, outcome.stderr
+    assert "600/600 answers" in outcome.stderr
 
 
 @pytest.mark.chaos
 def test_engine_that_dies_of_every_prompt_ends_the_run_and_a_repaired_one_resumes(
     calm: Sweep, tmp_path: Path
 ) -> None:
-    done = Sweep(tmp_path, SMALL, poison="*").finish()
-    assert done.returncode == 1
-    assert "nobody answers nothing: " in done.stderr
-    assert "(raylet)" not in done.stderr
-    assert "Traceback" not in done.stderr
+    outcome = Sweep(tmp_path, SMALL, poison="*").finish()
+    assert outcome.returncode == 1
+    assert "nobody answers nothing: " in outcome.stderr
+    assert "(raylet)" not in outcome.stderr
+    assert "Traceback" not in outcome.stderr
     assert len(calm.answered()) > len((tmp_path / "answered.log").read_text().splitlines()) <= 6
     repaired = Sweep(tmp_path, SMALL)
     assert repaired.finish().returncode == 0
@@ -71,11 +71,11 @@ def test_ray_that_dies_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, SMALL, seconds_per_answer=0.1).start()
     sweep.until(sweep.answered)
     kill(sweep.raylets()[0])
-    done = sweep.finish()
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    (said,) = (line for line in done.stderr.splitlines() if line.startswith("factsweep: "))
-    assert said.startswith("factsweep: Ray itself failed during the run (")
+    outcome = sweep.finish()
+    assert outcome.returncode == 1
+    assert "Traceback" not in outcome.stderr
+    (sentence,) = (line for line in outcome.stderr.splitlines() if line.startswith("factsweep: "))
+    assert sentence.startswith("factsweep: Ray itself failed during the run (")
 
 
 def test_second_driver_is_told_who_holds_the_artifact_and_a_polite_stop_of_the_first_loses_nothing(
@@ -113,9 +113,9 @@ def test_full_disk_ends_the_run_and_room_lets_it_go_on(
     sweep.until(sweep.chunks)
     with pytest.raises(OSError, match=naming("space", "left")):
         ballast.write_bytes(bytes(2**20))
-    done = sweep.finish()
-    assert done.returncode == 2
-    assert re.search(naming("No space left on device", "make room"), done.stderr)
+    outcome = sweep.finish()
+    assert outcome.returncode == 2
+    assert re.search(naming("No space left on device", "make room"), outcome.stderr)
     ballast.unlink()
     assert sweep.finish().returncode == 0
     assert sweep.verify().returncode == 0
@@ -125,12 +125,12 @@ def test_full_disk_ends_the_run_and_room_lets_it_go_on(
 def test_second_model_takes_what_the_first_has_published_and_ends_before_it(
     running_ray: str, tmp_path: Path
 ) -> None:
-    given, store = (*SMALL, running_ray), str(tmp_path / "artifacts")
-    first = Sweep(tmp_path / "first", given, store, seconds_per_answer=1.0).start()
+    overrides, store = (*SMALL, running_ray), str(tmp_path / "artifacts")
+    first = Sweep(tmp_path / "first", overrides, store, seconds_per_answer=1.0).start()
     first.until(lambda: first.names("prompts", "leases"))  # Ray has yet to start, and to write them
-    second = Sweep(tmp_path / "second", [*given, "model.id=another"], store)
-    done = second.finish()
-    assert done.returncode == 0, done.stderr
+    second = Sweep(tmp_path / "second", [*overrides, "model.id=another"], store)
+    outcome = second.finish()
+    assert outcome.returncode == 0, outcome.stderr
     assert first.process is not None
     assert first.process.poll() is None
     assert len(first.names("prompts", "*")) == len(second.names("prompts", "*"))

@@ -43,13 +43,13 @@ def encoder_settings(tiny_bert: Any, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def done(encoder_settings: Settings, tiny_bert: Any, compute_here: Compute) -> Plan:
+def full_plan(encoder_settings: Settings, tiny_bert: Any, compute_here: Compute) -> Plan:
     return compute_here(encoder_settings("done"), MaskedLM(*tiny_bert))
 
 
 @pytest.fixture(scope="module")
-def branch(done: Plan) -> Branch:
-    (branch,) = done.branches
+def branch(full_plan: Plan) -> Branch:
+    (branch,) = full_plan.branches
     return branch
 
 
@@ -66,8 +66,8 @@ def value(metrics: pl.DataFrame, metric: str, variant: str | None = None) -> flo
 def test_encoder_predictions_are_those_of_the_fill_mask_pipeline(
     branch: Branch, tiny_bert: Any
 ) -> None:
-    found = branch.answers.read_all("masked").sample(60, seed=0)
-    rows = texts(branch).join(found, on="prompt_id", maintain_order="right")
+    predictions = branch.answers.read_all("masked").sample(60, seed=0)
+    rows = texts(branch).join(predictions, on="prompt_id", maintain_order="right")
     peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
     for row in rows.iter_rows(named=True):
         best = peer(row["text"], top_k=1)[0]
@@ -83,7 +83,10 @@ def test_encoder_candidates_probabilities_stand_in_their_order(
     (row,) = branch.answers.read_all("masked").join(prompt, on="prompt_id").to_dicts()
     ids = tokens.filter(relation_id="P30")["token_id"].to_list()
     peer = FillMaskPipeline(model=tiny_bert.model, tokenizer=tiny_bert.tokenizer, device="cpu")
-    scores = {each["token"]: each["score"] for each in peer(row["text"], top_k=len(peer.tokenizer))}
+    scores = {
+        prediction["token"]: prediction["score"]
+        for prediction in peer(row["text"], top_k=len(peer.tokenizer))
+    }
     assert row["candidate_probabilities"] == pytest.approx([scores[i] for i in ids], rel=1e-3)
 
 
@@ -92,7 +95,7 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
 ) -> None:
     right: dict[str, set[str]] = {}
     for pair in facts.load(branch.facts).pairs.iter_rows(named=True):
-        labels = {label.lower() for each in pair["objects"] for label in each["labels"]}
+        labels = {label.lower() for name_ in pair["objects"] for label in name_["labels"]}
         right[pair["pair_id"]] = labels & set(tiny_bert.tokenizer.get_vocab())
     prompts = branch.prompts.read_all("prompts").with_columns(
         decoded=pl.coalesce("same_as", "prompt_id")
@@ -102,7 +105,7 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
     for pair_id, token in prompts.join(tokens, on="decoded").select("pair_id", "token").rows():
         if right[pair_id]:
             hits.setdefault(pair_id, []).append(token in right[pair_id])
-    expected = sum(sum(each) / len(each) for each in hits.values()) / len(hits)
+    expected = sum(sum(name_) / len(name_) for name_ in hits.values()) / len(hits)
     metrics = branch.metrics.read_all("metrics")
     assert value(metrics, "acc_at_1") == pytest.approx(expected)
     assert 0 < expected < 1
@@ -116,33 +119,35 @@ def test_encoder_bias_level_is_that_of_a_plain_pass(branch: Branch, tiny_bert: A
     tokens = candidates(label_tokens(facts.load(branch.facts), tiny_bert.tokenizer))
     ids = dict(tokens.group_by("relation_id").agg("token_id").iter_rows())
     shares: dict[tuple[str, str], list[Any]] = {}
-    asked = texts(branch, "content_free")
-    assert branch.further[0].read_all("priors")["prompt_id"].equals(asked["prompt_id"])
-    for row in asked.iter_rows(named=True):
+    prompts = texts(branch, "content_free")
+    assert branch.further[0].read_all("priors")["prompt_id"].equals(prompts["prompt_id"])
+    for row in prompts.iter_rows(named=True):
         relation = row["template_id"].partition(".")[0]
         read = tiny_bert.tokenizer(row["text"], return_tensors="pt")
         with torch.inference_mode():
             logits = tiny_bert.model(**read).logits[0]
         (mask,) = (read.input_ids[0] == tiny_bert.tokenizer.mask_token_id).nonzero()[:, 0]
-        found = logits[mask].double().softmax(0).numpy()[ids.get(relation, [])]
-        if len(found) > 1:
-            shares.setdefault((relation, row["template_id"]), []).append(found / found.sum())
-    templates = {at: np.mean(each, axis=0) for at, each in shares.items()}
+        distribution = logits[mask].double().softmax(0).numpy()[ids.get(relation, [])]
+        if len(distribution) > 1:
+            shares.setdefault((relation, row["template_id"]), []).append(
+                distribution / distribution.sum()
+            )
+    templates = {key: np.mean(shares_, axis=0) for key, shares_ in shares.items()}
     relations = [
-        np.mean([each for at, each in templates.items() if at[0] == relation], axis=0)
+        np.mean([shares_ for key, shares_ in templates.items() if key[0] == relation], axis=0)
         for relation in sorted({relation for relation, _ in templates})
     ]
     metrics = branch.metrics.read_all("metrics")
     for variant, distributions in ((None, templates.values()), ("prompts=multi", relations)):
-        levels = [1 - entropy(each) / np.log(len(each)) for each in distributions]
-        found = value(metrics, "bias_level", variant)
-        assert found == pytest.approx(np.mean(levels), rel=1e-3)
-        assert 0 < found < 1
+        levels = [1 - entropy(shares_) / np.log(len(shares_)) for shares_ in distributions]
+        distribution = value(metrics, "bias_level", variant)
+        assert distribution == pytest.approx(np.mean(levels), rel=1e-3)
+        assert 0 < distribution < 1
 
 
-def test_encoder_report_has_its_row_in_table_3(done: Plan) -> None:
-    report.write(done, {"total": 0})
-    folder = Path(done.run.results) / "done"
+def test_encoder_report_has_its_row_in_table_3(full_plan: Plan) -> None:
+    report.write(full_plan, {"total": 0})
+    folder = Path(full_plan.run.results) / "done"
     table = pl.read_csv(folder / "tables" / "table-3.csv")
     ours = table.filter(PLM="tiny-bert", source="measured")
     assert ours.height == 1

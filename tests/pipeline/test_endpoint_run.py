@@ -25,10 +25,10 @@ AT_ONCE, PER_S = 5.0, 5.0
 GREEDY = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
 
 
-def completion(asked: dict[str, Any], text: str) -> Said:
+def completion(body: dict[str, Any], text: str) -> Said:
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-    kind = {"id": "1", "object": "text_completion", "created": 0, "model": asked["model"]}
+    kind = {"id": "1", "object": "text_completion", "created": 0, "model": body["model"]}
     return 200, {**kind, "choices": [choice], "usage": usage}
 
 
@@ -47,25 +47,29 @@ class Bucket:
     answered: list[tuple[int, str]] = field(default_factory=list)  # by which client
     lock: Any = field(default_factory=threading.Lock)
 
-    def __call__(self, asked: dict[str, Any]) -> Said:
+    def __call__(self, body: dict[str, Any]) -> Said:
         with self.lock:
-            now = time.monotonic()
-            self.left = min(AT_ONCE, self.left + PER_S * (now - self.last))
-            self.last = now
+            time_s = time.monotonic()
+            self.left = min(AT_ONCE, self.left + PER_S * (time_s - self.last))
+            self.last = time_s
             if self.left < 1:
                 return 429, {"error": {"message": "slow down"}}, {"Retry-After-Ms": "200"}
             self.left -= 1
-            self.answered.append((client(), asked["prompt"]))
-        return completion(asked, " Paris")
+            self.answered.append((client(), body["prompt"]))
+        return completion(body, " Paris")
 
 
 def client() -> int:
     """The process that asks what this thread of the server answers."""
     _, ours, _, to = threading.current_thread().name.split()
     # Both ends: another process may have the same port of its own, towards another server.
-    for each in psutil.net_connections("tcp4"):
-        if each.pid and each.raddr and (each.laddr.port, each.raddr.port) == (int(ours), int(to)):
-            return each.pid
+    for process in psutil.net_connections("tcp4"):
+        if (
+            process.pid
+            and process.raddr
+            and (process.laddr.port, process.raddr.port) == (int(ours), int(to))
+        ):
+            return process.pid
     raise AssertionError(f"nobody asks from port {ours}")
 
 
@@ -74,19 +78,21 @@ def client() -> int:
 def test_endpoint_two_clients_of_a_run_share_a_limit_and_neither_starves(
     small: list[str], tmp_path: Path
 ) -> None:
-    kept = [each for each in small if not each.startswith(("model.", "decoding.engine"))]
+    settings_left = [
+        override for override in small if not override.startswith(("model.", "decoding.engine"))
+    ]
     replicas = ["model.replicas.min=2", "model.replicas.max=2", "cluster.rows_per_shard=9"]
     bucket = Bucket()
     with serving(bucket) as server:
-        settings = load([*kept, *at(server, tmp_path), *replicas, *GREEDY])
+        settings = load([*settings_left, *at(server, tmp_path), *replicas, *GREEDY])
         run(settings)
     log = (tmp_path / f"results/{settings.name}/logs/run.log").read_text()
     assert re.search(r"70/70 answers · 8/8 shards · [\d,]+ calls turned away · .* in all", log)
     clients = [client for client, _ in bucket.answered]
     assert len({prompt for _, prompt in bucket.answered}) == len(clients) == 70
     first, second = dict.fromkeys(clients)
-    both = clients[clients.index(second) :]
-    assert min(both.count(first), both.count(second)) >= len(both) / 4
+    since_second = clients[clients.index(second) :]
+    assert min(since_second.count(first), since_second.count(second)) >= len(since_second) / 4
 
 
 RELATIONS = "P17,P30,P36,P37,P103,P407,P495,P1376"
@@ -100,8 +106,8 @@ def right_answers(settings: Run) -> dict[str, tuple[str, str]]:
     branch.step(branch.prompts).run()
     label = pl.col("objects").list.first().struct.field("labels").list.first()
     right = facts.load(branch.facts).pairs.select("pair_id", "relation_id", label=label)
-    asked = [with_text(branch.prompts, "prompts", s) for s in branch.prompts.shards("prompts")]
-    rows = pl.concat(asked).join(right, on="pair_id").select("text", "relation_id", "label")
+    shards = [with_text(branch.prompts, "prompts", s) for s in branch.prompts.shards("prompts")]
+    rows = pl.concat(shards).join(right, on="pair_id").select("text", "relation_id", "label")
     return {text: (relation, answer) for text, relation, answer in rows.iter_rows()}
 
 
@@ -111,28 +117,28 @@ def test_endpoint_nights_ask_it_afresh_and_find_what_became_worse(
     nightly_file: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slice_of = ["prompt=zero-shot", "prompt.templates=manual", f"benchmark.relations=[{RELATIONS}]"]
-    few = ["benchmark.pairs_per_relation=10", "benchmark.names_per_subject=1"]
+    sizes = ["benchmark.pairs_per_relation=10", "benchmark.names_per_subject=1"]
     draws = ["metrics.n_draws=100", "metrics.n_rounds=50", "metrics.analyses=[]"]
-    asked = ["decoding=greedy", "decoding.canary_prompts=20"]
-    known: dict[str, tuple[str, str]] = {}
+    decoding = ["decoding=greedy", "decoding.canary_prompts=20"]
+    answers: dict[str, tuple[str, str]] = {}
     damaged: set[str] = set()
 
     def says(request: dict[str, Any]) -> Said:
-        relation, answer = known[request["prompt"]]
+        relation, answer = answers[request["prompt"]]
         return completion(request, " no idea" if relation in damaged else f" {answer}")
 
     with serving(says) as server:
-        overrides = [*slice_of, *few, *draws, *asked, *at(server, tmp_path)]
-        known |= right_answers(load(overrides))
-        given = nightly_file("served", [overrides])
+        overrides = [*slice_of, *sizes, *draws, *decoding, *at(server, tmp_path)]
+        answers |= right_answers(load(overrides))
+        nightly_path = nightly_file("served", [overrides])
         folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
 
         def night(day: int) -> int:
-            return main(["nightly", given, *folders, "--date", f"2026-11-0{day}"])
+            return main(["nightly", nightly_path, *folders, "--date", f"2026-11-0{day}"])
 
         assert night(1) == 4  # there is no baseline yet
         of_a_night = len(server.requests)
-        assert main(["baseline", "accept", given, "served-2026-11-01", folders[1]]) == 0
+        assert main(["baseline", "accept", nightly_path, "served-2026-11-01", folders[1]]) == 0
         assert night(2) == 0
         assert len(server.requests) == 2 * of_a_night
         damaged.add(DAMAGED)

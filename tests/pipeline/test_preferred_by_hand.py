@@ -67,11 +67,11 @@ def computed(
         models.location(smollm2), None, dtype="float32", max_model_len=256, ability="prefer"
     )
     engine = transformers.load(start)
-    found = {}
+    branches = {}
     for retrieval in RETRIEVALS:
-        asked = [*OVERRIDES, f"prompt={retrieval}", f"artifacts={folder}"]
-        (found[retrieval],) = compute_here(load(asked), engine).branches
-    return found
+        overrides = [*OVERRIDES, f"prompt={retrieval}", f"artifacts={folder}"]
+        (branches[retrieval],) = compute_here(load(overrides), engine).branches
+    return branches
 
 
 class Plain:
@@ -99,13 +99,13 @@ class Plain:
         assert ids[:begin] == self.reads(cloze).input_ids
         with torch.inference_mode():
             rows = self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-        own = sum(float(rows[place - 1, ids[place]]) for place in range(begin, len(ids)))
-        return own, own + math.log(float(rows[-1, self.ends].exp().sum()))
+        logprob = sum(float(rows[place - 1, ids[place]]) for place in range(begin, len(ids)))
+        return logprob, logprob + math.log(float(rows[-1, self.ends].exp().sum()))
 
     def plausibility(self, cloze: str, labels: list[str]) -> float:
         """In nats, over all labels."""
         return math.log(
-            sum(math.exp(self.logprobs(cloze, each)[1]) for each in dict.fromkeys(labels))
+            sum(math.exp(self.logprobs(cloze, label)[1]) for label in dict.fromkeys(labels))
         )
 
 
@@ -125,7 +125,7 @@ def omega(base: Entities, triples: list[dict[str, Any]], pair: dict[str, Any]) -
     """All distractors of a fact, from the definition."""
     answer = pair["objects"][0]["object_id"]
     types, labels = base[answer]
-    fold = {each.casefold() for each in labels}
+    fold = {label.casefold() for label in labels}
     right = {
         row["object_id"]
         for row in triples
@@ -138,7 +138,7 @@ def omega(base: Entities, triples: list[dict[str, Any]], pair: dict[str, Any]) -
         if entity != answer
         and entity not in right
         and its_types & types
-        and not fold & {each.casefold() for each in its_labels}
+        and not fold & {label.casefold() for label in its_labels}
     ]
 
 
@@ -166,17 +166,19 @@ def test_setting_by_hand_is_that_of_the_run(
         candidates = omega(base, triples, pair)
         right = plain.plausibility(cloze, base[prompt["answer_id"]][1])
         assert row["logprob"] == pytest.approx(right, abs=MOST)
-        found = [each["entity_id"] for each in row["distractors"]]
-        assert set(found) <= set(candidates)
+        ids = [distractor["entity_id"] for distractor in row["distractors"]]
+        assert set(ids) <= set(candidates)
         if retrieval != "optimal":  # whose beam may hold several labels of an entity
-            assert len(found) == min(N, len(candidates))
-        said = [each["logprob"] for each in row["distractors"]]
-        own = [plain.plausibility(cloze, base[each][1]) for each in found]
-        assert said == pytest.approx(own, abs=MOST)
+            assert len(ids) == min(N, len(candidates))
+        scores = [distractor["logprob"] for distractor in row["distractors"]]
+        logprobs_here = [plain.plausibility(cloze, base[distractor][1]) for distractor in ids]
+        assert scores == pytest.approx(logprobs_here, abs=MOST)
         if retrieval == "exact":
-            whole = [plain.plausibility(cloze, base[each][1]) for each in candidates]
-            assert own == pytest.approx(sorted(whole, reverse=True)[:N], abs=MOST)
-        beaten.append([right > each for each in own])
+            all_logprobs = [
+                plain.plausibility(cloze, base[distractor][1]) for distractor in candidates
+            ]
+            assert logprobs_here == pytest.approx(sorted(all_logprobs, reverse=True)[:N], abs=MOST)
+        beaten.append([right > distractor for distractor in logprobs_here])
     metrics = branch.metrics.read_all("metrics").filter(pl.col("slice").is_null())
     numbers = dict(metrics.select("metric", "value").iter_rows())
     for n in (1, 2, 5, 10, 20):
@@ -188,11 +190,17 @@ def test_setting_by_hand_is_that_of_the_run(
 
 def test_optimal_finds_the_most_plausible_that_exact_finds(computed: dict[str, Branch]) -> None:
     """The beam is as wide as distractors are asked for: it may miss some of the last ones."""
-    for one, other in zip(
-        *(computed[each].answers.read_all("preferences")["distractors"] for each in RETRIEVALS[3:]),
+    for optimal, other in zip(
+        *(
+            computed[retrieval].answers.read_all("preferences")["distractors"]
+            for retrieval in RETRIEVALS[3:]
+        ),
         strict=True,
     ):
-        best = [[each["entity_id"] for each in found][:5] for found in (one, other)]
+        best = [
+            [retrieval["entity_id"] for retrieval in distractors][:5]
+            for distractors in (optimal, other)
+        ]
         assert best[0] == best[1]
 
 

@@ -52,7 +52,7 @@ def settings(
 
 
 @pytest.fixture(scope="module", params=RETRIEVALS)
-def done(request: Any, settings: Settings, compute_here: Compute) -> Plan:
+def full_plan(request: Any, settings: Settings, compute_here: Compute) -> Plan:
     return compute_here(settings(request.param, f"prompt={request.param}"))
 
 
@@ -67,50 +67,50 @@ def overall(branch: Branch) -> dict[str, float]:
     return dict(rows.select("metric", "value").iter_rows())
 
 
-def test_every_setting_has_its_numbers_and_none_failed(done: Plan) -> None:
-    found = overall(only(done))
-    assert {"min_at_1", "avg_at_10", "probability", "left_out_at_1"} <= set(found)
-    assert found["permutation_difference"] == 0
-    assert only(done).metrics.read_all("metrics")["n_failed"].sum() == 0
+def test_every_setting_has_its_numbers_and_none_failed(full_plan: Plan) -> None:
+    numbers = overall(only(full_plan))
+    assert {"min_at_1", "avg_at_10", "probability", "left_out_at_1"} <= set(numbers)
+    assert numbers["permutation_difference"] == 0
+    assert only(full_plan).metrics.read_all("metrics")["n_failed"].sum() == 0
 
 
-def test_min_at_n_of_a_fact_never_rises_with_n(done: Plan) -> None:
-    for beaten in only(done).matched.read_all("preferred")["n_beaten"]:
+def test_min_at_n_of_a_fact_never_rises_with_n(full_plan: Plan) -> None:
+    for beaten in only(full_plan).matched.read_all("preferred")["n_beaten"]:
         won = [n == count for n, count in enumerate(beaten, start=1)]
         assert won == sorted(won, reverse=True)
 
 
-def test_distractors_are_none_of_those_left_out(done: Plan) -> None:
-    branch = only(done)
+def test_distractors_are_none_of_those_left_out(full_plan: Plan) -> None:
+    branch = only(full_plan)
     prompts = branch.prompts.read_all("prompts").select("prompt_id", "answer_id", "left_out")
     rows = branch.answers.read_all("preferences").join(prompts, on="prompt_id")
     assert rows.height == prompts.height
     for answer_id, left_out, distractors in rows.select(
         "answer_id", "left_out", "distractors"
     ).iter_rows():
-        found = {each["entity_id"] for each in distractors}
-        assert answer_id not in found
-        assert not found & set(left_out)
+        ids = {distractor["entity_id"] for distractor in distractors}
+        assert answer_id not in ids
+        assert not ids & set(left_out)
 
 
-def test_page_shows_the_hardest_distractors_of_each_fact(done: Plan) -> None:
-    report.write(done, {"total": 1.0})
-    run = done.run
-    found = results_of(f"{run.results}/{run.name}")
-    assert found.card["metric"][0] == "Min@1"
-    assert {"headline", "retrieval", "tokens", "relations"} <= set(found.tables)
-    assert found.answers("P36")["logprob"].null_count() == 0
+def test_page_shows_the_hardest_distractors_of_each_fact(full_plan: Plan) -> None:
+    report.write(full_plan, {"total": 1.0})
+    run = full_plan.run
+    results = results_of(f"{run.results}/{run.name}")
+    assert results.card["metric"][0] == "Min@1"
+    assert {"headline", "retrieval", "tokens", "relations"} <= set(results.tables)
+    assert results.answers("P36")["logprob"].null_count() == 0
     page = Path(run.results, run.name, "index.html").read_text()
     assert "Min@1" in page
     for form in ("csv", "lm-eval"):
         assert Path(export(run.name, run.results, form, None)).is_file()
 
 
-def test_forecast_tokens_are_at_least_those_that_the_engine_read(done: Plan) -> None:
-    _, (found,) = forecast(done.run)
-    branch = only(done)
+def test_forecast_tokens_are_at_least_those_that_the_engine_read(full_plan: Plan) -> None:
+    _, (forecast_,) = forecast(full_plan.run)
+    branch = only(full_plan)
     read = sum(int(c["prompt_tokens"]) for c in branch.answers.counts("preferences").values())
-    assert found.tokens < read <= found.tokens + found.name_tokens
+    assert forecast_.tokens < read <= forecast_.tokens + forecast_.name_tokens
     clozes = pl.concat(branch.prompts.each("prompts"))
     sets = pl.concat(branch.prompts.each("candidate_sets"))
     sets = sets.unique(["candidates_id", "entity_id"])
@@ -121,7 +121,7 @@ def test_forecast_tokens_are_at_least_those_that_the_engine_read(done: Plan) -> 
             pl.col("labels").str.len_bytes().sum() + pl.len()  # a token is a byte; each has a blank
         )
     )
-    assert found.name_tokens == clozes.join(size, on="candidates_id")["labels"].sum()
+    assert forecast_.name_tokens == clozes.join(size, on="candidates_id")["labels"].sum()
 
 
 class Dying(FakeEngine):
@@ -132,10 +132,10 @@ class Dying(FakeEngine):
         self.lives, self.seen = lives, list[str]()
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
-        for each in islice(super().preferences(requests), self.lives):
-            self.seen.append(each.request_id)
+        for preference in islice(super().preferences(requests), self.lives):
+            self.seen.append(preference.request_id)
             self.lives -= 1
-            yield each
+            yield preference
         if not self.lives:
             raise RuntimeError("the engine died")
 
@@ -143,24 +143,26 @@ class Dying(FakeEngine):
 def given(branch: Branch) -> pl.DataFrame:
     """What the run's own engine said of every candidate, one row each."""
     columns = ["prompt_id", "entity_id", "logprob", "label", "n_tokens"]
-    said = branch.answers.read_all("preferences")
+    preferences = branch.answers.read_all("preferences")
     right = branch.prompts.read_all("prompts").select("prompt_id", entity_id="answer_id")
-    answers = said.join(right, on="prompt_id").select(*columns, "open_logprob")
-    wrong = said.select("prompt_id", "distractors").explode("distractors").drop_nulls()
+    answers = preferences.join(right, on="prompt_id").select(*columns, "open_logprob")
+    wrong = preferences.select("prompt_id", "distractors").explode("distractors").drop_nulls()
     return pl.concat([answers, wrong.unnest("distractors").select(columns)], how="diagonal")
 
 
 @pytest.mark.slow
 def test_score_of_the_own_log_probabilities_gives_the_runs_numbers(
-    done: Plan, settings: Settings, tmp_path: Path
+    full_plan: Plan, settings: Settings, tmp_path: Path
 ) -> None:
-    branch = only(done)
+    branch = only(full_plan)
     given(branch).write_parquet(tmp_path / "given.parquet")
-    found = score(
+    metrics = score(
         settings("given", f"prompt={branch.setting.name}", f"answers={tmp_path}/given.parquet")
     )
-    own = branch.metrics.read_all("metrics").filter(pl.col("metric") != "permutation_difference")
-    assert_frame_equal(found.drop("model"), own.drop("model"))
+    expected = branch.metrics.read_all("metrics").filter(
+        pl.col("metric") != "permutation_difference"
+    )
+    assert_frame_equal(metrics.drop("model"), expected.drop("model"))
 
 
 def test_score_without_a_candidate_is_refused(
@@ -176,8 +178,8 @@ def test_score_without_a_candidate_is_refused(
 def test_continuations_are_measured_where_they_are_asked_for(
     settings: Settings, compute_here: Compute
 ) -> None:
-    asked = ["prompt=random", "decoding.baselines.beams=3", "decoding.baselines.top_tokens=4"]
-    branch = only(compute_here(settings("continued", *asked)))
+    overrides = ["prompt=random", "decoding.baselines.beams=3", "decoding.baselines.top_tokens=4"]
+    branch = only(compute_here(settings("continued", *overrides)))
     continued = branch.matched.read_all("continued")
     assert continued["texts"].list.len().unique().to_list() == [3]
     assert continued.height == branch.answers.read_all("preferences").height
@@ -192,8 +194,8 @@ def test_karr_is_measured_where_clozes_of_others_are_asked_for(
     settings: Settings, compute_here: Compute
 ) -> None:
     """One row a fact; as many numbers as there are other subjects (4) and relations (1)."""
-    asked = ["prompt=random", "decoding.baselines.others=3"]
-    branch = only(compute_here(settings("others", *asked)))
+    overrides = ["prompt=random", "decoding.baselines.others=3"]
+    branch = only(compute_here(settings("others", *overrides)))
     chances = branch.matched.read_all("by_chance")
     assert sorted(chances["pair_id"]) == sorted(
         branch.answers.read_all("preferences").join(
@@ -202,15 +204,15 @@ def test_karr_is_measured_where_clozes_of_others_are_asked_for(
     )
     assert chances["subjects"].list.len().unique().to_list() == [3]
     assert chances["relations"].list.len().unique().to_list() == [1]
-    found = overall(branch)
-    assert 0 <= found["karr"] <= 1
-    assert math.isfinite(found["log_karr"])
-    whole = branch.answers.read_all("preferences")
-    first = settings("others-dying", *asked)
+    numbers = overall(branch)
+    assert 0 <= numbers["karr"] <= 1
+    assert math.isfinite(numbers["log_karr"])
+    preferences = branch.answers.read_all("preferences")
+    first = settings("others-dying", *overrides)
     with pytest.raises(RuntimeError, match=naming("died")):
-        compute_here(first, Dying(whole.height + 4 + 5))  # in the middle of the chances
-    again = only(compute_here(first))
-    assert_frame_equal(again.metrics.read_all("metrics"), branch.metrics.read_all("metrics"))
+        compute_here(first, Dying(preferences.height + 4 + 5))  # in the middle of the chances
+    resumed = only(compute_here(first))
+    assert_frame_equal(resumed.metrics.read_all("metrics"), branch.metrics.read_all("metrics"))
 
 
 def everything(folder: Path) -> bytes:
@@ -228,13 +230,13 @@ def test_judge_over_http_counts_and_its_key_is_nowhere(
 ) -> None:
     caplog.set_level("DEBUG")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-4711")
-    asked = ["prompt=random", "decoding.baselines.beams=2", "metrics.judge_model=some-judge"]
+    overrides = ["prompt=random", "decoding.baselines.beams=2", "metrics.judge_model=some-judge"]
     with serving(lambda _: (500, {"error": {"message": "no, sk-secret-4711"}})) as server:
-        broken = settings("judged", *asked, f"metrics.judge_url={server.url}")
+        broken = settings("judged", *overrides, f"metrics.judge_url={server.url}")
         with pytest.raises(InputError, match=naming("some-judge", "<key>")):
             compute_here(broken)
     with serving(lambda _: (200, completion("correct"))) as server:
-        plan = compute_here(settings("judged", *asked, f"metrics.judge_url={server.url}"))
+        plan = compute_here(settings("judged", *overrides, f"metrics.judge_url={server.url}"))
     report.write(plan, {"total": 0.0})
     rows = only(plan).metrics.read_all("metrics").filter(pl.col("slice").is_null())
     assert rows.filter(metric="judge").select("variant", "value").row(0) == ("width=2", 1.0)
@@ -265,23 +267,30 @@ def test_compare_says_what_another_system_lost(
     path = worse(only(plan), tmp_path / "worse.parquet")
     score(settings("worse", "prompt=random", f"answers={path}"))
     options = comparison_settings({"n_rounds": 100, "min_facts": 5, "alpha": 0.1})
-    (found,) = compared("compared", "worse", plan.run.results, options, anyway=True)
-    before = only(plan).matched.read_all("preferred")
-    mine = before.filter(pl.col("relation_id") == "P36", pl.col("n_distractors") > 0)
+    (comparison,) = compared("compared", "worse", plan.run.results, options, anyway=True)
+    preferred = only(plan).matched.read_all("preferred")
+    of_capitals = preferred.filter(pl.col("relation_id") == "P36", pl.col("n_distractors") > 0)
     share = pl.col("n_beaten").list.first().mean().over("pair_id")
-    fell = mine.with_columns(share=share).unique("pair_id")["share"].sum()
-    facts = before.filter(pl.col("n_distractors").min().over("pair_id") > 0)["pair_id"].n_unique()
-    headline = {row["metric"]: row for row in found.report.tables["headline"].to_dicts()}
+    fell = of_capitals.with_columns(share=share).unique("pair_id")["share"].sum()
+    facts = preferred.filter(pl.col("n_distractors").min().over("pair_id") > 0)[
+        "pair_id"
+    ].n_unique()
+    headline = {row["metric"]: row for row in comparison.report.tables["headline"].to_dicts()}
     assert float(headline["Min@1"]["difference"]) == pytest.approx(-fell / facts, abs=1e-4)
     assert headline["Min@1"]["facts"] == facts
-    assert set(found.report.tables["facts"]["relation"]) <= {"P36 capital"}
-    assert found.verdict.outcome == "regression"
-    assert "min_at_1" in found.verdict.reason
-    (same,) = compared("compared", "compared", plan.run.results, options, anyway=False)
-    assert same.verdict.outcome == "no change"
+    assert set(comparison.report.tables["facts"]["relation"]) <= {"P36 capital"}
+    assert comparison.verdict.outcome == "regression"
+    assert "min_at_1" in comparison.verdict.reason
+    (no_change,) = compared("compared", "compared", plan.run.results, options, anyway=False)
+    assert no_change.verdict.outcome == "no change"
 
 
 def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:
     run = load(["sweep=distractors"])
     assert run.benchmark.name == "distractors-mini"
-    assert [each.name for each in run.settings] == ["random", "semantic", "temporal", "optimal"]
+    assert [setting.name for setting in run.settings] == [
+        "random",
+        "semantic",
+        "temporal",
+        "optimal",
+    ]

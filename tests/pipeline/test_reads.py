@@ -59,14 +59,14 @@ def right(sound: Path) -> pl.DataFrame:
 
 def numbers(plan: Plan) -> pl.DataFrame:
     """The metrics after the run is run again; what is written and what is read agree."""
-    found = measured(plan.run, make_here)
-    assert factsweep.load("results/one").metrics.equals(found)
-    return found
+    metrics = measured(plan.run, make_here)
+    assert factsweep.load("results/one").metrics.equals(metrics)
+    return metrics
 
 
 def first_file(plan: Plan, stage: str, name: str | None = None) -> Path:
     """A file of the first artifact of a stage: by name, or its first shard that has rows."""
-    artifact = next(each.artifact for each in plan.steps if each.artifact.stage == stage)
+    artifact = next(step.artifact for step in plan.steps if step.artifact.stage == stage)
     if name is None:
         tables = artifact.manifest().tables.items()
         name = next(
@@ -96,7 +96,7 @@ def test_shard_that_is_harmed_is_named_and_computed_anew(
 ) -> None:
     path = first_file(plan, stage)
     damage.SHARDS[harm](path)
-    assert any(str(path) in each for each in verify(plan.run).problems)
+    assert any(str(path) in problem for problem in verify(plan.run).problems)
     assert numbers(plan).equals(right)
     verify(plan.run, repair=True)
     assert numbers(plan).equals(right)
@@ -178,7 +178,7 @@ def test_metrics_of_results_that_are_harmed_are_refused(
     assert f"{path} " in capsys.readouterr().err
     with pytest.raises(InputError, match=naming("results/one/metrics.parquet")):
         _ = factsweep.load("results/one").metrics
-    assert any("metrics.parquet" in each for each in verify(plan.run).problems)
+    assert any("metrics.parquet" in problem for problem in verify(plan.run).problems)
     assert numbers(plan).equals(right)
 
 
@@ -186,9 +186,9 @@ class Parisian(FakeEngine):
     """Gives the same answer to all."""
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        for each in super().answers(requests):
+        for answer in super().answers(requests):
             yield replace(
-                each, completions=tuple(replace(c, text="Paris") for c in each.completions)
+                answer, completions=tuple(replace(c, text="Paris") for c in answer.completions)
             )
 
 
@@ -203,11 +203,11 @@ def test_answers_decoded_anew_are_measured_anew(
             damage.age(manifest)
         assert numbers(plan).equals(right)
     first_file(plan, "generations").unlink()
-    found = measured(plan.run, partial(make_here, engine=Parisian()))
-    assert not found.equals(right)
-    again = shutil.rmtree("artifacts/matched"), shutil.rmtree("artifacts/metrics")
-    assert again
-    assert found.equals(numbers(plan))
+    metrics = measured(plan.run, partial(make_here, engine=Parisian()))
+    assert not metrics.equals(right)
+    removed = shutil.rmtree("artifacts/matched"), shutil.rmtree("artifacts/metrics")
+    assert removed
+    assert metrics.equals(numbers(plan))
 
 
 @pytest.mark.slow
@@ -219,11 +219,11 @@ def test_folder_that_is_a_link_out_of_the_store_is_named_and_computed_anew(
     folder = first_file(plan, stage).parents[0 if is_table else 1]
     shutil.move(folder, tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    kept = damage.files(tmp_path / "elsewhere")
-    assert any(str(folder) in each for each in verify(plan.run).problems)
+    earlier = damage.files(tmp_path / "elsewhere")
+    assert any(str(folder) in problem for problem in verify(plan.run).problems)
     assert numbers(plan).equals(right)
     assert not folder.is_symlink()
-    assert damage.files(tmp_path / "elsewhere") == kept
+    assert damage.files(tmp_path / "elsewhere") == earlier
     assert verify(plan.run).problems == []
 
 
@@ -231,7 +231,7 @@ def test_status_and_why_name_what_is_damaged(
     plan: Plan, two_runs: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest, recipe = (
-        first_file(plan, "matched", each) for each in ("manifest.json", "recipe.json")
+        first_file(plan, "matched", name) for name in ("manifest.json", "recipe.json")
     )
     manifest.write_text("{")
     assert main(["status", *two_runs["one"]]) == 0
@@ -270,7 +270,7 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     prompts, branch = first_file(plan, "prompts").parents[1], plan.branches[0]
     if is_open:
         first_file(plan, "generations", "manifest.json").unlink()
-    kept = branch.answers.published("generations")
+    earlier = branch.answers.published("generations")
     shutil.rmtree(prompts)
     cluster = replace(plan.run.cluster, rows_per_shard=17)
     (other,) = planned(replace(plan.run, cluster=cluster)).branches
@@ -278,10 +278,10 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     with pytest.raises(InputError, match=naming(prompts.name, "cluster.rows_per_shard")):
         numbers(plan)
     verify(plan.run, repair=True)
-    assert branch.answers.published("generations") == kept
+    assert branch.answers.published("generations") == earlier
     shutil.rmtree(prompts)
-    again = measured(plan.run, partial(make_here, engine=Parisian()))
-    assert again.equals(right)
+    metrics = measured(plan.run, partial(make_here, engine=Parisian()))
+    assert metrics.equals(right)
 
 
 @pytest.mark.parametrize("lost", ["a shard", "all", "a shard, of open answers"])
@@ -306,8 +306,8 @@ def test_files_set_aside_of_one_name_are_all_kept(plan: Plan) -> None:
     for _ in range(3):
         path.write_text("damaged")
         numbers(plan)
-    kept = sorted(each.name for each in (path.parent / "damaged").iterdir())
-    assert kept == [path.name, f"{path.name}.1", f"{path.name}.2"]
+    names = sorted(file_path.name for file_path in (path.parent / "damaged").iterdir())
+    assert names == [path.name, f"{path.name}.1", f"{path.name}.2"]
 
 
 def test_what_is_damaged_again_and_again_ends_the_run(
@@ -342,12 +342,12 @@ def test_any_mutation_gives_the_right_numbers_or_a_sentence(
         folder = tmp_path / str(seed)
         shutil.copytree(sound, folder)
         monkeypatch.chdir(folder)
-        what = damage.mutated(folder, seed)
+        harm = damage.mutated(folder, seed)
         plan = planned(load(two_runs["one"]))
         verb = [*VERBS.values()][seed % len(VERBS)]
-        assert main(verb) in (0, 2), f"{seed}: {what}"
+        assert main(verb) in (0, 2), f"{seed}: {harm}"
         if main(VERBS["export"]) == 0:
             exported = pl.read_parquet("results/one/export/metrics.parquet")
-            assert exported.equals(right), f"{seed}: {what}"
-        assert numbers(plan).equals(right), f"{seed}: {what}"
+            assert exported.equals(right), f"{seed}: {harm}"
+        assert numbers(plan).equals(right), f"{seed}: {harm}"
         shutil.rmtree(folder)

@@ -55,11 +55,13 @@ def in_ray(settings: Settings, size: int, replicas: int) -> pl.DataFrame:
 def test_run_any_shard_size_and_replicas_gives_the_same_metrics(
     small_settings: Settings, compute_here: Compute
 ) -> None:
-    many = in_ray(small_settings, size=16, replicas=2)
-    one = in_ray(small_settings, size=1000, replicas=1)
-    here = compute_here(small_settings(SETTINGS, "cluster.rows_per_shard=7")).branches
-    assert_frame_equal(many, one)
-    assert_frame_equal(one, pl.concat([each.metrics.read_all("metrics") for each in here]))
+    sharded = in_ray(small_settings, size=16, replicas=2)
+    whole_shard = in_ray(small_settings, size=1000, replicas=1)
+    branches = compute_here(small_settings(SETTINGS, "cluster.rows_per_shard=7")).branches
+    assert_frame_equal(sharded, whole_shard)
+    assert_frame_equal(
+        whole_shard, pl.concat([branch.metrics.read_all("metrics") for branch in branches])
+    )
 
 
 @pytest.mark.slow
@@ -95,10 +97,10 @@ def test_run_damaged_chunk_is_set_aside_and_decoded_again(small_settings: Settin
 @pytest.mark.usefixtures("no_ray")
 def test_run_second_time_computes_nothing(finished: Plan) -> None:
     paths = [path for path in Path(finished.run.artifacts).rglob("*") if path.is_file()]
-    before = {path: path.stat().st_mtime_ns for path in paths}
+    times_before = {path: path.stat().st_mtime_ns for path in paths}
     metrics = run(finished.run)
     assert metrics.equals(finished.branches[0].metrics.read_all("metrics"))
-    assert {path: path.stat().st_mtime_ns for path in paths} == before
+    assert {path: path.stat().st_mtime_ns for path in paths} == times_before
 
 
 @pytest.mark.usefixtures("no_ray")
@@ -144,8 +146,11 @@ def test_run_few_failed_prompts_are_allowed(
 
 def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Settings) -> None:
     names = [
-        [artifact.folder for artifact in planned(small_settings(*more)).branches[0].artifacts()]
-        for more in ((), ("model.replicas.max=2", "cluster.address=auto"))
+        [
+            artifact.folder
+            for artifact in planned(small_settings(*overrides)).branches[0].artifacts()
+        ]
+        for overrides in ((), ("model.replicas.max=2", "cluster.address=auto"))
     ]
     assert names[0] == names[1]
 
@@ -166,15 +171,15 @@ def test_stop_of_a_run_whose_ray_is_gone_is_said(
 def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    offline_flags = []
     monkeypatch.setattr(
-        cluster, "started", lambda _, *, offline: nullcontext(asked.append(offline))
+        cluster, "started", lambda _, *, offline: nullcontext(offline_flags.append(offline))
     )
     monkeypatch.setattr(following, "follow", lambda *_: None)
     plan = planned(small_settings())
     running.compute(plan)
     running.compute(replace(plan, weights=replace(plan.weights, offline=True)))
-    assert asked == [False, True]
+    assert offline_flags == [False, True]
 
 
 def test_start_nodes_of_an_autoscaler_are_waited_for(
@@ -182,7 +187,7 @@ def test_start_nodes_of_an_autoscaler_are_waited_for(
 ) -> None:
     now_s, loading = [0.0], list[Loading]()
     monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(ray, "get", lambda found: found)
+    monkeypatch.setattr(ray, "get", lambda value: value)
     monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
     tally = SimpleNamespace(loading=SimpleNamespace(remote=lambda: loading))
     growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.start_s=60")

@@ -46,11 +46,11 @@ Scored = Callable[..., pl.DataFrame]
 def test_score_own_answers_give_the_runs_own_numbers(
     finished: Plan, answers: pl.DataFrame, scored: Scored, suffix: str
 ) -> None:
-    own = finished.branches[0].metrics.read_all("metrics")
-    found = scored(answers, suffix)
+    expected = finished.branches[0].metrics.read_all("metrics")
+    metrics = scored(answers, suffix)
     sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate", "cut_share"])
-    assert found.height > 10
-    assert_frame_equal(found, own.filter(~sampled))
+    assert metrics.height > 10
+    assert_frame_equal(metrics, expected.filter(~sampled))
 
 
 FULL_TEXTS = {
@@ -125,15 +125,15 @@ def test_score_of_the_same_answers_in_other_files_gives_the_same_numbers(
         "capitals, blanks and categories": categories.rename(lambda name: f" {name.upper()}"),
         "further columns": answers.with_row_index("row").with_columns(same_as=pl.lit("x"), index=1),
     }
-    for what, table in tables.items():
-        with subtests.test(what):
+    for kind, table in tables.items():
+        with subtests.test(kind):
             assert_frame_equal(scored(table), metrics)
     assert_frame_equal(scored(answers, "parquet", f"artifacts={tmp_path}/fresh"), metrics)
 
 
 def test_score_missing_answers_count_as_failed(answers: pl.DataFrame, scored: Scored) -> None:
-    alone = answers.filter(pl.col("prompt_id").str.starts_with("P30"))
-    metrics = scored(alone[3:]).filter(pl.col("slice").is_null())
+    of_relation = answers.filter(pl.col("prompt_id").str.starts_with("P30"))
+    metrics = scored(of_relation[3:]).filter(pl.col("slice").is_null())
     assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (33, 39)
 
 
@@ -162,11 +162,11 @@ def test_score_prompt_with_an_answer_of_its_own_counts_once(
     finished: Plan, answers: pl.DataFrame, scored: Scored
 ) -> None:
     duplicates = finished.branches[0].prompts.read_all("prompts").drop_nulls("same_as")
-    own = duplicates.select("prompt_id", text=pl.lit("nothing of the kind"))
-    assert own.height
-    metrics = scored(pl.concat([answers, own])).filter(pl.col("slice").is_null())
-    asked = answers.height + own.height
-    assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (asked, 0)
+    own_answers = duplicates.select("prompt_id", text=pl.lit("nothing of the kind"))
+    assert own_answers.height
+    metrics = scored(pl.concat([answers, own_answers])).filter(pl.col("slice").is_null())
+    n_asked = answers.height + own_answers.height
+    assert metrics.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (n_asked, 0)
 
 
 def test_score_texts_of_which_nothing_is_left_are_counted(
@@ -180,14 +180,14 @@ def test_score_texts_of_which_nothing_is_left_are_counted(
 def test_score_answers_that_do_not_fit_are_refused_by_file_and_row_or_column(
     answers: pl.DataFrame, scored: Scored, subtests: pytest.Subtests
 ) -> None:
-    rows, own = answers.sort("prompt_id"), "P30.Q3.000.0"
-    row, number = rows["prompt_id"].index_of(own), pl.lit(1, pl.Int32)
-    is_own = pl.col("prompt_id") == own
+    rows, prompt_id = answers.sort("prompt_id"), "P30.Q3.000.0"
+    row, number = rows["prompt_id"].index_of(prompt_id), pl.lit(1, pl.Int32)
+    is_own = pl.col("prompt_id") == prompt_id
     in_row = {
         "its text is null": pl.when(~is_own).then("text").alias("text"),
-        "it is no prompt of this benchmark": pl.col("prompt_id").replace(own, "P30.Q3"),
-        "it is no prompt of": pl.col("prompt_id").replace(own, None),
-        "its prompt_id stands twice": pl.col("prompt_id").replace(own, "P30.Q0.000.0"),
+        "it is no prompt of this benchmark": pl.col("prompt_id").replace(prompt_id, "P30.Q3"),
+        "it is no prompt of": pl.col("prompt_id").replace(prompt_id, None),
+        "its prompt_id stands twice": pl.col("prompt_id").replace(prompt_id, "P30.Q0.000.0"),
     }
     cases = [
         (rows.with_columns(change), suffix, rf"answers\.{suffix}, row {row} .*: {problem}")
@@ -210,7 +210,7 @@ def test_score_file_that_cannot_be_read_is_named_with_its_line(
     answers: pl.DataFrame, small_settings: Settings, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     lines = [f"{line}\n" for line in answers.write_ndjson().splitlines()]
-    begun = lines[2].partition('"text"')[0]
+    line_start = lines[2].partition('"text"')[0]
     values = (
         '"text": ["Paris"]}',
         '"text": {"answer": "Paris"}}',
@@ -225,7 +225,7 @@ def test_score_file_that_cannot_be_read_is_named_with_its_line(
         ("answers.parquet", ["{}neither"], DamagedFileError, naming("answers.parquet")),
     ]
     for value in values:
-        text = [*lines[:2], f"{begun}{value}\n", *lines[3:]]
+        text = [*lines[:2], f"{line_start}{value}\n", *lines[3:]]
         problem = r"answers\.jsonl, line 3: .*(text|ud800)"
         cases.append(("answers.jsonl", text, InputError, problem))
     for name, content, error, problem in cases:
@@ -275,12 +275,12 @@ def test_score_of_a_budget_estimates_as_a_run_of_it_does(
     path = tmp_path / "answers.parquet"
     answers.write_parquet(path)
     budget = ("budget=60%", f"artifacts={finished.run.artifacts}")
-    given, asked = (
-        estimating.estimate(small_settings(*budget, *more))
-        for more in ([f"answers={path}"], GREEDY)
+    estimate_given, estimate_asked = (
+        estimating.estimate(small_settings(*budget, *overrides))
+        for overrides in ([f"answers={path}"], GREEDY)
     )
-    assert given["share"].unique().to_list() == [pytest.approx(0.58, abs=0.01)]
-    assert_frame_equal(given, asked)
+    assert estimate_given["share"].unique().to_list() == [pytest.approx(0.58, abs=0.01)]
+    assert_frame_equal(estimate_given, estimate_asked)
 
 
 def test_estimate_of_all_prompts_leaves_those_without_an_answer_out(
@@ -288,11 +288,11 @@ def test_estimate_of_all_prompts_leaves_those_without_an_answer_out(
 ) -> None:
     some = answers.sort("prompt_id")[7:]
     full = scored(some).filter(pl.col("slice").is_null(), pl.col("variant").is_null())
-    known = dict(full.select("metric", "value").iter_rows())
-    whole = small_settings(f"answers={tmp_path}/answers.parquet", "budget=100%")
-    found = {row["metric"]: row for row in estimating.estimate(whole).to_dicts()}
+    values = dict(full.select("metric", "value").iter_rows())
+    settings = small_settings(f"answers={tmp_path}/answers.parquet", "budget=100%")
+    rows = {row["metric"]: row for row in estimating.estimate(settings).to_dicts()}
     names = ("acc_at_1", "one_word_ratio", "consist")
     for name in names:
-        row = found[name]
+        row = rows[name]
         assert row["share"] == 1
-        assert row["full_low"] == row["full_high"] == row["value"] == pytest.approx(known[name])
+        assert row["full_low"] == row["full_high"] == row["value"] == pytest.approx(values[name])

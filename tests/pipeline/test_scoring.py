@@ -59,13 +59,13 @@ def scorer(model: Path) -> Likelihood:
 
 
 @pytest.fixture(scope="module")
-def done(scoring_settings: Settings, scorer: Likelihood, compute_here: Compute) -> Plan:
+def full_plan(scoring_settings: Settings, scorer: Likelihood, compute_here: Compute) -> Plan:
     return compute_here(scoring_settings("done"), scorer)
 
 
 @pytest.fixture(scope="module")
-def branch(done: Plan) -> Branch:
-    (branch,) = done.branches
+def branch(full_plan: Plan) -> Branch:
+    (branch,) = full_plan.branches
     return branch
 
 
@@ -74,22 +74,24 @@ def overall(metrics: pl.DataFrame, metric: str, setting: str) -> float:
     return float(rows.filter(metric=metric, setting=setting)["value"].item())
 
 
-def test_scores_are_those_of_the_plain_model(branch: Branch, model: Path, done: Plan) -> None:
+def test_scores_are_those_of_the_plain_model(branch: Branch, model: Path, full_plan: Plan) -> None:
     plain = GPT2LMHeadModel.from_pretrained(model).eval()
-    tokenizer = models.tokenizer(done.weights)
+    tokenizer = models.tokenizer(full_plan.weights)
     shard = branch.prompts.shards("prompts")[0]
     rows = with_text(branch.prompts, "prompts", shard)
-    found = dict(branch.answers.read("scores", shard).select("prompt_id", "logprob").iter_rows())
+    logprob_by_id = dict(
+        branch.answers.read("scores", shard).select("prompt_id", "logprob").iter_rows()
+    )
     for prompt_id, text in rows.select("prompt_id", "text").iter_rows():
         ids = torch.tensor([tokenizer(text).input_ids])
         with torch.inference_mode():
             logprobs = plain(ids).logits[0, :-1].log_softmax(-1)
         expected = logprobs.gather(-1, ids[0, 1:, None]).sum().item()
-        assert found[prompt_id] == pytest.approx(expected, abs=1e-3)
+        assert logprob_by_id[prompt_id] == pytest.approx(expected, abs=1e-3)
 
 
 def test_groups_are_never_split(branch: Branch) -> None:
-    shards = [branch.prompts.read("prompts", each) for each in branch.prompts.shards("prompts")]
+    shards = [branch.prompts.read("prompts", shard) for shard in branch.prompts.shards("prompts")]
     contexts = [set(rows["context_id"]) for rows in shards]
     assert len(shards) > 4
     assert sum(map(len, contexts)) == len(set().union(*contexts)) == 6 * 3
@@ -112,10 +114,10 @@ class Dying(Likelihood):
     seen: list[str]
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
-        for each in islice(super().scores(requests), self.lives):
-            self.seen.append(each.request_id)
+        for scored in islice(super().scores(requests), self.lives):
+            self.seen.append(scored.request_id)
             self.lives -= 1
-            yield each
+            yield scored
         if not self.lives:
             raise RuntimeError("the engine died")
 
@@ -128,11 +130,11 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
     first.lives, first.seen, second.lives, second.seen = 128, [], 10**6, []
     with pytest.raises(RuntimeError, match=naming("died")):
         compute_here(settings, first)
-    (again,) = compute_here(settings, second).branches
+    (resumed,) = compute_here(settings, second).branches
     n = branch.answers.read_all("scores").height + 4 * 11 * 3
     assert len(second.seen) <= n - 128 + 5  # of the last chunk, what was in flight
-    assert again.answers.read_all("scores")["prompt_id"].is_unique().all()
-    value = again.metrics.read_all("metrics")["value"]
+    assert resumed.answers.read_all("scores")["prompt_id"].is_unique().all()
+    value = resumed.metrics.read_all("metrics")["value"]
     assert value.to_list() == pytest.approx(branch.metrics.read_all("metrics")["value"].to_list())
 
 
@@ -141,9 +143,9 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
 def test_run_from_the_command_line_is_whole(scoring_settings: Settings, branch: Branch) -> None:
     settings = scoring_settings("ray")
     metrics = run(settings)
-    own = branch.metrics.read_all("metrics")
+    expected = branch.metrics.read_all("metrics")
     for setting in ("statement", "question"):
-        assert overall(metrics, "mrr", setting) == overall(own, "mrr", setting)
+        assert overall(metrics, "mrr", setting) == overall(expected, "mrr", setting)
     checked, problems = verify(settings)
     assert (checked > 10, problems) == (True, [])
 
@@ -157,9 +159,9 @@ def test_score_own_scores_give_the_runs_own_numbers(
     scoring_settings: Settings, branch: Branch, tmp_path: Path
 ) -> None:
     scores_of(branch).write_parquet(tmp_path / "scores.parquet")
-    found = score(scoring_settings("given", f"answers={tmp_path}/scores.parquet"))
-    own = branch.metrics.read_all("metrics")
-    assert_frame_equal(found, own.filter(pl.col("metric") != "permutation_difference"))
+    metrics = score(scoring_settings("given", f"answers={tmp_path}/scores.parquet"))
+    expected = branch.metrics.read_all("metrics")
+    assert_frame_equal(metrics, expected.filter(pl.col("metric") != "permutation_difference"))
 
 
 def test_score_one_prompt_type_needs_no_setting(
@@ -167,11 +169,11 @@ def test_score_one_prompt_type_needs_no_setting(
 ) -> None:
     rows = scores_of(branch).filter(setting="question")
     rows.select("candidate_id", "logprob", "n_tokens").write_ndjson(tmp_path / "scores.jsonl")
-    one = ["prompt.prompt_types=[question]", f"answers={tmp_path}/scores.jsonl"]
-    found = score(scoring_settings("one", *one))
-    own = branch.metrics.read_all("metrics")
-    assert overall(found, "mrr", "question") == overall(own, "mrr", "question")
-    assert set(found["setting"]) == {"question"}
+    overrides = ["prompt.prompt_types=[question]", f"answers={tmp_path}/scores.jsonl"]
+    metrics = score(scoring_settings("one", *overrides))
+    expected = branch.metrics.read_all("metrics")
+    assert overall(metrics, "mrr", "question") == overall(expected, "mrr", "question")
+    assert set(metrics["setting"]) == {"question"}
 
 
 def test_score_without_the_setting_of_several_is_refused(
@@ -183,7 +185,7 @@ def test_score_without_the_setting_of_several_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "found"),
+    ("column", "value", "problem"),
     [
         ("logprob", 2.5, r"2\.5; a log-probability is at most 0"),
         ("logprob", float("nan"), "nan; a log-probability"),
@@ -197,18 +199,18 @@ def test_score_number_that_no_model_gives_names_the_row(
     tmp_path: Path,
     column: str,
     value: float,
-    found: str,
+    problem: str,
 ) -> None:
     rows = scores_of(branch)
     third = pl.when(pl.int_range(pl.len()) == 2).then(value).otherwise(column).alias(column)
     rows.with_columns(third).write_parquet(tmp_path / "scores.parquet")
-    with pytest.raises(InputError, match=rf"row 2 \(counted from 0\): its {column} is {found}"):
+    with pytest.raises(InputError, match=rf"row 2 \(counted from 0\): its {column} is {problem}"):
         score(scoring_settings("absurd", f"answers={tmp_path}/scores.parquet"))
 
 
-def test_report_has_the_papers_tables(done: Plan) -> None:
-    report.write(done, {"total": 0})
-    folder = Path(done.run.results) / "done"
+def test_report_has_the_papers_tables(full_plan: Plan) -> None:
+    report.write(full_plan, {"total": 0})
+    folder = Path(full_plan.run.results) / "done"
     tables = {path.stem for path in (folder / "tables").glob("*.md")}
     assert tables >= {"overview", "headline", "frames", "ranking", "relations", "agreement"}
     assert (folder / "figures" / "frames.svg").exists()
@@ -216,9 +218,9 @@ def test_report_has_the_papers_tables(done: Plan) -> None:
 
 
 def test_scores_that_depend_on_their_order_end_the_run(
-    scoring_settings: Settings, done: Plan
+    scoring_settings: Settings, full_plan: Plan
 ) -> None:
-    check_failed(done)
+    check_failed(full_plan)
     strict: Any = planned(scoring_settings("done", "decoding.max_permutation_difference=0"))
     (branch,) = strict.branches
     metrics = branch.metrics.read_all("metrics")
@@ -228,10 +230,10 @@ def test_scores_that_depend_on_their_order_end_the_run(
 
 
 def test_score_setting_without_any_answer_says_so_in_one_sentence(
-    done: Plan, monkeypatch: pytest.MonkeyPatch
+    full_plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = type(done.branches[0].metrics)
-    nothing = done.branches[0].metrics.read_all("metrics").clear()
+    metrics = type(full_plan.branches[0].metrics)
+    nothing = full_plan.branches[0].metrics.read_all("metrics").clear()
     monkeypatch.setattr(metrics, "read_all", lambda *_: nothing)
     with pytest.raises(DecodingError, match=naming("prompt", "answer")):
-        check_failed(done)
+        check_failed(full_plan)

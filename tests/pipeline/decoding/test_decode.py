@@ -89,15 +89,15 @@ def test_decode_after_a_death_asks_only_for_what_is_missing(prepared: Plan) -> N
 def test_decode_chunk_that_is_old_enough_is_published_before_it_is_full(
     prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = iter(range(10**6))  # every look at the clock is a second later
-    monkeypatch.setattr(open_shard.time, "monotonic", lambda: float(next(now)))
+    time_s = iter(range(10**6))  # every look at the clock is a second later
+    monkeypatch.setattr(open_shard.time, "monotonic", lambda: float(next(time_s)))
     item = replace(first(prepared), rows_per_chunk=1000, seconds_per_chunk=12)
     dying = Recording(dies_at=13)
     with pytest.raises(RuntimeError):
         answer(prepared, item, dying)
-    kept = [item.artifact.footer(item.table, each, item.chunks).rows for each in chunks(item)]
-    assert 1 <= len(kept) < 13
-    assert sum(kept) > 8
+    n_rows = [item.artifact.footer(item.table, chunk, item.chunks).rows for chunk in chunks(item)]
+    assert 1 <= len(n_rows) < 13
+    assert sum(n_rows) > 8
 
 
 def test_decode_answers_that_are_given_twice_are_in_the_shards_costs(prepared: Plan) -> None:
@@ -112,12 +112,12 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
     item = replace(first(prepared), rows_per_chunk=3)
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=8))
-    asked = remaining.left([item])
-    assert asked == [opened(item).n_left]
-    assert 0 < asked[0] < remaining.todo(item).height
+    n_left = remaining.left([item])
+    assert n_left == [opened(item).n_left]
+    assert 0 < n_left[0] < remaining.todo(item).height
     folder = f"{item.artifact.folder}/{item.chunks}"
     Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
-    assert remaining.left([item]) == asked
+    assert remaining.left([item]) == n_left
 
 
 def chunks(item: Work) -> list[str]:
@@ -188,21 +188,21 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.shards("generations") == [item.shard]
-    assert item.open_name not in [each.open_name for each in work(prepared)]
+    assert item.open_name not in [work_item.open_name for work_item in work(prepared)]
 
 
 def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prepared: Plan) -> None:
-    free, told = first(prepared), list[dict[str, float]]()
-    one, other = Writer(prepared.store, me()), Writer(prepared.store, me())
-    one.beat()
-    mine = leased(free, one)
-    late = answered(prepared, mine, lambda counts: bool(told.append(counts)))
-    one.end()  # as if it had been paused for long
+    free, reported = first(prepared), list[dict[str, float]]()
+    first_writer, other = Writer(prepared.store, me()), Writer(prepared.store, me())
+    first_writer.beat()
+    own_work = leased(free, first_writer)
+    late = answered(prepared, own_work, lambda counts: bool(reported.append(counts)))
+    first_writer.end()  # as if it had been paused for long
     theirs, idle = leased(free, other), Recording()
     with pytest.raises(ArtifactHeldError):
         decode.publish(late)
     assert free.artifact.shards("generations") == []
-    assert not any(counts.get("shards") for counts in told)
+    assert not any(counts.get("shards") for counts in reported)
     answer(prepared, theirs, idle)
     assert idle.ids() == []
     assert free.artifact.shards("generations") == [free.shard]
@@ -235,13 +235,13 @@ class Far:
         return far
 
     def _each(self, ask: Callable[[object], object], items: Iterable[object]) -> list[object]:
-        began, found, ends = self.ticks, list[object](), [self.ticks]
+        began, results, ends = self.ticks, list[object](), [self.ticks]
         for item in items:
             self.ticks = began
-            found.append(ask(item))
+            results.append(ask(item))
             ends.append(self.ticks)
         self.ticks = max(ends)
-        return found
+        return results
 
 
 def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
@@ -249,17 +249,19 @@ def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
 ) -> None:
     writer = Writer(prepared.store, me())
     writer.beat()
-    one, other = [each for each in work(prepared) if each.table == "generations"][:2]
-    mine = leased(one, writer)
-    shards = [opened(item) for item in (mine, replace(other, artifact=mine.artifact))]
-    far, asked = Far(monkeypatch), list[int]()
-    engine = Clocked(FakeEngine(witness=lambda _: asked.append(far.ticks)))
+    first, other = [work_item for work_item in work(prepared) if work_item.table == "generations"][
+        :2
+    ]
+    own_work = leased(first, writer)
+    shards = [opened(item) for item in (own_work, replace(other, artifact=own_work.artifact))]
+    far, ticks_at_request = Far(monkeypatch), list[int]()
+    engine = Clocked(FakeEngine(witness=lambda _: ticks_at_request.append(far.ticks)))
     for shard in shards:
         shard.begin(engine, lambda _: False)
         list(decode.answer(shard, engine, tokenizer(prepared.weights)))
     n_of_one = shards[0].rows.height
-    assert len(asked) == n_of_one + shards[1].rows.height
-    ticks = asked[n_of_one] - asked[n_of_one - 1]
+    assert len(ticks_at_request) == n_of_one + shards[1].rows.height
+    ticks = ticks_at_request[n_of_one] - ticks_at_request[n_of_one - 1]
     # A call takes 0.03 s; a shard has 16,384 prompts, of which 900 are answered a second.
     assert 0 < ticks * 0.03 < 0.01 * 16_384 / 900
 
@@ -292,14 +294,14 @@ def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: 
 def test_shard_whose_chunks_another_engine_clears_away_meanwhile_is_published(
     prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item, there = first(prepared), Artifact.published
+    item, published = first(prepared), Artifact.published
 
     def late(artifact: Artifact, table: str) -> list[str]:
         if table == item.chunks:
             monkeypatch.undo()
             answer(prepared, item, FakeEngine())  # another: it publishes, and clears them away
             return ["5-gone"]
-        return there(artifact, table)
+        return published(artifact, table)
 
     monkeypatch.setattr(Artifact, "published", late)
     assert opened(item).is_published
@@ -314,39 +316,41 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
-    left, shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
-    open_shard.write_trial(item.artifact, shard, open_shard.Trial(condemned=(left[0],)))
+    ids_left, shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
+    open_shard.write_trial(item.artifact, shard, open_shard.Trial(condemned=(ids_left[0],)))
     with monkeypatch.context() as patch:
         for name in ("put_new", "drop"):
             patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
         with pytest.raises(Cut):
             answer(prepared, item, FakeEngine())
-    assert shard in [each.open_name for each in work(prepared)]
+    assert shard in [work_item.open_name for work_item in work(prepared)]
     idle = Recording()
     answer(prepared, item, idle)
     assert idle.ids() == []
-    assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [left[0]]
-    assert shard not in [each.open_name for each in work(prepared)]
+    assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [ids_left[0]]
+    assert shard not in [work_item.open_name for work_item in work(prepared)]
 
 
 def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
     prepared: Plan,
 ) -> None:
-    done, opened = [each for each in work(prepared) if each.table == "generations"][:2]
-    answer(prepared, done, FakeEngine())
-    for item in (done, opened):
+    published, opened = [
+        work_item for work_item in work(prepared) if work_item.table == "generations"
+    ][:2]
+    answer(prepared, published, FakeEngine())
+    for item in (published, opened):
         condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
         open_shard.write_trial(item.artifact, item.open_name, condemned)
-    open_shard.forget_trials(done.artifact)
-    assert remaining.with_trial(done.artifact, "generations") == {done.shard}
+    open_shard.forget_trials(published.artifact)
+    assert remaining.with_trial(published.artifact, "generations") == {published.shard}
     assert open_shard.read_trial(opened.artifact, opened.open_name) == open_shard.Trial()
 
 
 def dying_at(folder: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def dying(store: Store, name: str, *rest: object) -> Any:
+    def dying(store: Store, name: str, *args: object) -> Any:
         if folder in name:
             raise Cut
-        return call(store, name, *rest)
+        return call(store, name, *args)
 
     return dying
 
@@ -356,7 +360,7 @@ class Overflowing(FakeEngine):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for number, answer in enumerate(super().answers(requests)):
-            wrong = [replace(each, logprob=float("nan")) for each in answer.completions]
+            wrong = [replace(completion, logprob=float("nan")) for completion in answer.completions]
             yield replace(answer, completions=tuple(wrong)) if number >= 3 else answer
 
 
@@ -366,9 +370,9 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
         answer(prepared, item, Overflowing())
     (chunk,) = item.artifact.published(item.chunks)
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
-    again = Recording()
-    answer(prepared, item, again)
-    assert len(again.ids()) == remaining.todo(item).height - 3
+    engine = Recording()
+    answer(prepared, item, engine)
+    assert len(engine.ids()) == remaining.todo(item).height - 3
 
 
 @pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])
@@ -390,8 +394,8 @@ def test_decode_identical_prompts_are_asked_once(recorded: tuple[Plan, Recording
     plan, engine = recorded
     rows = plan.branches[0].prompts.read_all("prompts")
     greedy = [r for r in engine.requests if r.seed is None and not r.sampling.logprobs]
-    asked = rows.filter(pl.col("same_as").is_null())
-    assert sorted(request.request_id for request in greedy) == sorted(asked["prompt_id"])
+    distinct_prompts = rows.filter(pl.col("same_as").is_null())
+    assert sorted(request.request_id for request in greedy) == sorted(distinct_prompts["prompt_id"])
     texts = [tuple(request.token_ids) for request in greedy]
     assert len(set(texts)) == len(texts) < rows.height
 
@@ -399,13 +403,13 @@ def test_decode_identical_prompts_are_asked_once(recorded: tuple[Plan, Recording
 def test_decode_logprobs_are_asked_of_the_canary_alone(recorded: tuple[Plan, Recording]) -> None:
     plan, engine = recorded
     (branch,) = plan.branches
-    asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
+    ids_asked = {r.request_id for r in engine.requests if r.sampling.logprobs}
     ranked = branch.prompts.read_all("ranked")
-    assert asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
+    assert ids_asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
     assert branch.answers.read_all("generations")["logprob"].is_null().all()
     assert branch.again is not None
     canary = branch.again.read_all("canary")
-    assert set(canary["prompt_id"]) == asked
+    assert set(canary["prompt_id"]) == ids_asked
     assert canary["logprob"].is_not_null().all()
 
 
@@ -425,22 +429,25 @@ def test_decode_each_block_has_a_seed_of_its_own(recorded: tuple[Plan, Recording
 
 
 def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
-    item, told = first(prepared), list[dict[str, float]]()
+    item, reported = first(prepared), list[dict[str, float]]()
     engine = FakeEngine()
-    decode_here(item, engine, tokenizer(prepared.weights), lambda c: bool(told.append(c)))
+    decode_here(item, engine, tokenizer(prepared.weights), lambda c: bool(reported.append(c)))
     n = remaining.todo(item).height
-    assert sum(counts.get("prompts", 0) for counts in told) == n
-    assert sum(counts.get("answers", 0) for counts in told) == n
-    assert sum(counts.get("shards", 0) for counts in told) == 1
+    assert sum(counts.get("prompts", 0) for counts in reported) == n
+    assert sum(counts.get("answers", 0) for counts in reported) == n
+    assert sum(counts.get("shards", 0) for counts in reported) == 1
 
 
 def test_recipe_sampling_changed_keeps_the_greedy_answers(
     small_settings: Settings, done: Plan, subtests: pytest.Subtests
 ) -> None:
-    (one,) = done.branches
+    (branch,) = done.branches
     for change in ("temperature=0.7", "top_p=0.9", "n_prompts=9"):
         with subtests.test(change):
             (other,) = planned(small_settings(f"decoding.samples.{change}")).branches
-            assert other.answers.fingerprint == one.answers.fingerprint
-            samples = [{block.fingerprint for block in each.further} for each in (one, other)]
+            assert other.answers.fingerprint == branch.answers.fingerprint
+            samples = [
+                {block.fingerprint for block in some_branch.further}
+                for some_branch in (branch, other)
+            ]
             assert samples[0].isdisjoint(samples[1])

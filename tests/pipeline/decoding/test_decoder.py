@@ -57,17 +57,19 @@ class Bench:
     """An engine of the pool with two shards; the first is published when the gate is opened."""
 
     def __init__(self, plan: Plan, patch: pytest.MonkeyPatch) -> None:
-        self.items = [each for each in work(plan) if each.table == "generations"][:2]
+        self.items = [item for item in work(plan) if item.table == "generations"][:2]
         self.asked: list[tuple[str, str]] = []  # the ids, and the threads that asked
         self.gate = threading.Event()
         self.tally = Tally()
         self.ended: list[tuple[int, list[str]]] = []
         engine = FakeEngine(
-            witness=lambda it: self.asked.append((it, threading.current_thread().name))
+            witness=lambda prompt_id: self.asked.append(
+                (prompt_id, threading.current_thread().name)
+            )
         )
         context = SimpleNamespace(get_node_id=lambda: "node")
         patch.setattr(decoder.ray, "get_runtime_context", lambda: context)
-        patch.setattr(decoder.ray, "get", lambda found: found)
+        patch.setattr(decoder.ray, "get", lambda value: value)
         patch.setattr(decoder.signal, "signal", lambda *_: None)
         patch.setattr(decoder.os, "_exit", self._end)
         self.loads: list[str] = []  # the threads that loaded
@@ -81,10 +83,12 @@ class Bench:
         return engine
 
     def _gated(self, write: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
-        def gated(artifact: Artifact, table: str, shard: str, *rest: pl.DataFrame) -> pl.DataFrame:
+        def gated(
+            artifact: Artifact, table: str, shard: str, *frames: pl.DataFrame
+        ) -> pl.DataFrame:
             if shard == self.items[0].shard:
                 assert self.gate.wait(WITHIN_S)
-            return write(artifact, table, shard, *rest)
+            return write(artifact, table, shard, *frames)
 
         return gated
 
@@ -98,12 +102,12 @@ class Bench:
     def call(self, item: Work) -> "Future[FactsweepError | None]":
         return self._calls.submit(self.decoder.decode, item)
 
-    def call_both(self, one: Work, other: Work) -> "list[FactsweepError | None]":
+    def call_both(self, first: Work, other: Work) -> "list[FactsweepError | None]":
         """Have both wait for the engine, in this order; what came of them."""
         idle = threading.Event()
         self.decoder._answering.submit(idle.wait, WITHIN_S)
         calls, end = list[Future[FactsweepError | None]](), time.monotonic() + WITHIN_S
-        for item in (one, other):
+        for item in (first, other):
             calls.append(self.call(item))
             while len(self.decoder._turns) < len(calls):
                 assert time.monotonic() < end
@@ -114,9 +118,9 @@ class Bench:
 
     def answered(self, *items: Work) -> None:
         """Wait until the engine was asked all prompts of these shards, and all are kept."""
-        wanted = [each for item in items for each in remaining.todo(item)["prompt_id"]]
+        expected = [prompt_id for item in items for prompt_id in remaining.todo(item)["prompt_id"]]
         end = time.monotonic() + WITHIN_S
-        while [each for each, _ in self.asked] != wanted or sum(remaining.left(items)):
+        while [prompt_id for prompt_id, _ in self.asked] != expected or sum(remaining.left(items)):
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -135,17 +139,17 @@ class Bench:
 
 @pytest.fixture
 def bench(prepared: Plan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    found = Bench(prepared, monkeypatch)
-    yield found
-    found.close()
+    new_bench = Bench(prepared, monkeypatch)
+    yield new_bench
+    new_bench.close()
 
 
 def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> None:
-    one, other = bench.items
-    calls = [bench.call(one)]
-    bench.answered(one)
+    first, other = bench.items
+    calls = [bench.call(first)]
+    bench.answered(first)
     calls.append(bench.call(other))
-    bench.answered(one, other)
+    bench.answered(first, other)
     assert not any(call.done() for call in calls)  # one at a time is published
     assert bench.published() == []
     assert bench.tally.read()[0].get("shards", 0) == 0
@@ -156,31 +160,31 @@ def test_shard_is_published_behind_the_answering_of_the_next(bench: Bench) -> No
     assert {thread for _, thread in bench.asked} == {*bench.loads}  # vLLM's engine belongs to it
 
 
-def innocent(one: Work, other: Work) -> Work:
+def innocent(first: Work, other: Work) -> Work:
     return other
 
 
-def of_another_artifact(one: Work, other: Work) -> Work:
+def of_another_artifact(first: Work, other: Work) -> Work:
     return replace(other, artifact=replace(other.artifact, name="0" * 16))
 
 
-def that_killed(one: Work, other: Work) -> Work:
+def that_killed(first: Work, other: Work) -> Work:
     open_shard.write_trial(other.artifact, other.open_name, open_shard.Trial(begun=1))
     return other
 
 
-def behind_one_that_killed(one: Work, other: Work) -> Work:
-    that_killed(other, one)
+def behind_one_that_killed(first: Work, other: Work) -> Work:
+    that_killed(other, first)
     return other
 
 
-def all_answered(one: Work, other: Work) -> Work:
+def all_answered(first: Work, other: Work) -> Work:
     other.artifact.write("generations", other.shard, empty("generations"))
     return other
 
 
 @pytest.mark.parametrize(
-    ("what", "n_calls"),
+    ("change", "n_calls"),
     [
         (innocent, 1),
         (of_another_artifact, 2),
@@ -192,30 +196,32 @@ def all_answered(one: Work, other: Work) -> Work:
 def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
-    what: Callable[[Work, Work], Work],
+    change: Callable[[Work, Work], Work],
     n_calls: int,
 ) -> None:
-    one, other = bench.items[0], what(*bench.items)
-    answers, asked = FakeEngine.answers, list[int]()
+    first, other = bench.items[0], change(*bench.items)
+    answers, n_asked = FakeEngine.answers, list[int]()
 
     def noted(engine: FakeEngine, requests: Iterable[Request]) -> Iterator[Answer]:
-        asked.append(len(bench.asked))
+        n_asked.append(len(bench.asked))
         yield from answers(engine, requests)
 
     monkeypatch.setattr(FakeEngine, "answers", noted)
-    assert bench.call_both(one, other) == [None, None]
-    assert len(asked) == n_calls
+    assert bench.call_both(first, other) == [None, None]
+    assert len(n_asked) == n_calls
     assert bench.tally.read()[0]["shards"] == 2
 
 
 def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = list[tuple[str, int]]()
-    monkeypatch.setattr(bench.tally, "asked", lambda _, what: told.append((what, len(bench.asked))))
+    tasks = list[tuple[str, int]]()
+    monkeypatch.setattr(
+        bench.tally, "asked", lambda _, task: tasks.append((task, len(bench.asked)))
+    )
     bench.call_both(*bench.items)
     names = [item.name for item in bench.items]
-    assert told == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
+    assert tasks == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
 
 
 def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
@@ -235,10 +241,10 @@ def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
 
 
 def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
-    one, other = bench.items
+    first, other = bench.items
     other.artifact.put(f"trials/{other.open_name}.json", b"half")
-    bench.call(one)
-    bench.answered(one)
+    bench.call(first)
+    bench.answered(first)
     error = bench.told_when_the_first_is_published(other)
     assert isinstance(error, DamagedFileError)
 
@@ -277,9 +283,9 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
 
 
 def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> None:
-    one, other = bench.items
-    bench.call(one)
-    bench.answered(one)
+    first, other = bench.items
+    bench.call(first)
+    bench.answered(first)
     bench.decoder._stop(15, None)
     leaving = bench.call(other)
     time.sleep(0.2)
@@ -287,8 +293,8 @@ def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> N
     bench.gate.set()
     with pytest.raises(Ended):
         leaving.result(WITHIN_S)
-    assert bench.ended == [(0, [one.shard])]
-    assert {each for each, _ in bench.asked} == set(remaining.todo(one)["prompt_id"])
+    assert bench.ended == [(0, [first.shard])]
+    assert {prompt_id for prompt_id, _ in bench.asked} == set(remaining.todo(first)["prompt_id"])
 
 
 def test_shard_that_cannot_be_published_is_told_by_its_own_call(
@@ -306,9 +312,9 @@ def test_shard_that_cannot_be_published_is_told_by_its_own_call(
 def test_engine_that_dies_ends_when_what_it_answered_before_is_published(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = bench.items
-    bench.call(one)
-    bench.answered(one)
+    first, other = bench.items
+    bench.call(first)
+    bench.answered(first)
 
     def dies(*_: object) -> None:
         raise RuntimeError("the engine died")
@@ -320,15 +326,15 @@ def test_engine_that_dies_ends_when_what_it_answered_before_is_published(
     bench.gate.set()
     with pytest.raises(Ended):
         dying.result(WITHIN_S)
-    assert bench.ended == [(1, [one.shard])]
+    assert bench.ended == [(1, [first.shard])]
 
 
 def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = bench.items
-    bench.call(one)
-    bench.answered(one)
+    first, other = bench.items
+    bench.call(first)
+    bench.answered(first)
 
     def fails(*_: object) -> None:
         raise InputError("the server answers nothing")
@@ -336,7 +342,7 @@ def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
     monkeypatch.setattr(FakeEngine, "answers", fails)
     error = bench.told_when_the_first_is_published(other)
     assert isinstance(error, InputError)
-    assert bench.published() == [one.shard]
+    assert bench.published() == [first.shard]
 
 
 HANGS = """
@@ -358,24 +364,26 @@ with Watchdog().on_guard(0.3):
 
 def test_process_that_hangs_is_ended_and_says_where_it_stood() -> None:
     command = [sys.executable, "-c", HANGS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 1
-    assert "Timeout (0:00:00.300000)!" in done.stderr
-    assert "in answer" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert process.returncode == 1
+    assert "Timeout (0:00:00.300000)!" in process.stderr
+    assert "in answer" in process.stderr
 
 
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The timers that are set to end the process, each in place of the one before; null: none."""
-    found: list[float | None] = []
+    timers_set: list[float | None] = []
 
     def later(seconds: float, *, exit: bool) -> None:  # noqa: A002
         assert exit
-        found.append(seconds)
+        timers_set.append(seconds)
 
     monkeypatch.setattr(faulthandler, "dump_traceback_later", later)
-    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: found.append(None))
-    return found
+    monkeypatch.setattr(
+        faulthandler, "cancel_dump_traceback_later", lambda: timers_set.append(None)
+    )
+    return timers_set
 
 
 def test_beat_sets_the_timer_anew_on_guard_alone(timers: list[float | None]) -> None:
@@ -424,7 +432,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("written", "found"),
+    ("written", "cause_expected"),
     [
         (PARENT + RAISED, RAISED.strip()),
         (CORE + PARENT, "ValueError: To serve 4096 needs 9 GiB."),
@@ -436,11 +444,11 @@ def log(tmp_path: Path) -> Path:
     ],
 )
 def test_cause_log_names_the_last_error_that_says_something(
-    written: str, found: str, log: Path
+    written: str, cause_expected: str, log: Path
 ) -> None:
     if written:
         log.write_text(written)
-    assert cause.of_log(log).startswith(found)
+    assert cause.of_log(log).startswith(cause_expected)
 
 
 def test_cause_error_in_the_output_is_found_where_the_errors_only_point_to_it(log: Path) -> None:

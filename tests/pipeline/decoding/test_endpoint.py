@@ -47,26 +47,26 @@ class Server:
         self.takes = frozenset({"n", "seed", "logprobs"})
         self.has_logprobs = False
 
-    def __call__(self, asked: dict[str, Any]) -> Said:
-        chat = "messages" in asked
-        prompt = json.dumps(asked["messages"]) if chat else str(asked["prompt"])
-        if (odd := self.odd(prompt) or self.odd_of(asked)) is not None:
+    def __call__(self, body: dict[str, Any]) -> Said:
+        chat = "messages" in body
+        prompt = json.dumps(body["messages"]) if chat else str(body["prompt"])
+        if (odd := self.odd(prompt) or self.odd_of(body)) is not None:
             return odd
-        for name in {"seed", "logprobs"} & asked.keys() - self.takes:
+        for name in {"seed", "logprobs"} & body.keys() - self.takes:
             return 400, {"error": {"message": f"Unsupported parameter: {name}"}}
-        self.told[f"{prompt} {asked.get('seed')} {'logprobs' in asked}"] += 1
-        n = asked.get("n", 1) if "n" in self.takes else 1
-        said = (
+        self.told[f"{prompt} {body.get('seed')} {'logprobs' in body}"] += 1
+        n = body.get("n", 1) if "n" in self.takes else 1
+        content = (
             {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
         )
-        choice: dict[str, Any] = {**said, "finish_reason": "stop"}
+        choice: dict[str, Any] = {**content, "finish_reason": "stop"}
         if self.has_logprobs:
             choice["logprobs"] = {"token_logprobs": [-0.5, -0.1], "tokens": [" Paris", "."]}
         return 200, {
             "id": "1",
             "object": "text_completion",
             "created": 0,
-            "model": asked["model"],
+            "model": body["model"],
             "system_fingerprint": self.fingerprint(),
             "choices": [{"index": i, **choice} for i in range(n)],
             "usage": {"prompt_tokens": 7, "completion_tokens": 2 * n, "total_tokens": 7 + 2 * n},
@@ -74,22 +74,24 @@ class Server:
 
 
 @pytest.fixture
-def says() -> Server:
+def script() -> Server:
     return Server()
 
 
 @pytest.fixture
-def server(says: Server) -> Iterator[ChatServer]:
-    with serving(says) as started:
+def server(script: Server) -> Iterator[ChatServer]:
+    with serving(script) as started:
         yield started
 
 
-def settings(small: list[str], server: ChatServer, folder: Path, *further: str) -> Run:
-    kept = [each for each in small if not each.startswith(("model.", "decoding.engine"))]
-    at = ["model=endpoint", "model.id=some-model", f"model.endpoint={server.url}"]
+def settings(small: list[str], server: ChatServer, folder: Path, *overrides: str) -> Run:
+    settings_left = [
+        override for override in small if not override.startswith(("model.", "decoding.engine"))
+    ]
+    model_overrides = ["model=endpoint", "model.id=some-model", f"model.endpoint={server.url}"]
     folders = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
-    few = ["decoding.samples.n_answers=25", "metrics.n_draws=5", "metrics.n_rounds=2"]
-    return load([*kept, *at, *folders, *few, *further])
+    sizes = ["decoding.samples.n_answers=25", "metrics.n_draws=5", "metrics.n_rounds=2"]
+    return load([*settings_left, *model_overrides, *folders, *sizes, *overrides])
 
 
 @pytest.fixture
@@ -99,9 +101,9 @@ def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def engine(run: Run) -> Iterator[EndpointEngine]:
-    found: EndpointEngine = engines.load(run, planned(run).weights)
-    yield found
-    found.close()
+    loaded_engine: EndpointEngine = engines.load(run, planned(run).weights)
+    yield loaded_engine
+    loaded_engine.close()
 
 
 def make_answers(plan: Plan, engine: EndpointEngine) -> None:
@@ -125,10 +127,10 @@ def of_japan(prompt: str) -> bool:
 
 
 def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
-    run: Run, engine: EndpointEngine, says: Server, server: ChatServer
+    run: Run, engine: EndpointEngine, script: Server, server: ChatServer
 ) -> None:
     filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
-    says.odd = lambda prompt: filtered if of_japan(prompt) else None
+    script.odd = lambda prompt: filtered if of_japan(prompt) else None
     plan = planned(run)
     make_here(plan, engine)
     (branch,) = plan.branches
@@ -140,56 +142,56 @@ def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
         ("decode", "content_filter", "Error code: 400 - filtered")
     ]
     assert {*answers["text"]} == {" Paris"}
-    assert max(says.told.values()) == 1
-    assert {each["model"] for each in server.requests} == {"some-model"}
+    assert max(script.told.values()) == 1
+    assert {request["model"] for request in server.requests} == {"some-model"}
     counts = branch.answers.counts("generations").values()
-    assert sum(int(each["prompt_tokens"]) for each in counts) == 7 * answers.height
-    assert sum(int(each.get(SERVED, 0)) for each in counts) == answers.height
+    assert sum(int(request["prompt_tokens"]) for request in counts) == 7 * answers.height
+    assert sum(int(request.get(SERVED, 0)) for request in counts) == answers.height
     assert not branch.answers.store.names(f"{branch.answers.folder}/chunks")
     metrics = branch.metrics.read_all("metrics")
     assert metrics.filter(metric="acc_at_1")["n_failed"].max() >= errors.height
 
 
 def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
-    run: Run, engine: EndpointEngine, says: Server
+    run: Run, engine: EndpointEngine, script: Server
 ) -> None:
     no_credit = 402, {"error": {"message": "no credit"}}
     filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
 
     def odd(prompt: str) -> Said | None:
-        if len(says.told) >= 20:
+        if len(script.told) >= 20:
             return no_credit
         return filtered if of_japan(prompt) else None
 
-    says.odd = odd
+    script.odd = odd
     plan = planned(run)
     with pytest.raises(InputError, match=naming("credit")):
         make_answers(plan, engine)
-    assert len(says.told) >= 20
-    says.odd = lambda _: None
+    assert len(script.told) >= 20
+    script.odd = lambda _: None
     make_answers(plan, engine)
-    assert max(says.told.values()) == 1
-    assert all(each.is_complete() for each in plan.answered)
+    assert max(script.told.values()) == 1
+    assert all(artifact.is_complete() for artifact in plan.answered)
 
 
 def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
-    run: Run, engine: EndpointEngine, says: Server
+    run: Run, engine: EndpointEngine, script: Server
 ) -> None:
     plan = planned(run)
     item = ready(plan)
     with pytest.raises(StoppedError):
         decode_here(item, engine, models.tokenizer(plan.weights), bool)
-    told = len(says.told)
+    n_told = len(script.told)
     n = remaining.todo(item).height
-    assert 0 < told < n
-    assert opened(item).n_left == n - told
+    assert 0 < n_told < n
+    assert opened(item).n_left == n - n_told
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
-    assert len(says.told) == n
-    assert max(says.told.values()) == 1
+    assert len(script.told) == n
+    assert max(script.told.values()) == 1
 
 
 def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent(
-    run: Run, engine: EndpointEngine, says: Server
+    run: Run, engine: EndpointEngine, script: Server
 ) -> None:
     # A dollar for a token of a prompt, ten for one of an answer: an answer costs 27.
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
@@ -200,15 +202,15 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
-    told = len(says.told)
-    assert 0 < told < n
-    assert purse.spent() == paid(plan) == 27 * told
+    n_told = len(script.told)
+    assert 0 < n_told < n
+    assert purse.spent() == paid(plan) == 27 * n_told
     assert purse.spent() <= purse.limit
     assert purse.reserved == 0
-    more = Purse(limit=1e6, spent=paid(plan))
-    decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, more)
-    assert more.spent() == paid(plan) == 27 * n
-    assert max(says.told.values()) == 1
+    larger = Purse(limit=1e6, spent=paid(plan))
+    decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, larger)
+    assert larger.spent() == paid(plan) == 27 * n
+    assert max(script.told.values()) == 1
 
 
 def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_thoughts(
@@ -219,18 +221,20 @@ def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_tho
         model = replace(run.model, price_in=1.0, price_out=2.0, thinking=thinking)
         decoding = replace(run.decoding, thinking_tokens=500)
         plan, (figures,) = forecast(replace(run, model=model, decoding=decoding))
-        left = sum(figures.n_left[table] for table in figures.n_asked)
-        n = left * (run.decoding.max_tokens + most)
-        (line,) = (each for each in lines(plan, [figures]) if each.startswith("cost"))
+        n_left = sum(figures.n_left[table] for table in figures.n_asked)
+        n = n_left * (run.decoding.max_tokens + most)
+        (line,) = (
+            text_line for text_line in lines(plan, [figures]) if text_line.startswith("cost")
+        )
         assert re.search(naming(f"{n:,} of answers", f"{2e-6 * n:,.4f}"), line)
         prompts.add(re.search(r"([\d,]+) tokens of prompts", line)[1])
     assert len(prompts) == 1
 
 
 def test_endpoint_that_changes_while_it_answers_is_named(
-    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+    run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    says.fingerprint = lambda: "fp_1" if len(says.told) < 30 else "fp_2"
+    script.fingerprint = lambda: "fp_1" if len(script.told) < 30 else "fp_2"
     plan = planned(run)
     make_answers(plan, engine)
     assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
@@ -239,10 +243,10 @@ def test_endpoint_that_changes_while_it_answers_is_named(
 
 
 def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
-    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+    run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = replace(run, model=replace(run.model, price_in=1.0, price_out=2.0))
-    says.takes = frozenset({"seed", "logprobs"})
+    script.takes = frozenset({"seed", "logprobs"})
     plan, figures = forecast(run)
     n_asked, n_blocks = figures[0].n_asked, len(plan.branches[0].further)
     n_few = n_asked["generations"] + n_asked["canary"] + n_blocks * n_asked["samples"]
@@ -256,20 +260,20 @@ def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
     say_served(plan)
     n_sampled = n_blocks * n_asked["samples"]
     assert f"those of {n_sampled} prompts took {25 * n_sampled} requests" in caplog.text
-    more = replace(run.decoding.samples, n_answers=50)
-    plan, figures = forecast(replace(run, decoding=replace(run.decoding, samples=more)))
-    (line,) = (each for each in lines(plan, figures) if each.startswith("requests"))
+    samples = replace(run.decoding.samples, n_answers=50)
+    plan, figures = forecast(replace(run, decoding=replace(run.decoding, samples=samples)))
+    (line,) = (text_line for text_line in lines(plan, figures) if text_line.startswith("requests"))
     assert line.startswith(f"requests        {25 * n_asked['samples']:,} with")
 
 
 def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
-    run: Run, engine: EndpointEngine, says: Server
+    run: Run, engine: EndpointEngine, script: Server
 ) -> None:
-    says.takes = frozenset({"seed", "logprobs"})
+    script.takes = frozenset({"seed", "logprobs"})
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=0.0))
     plan = planned(run)
     ready(plan)
-    item = next(each for each in work(plan) if each.table == "samples")
+    item = next(work_item for work_item in work(plan) if work_item.table == "samples")
     longest = remaining.todo(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
     purse = Purse(limit=25 * (longest + 64.0))
@@ -279,15 +283,15 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
 
 
 def test_endpoint_samples_without_an_answer_are_counted_and_explained(
-    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+    run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     nothing = {"choices": [{"text": {"city": "Oslo"}}], "model": "some-model"}
-    says.has_logprobs = True
-    says.odd_of = lambda asked: (200, nothing) if "n" in asked else None
+    script.has_logprobs = True
+    script.odd_of = lambda body: (200, nothing) if "n" in body else None
     plan = planned(run)
     make_here(plan, engine)
     report.write(plan, {"total": 1.0})
-    n = sum(sum(each.rows("errors").values()) for each in plan.branches[0].further)
+    n = sum(sum(artifact.rows("errors").values()) for artifact in plan.branches[0].further)
     assert f"{n} blocks of samples have no answer: unknown_content {n}." in caplog.text
     with pytest.raises(DecodingError, match=naming("max_failed_share", "unknown_content")) as error:
         check_failed(plan)
@@ -295,42 +299,42 @@ def test_endpoint_samples_without_an_answer_are_counted_and_explained(
 
 
 def test_endpoint_thought_beside_an_answer_is_kept_though_nobody_asked_for_one(
-    small: list[str], server: ChatServer, says: Server, tmp_path: Path
+    small: list[str], server: ChatServer, script: Server, tmp_path: Path
 ) -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome?"}]}
     content = [thought, {"type": "text", "text": "Paris"}]
     reply = {"choices": [{"message": {"content": content}}], "model": "some-model"}
-    says.odd = lambda prompt: (200, reply) if of_japan(prompt) else None
+    script.odd = lambda prompt: (200, reply) if of_japan(prompt) else None
     chat = ("model.chat_template=true", "decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
     run = settings(small, server, tmp_path, *chat)
     plan = planned(run)
-    found: EndpointEngine = engines.load(run, plan.weights)
-    make_answers(plan, found)
-    found.close()
+    loaded: EndpointEngine = engines.load(run, plan.weights)
+    make_answers(plan, loaded)
+    loaded.close()
     answers = plan.branches[0].answers
-    kept = answers.read_all("thoughts").drop_nulls("texts")
-    assert {*kept["texts"].explode()} == {"Rome?"}
+    thoughts = answers.read_all("thoughts").drop_nulls("texts")
+    assert {*thoughts["texts"].explode()} == {"Rome?"}
     assert {*answers.read_all("generations")["text"]} == {" Paris", "Paris"}
 
 
 def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its_page(
-    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+    run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    says.takes = frozenset({"n"})
+    script.takes = frozenset({"n"})
     plan = planned(run)
     make_here(plan, engine)
     say_served(plan)
     report.write(plan, {"total": 1.0})
     page = Store(run.folder).get("index.html").decode()
-    for said in (caplog.text, page):
-        assert re.search(naming("no log-probabilities for 13 prompts", "takes no seed"), said)
+    for place_text in (caplog.text, page):
+        assert re.search(naming("no log-probabilities for 13 prompts", "takes no seed"), place_text)
     assert "may ignore seeds" not in page
 
 
 def test_endpoint_that_does_as_it_is_asked_has_nothing_said_of_it(
-    run: Run, engine: EndpointEngine, says: Server, caplog: pytest.LogCaptureFixture
+    run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    says.has_logprobs = True
+    script.has_logprobs = True
     plan = planned(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
     make_answers(plan, engine)
     say_served(plan)
@@ -344,20 +348,20 @@ def test_endpoint_turns_are_those_that_an_engine_here_reads(
     turns = ("model.chat_template=true", "prompt.as=turns")
     run = settings(small, server, tmp_path, *turns, *greedy)
     plan = planned(run)
-    found: EndpointEngine = engines.load(run, plan.weights)
-    make_answers(plan, found)
-    found.close()
+    loaded_engine: EndpointEngine = engines.load(run, plan.weights)
+    make_answers(plan, loaded_engine)
+    loaded_engine.close()
     (branch,) = plan.branches
     prompts = (
         with_text(branch.prompts, "prompts", shard) for shard in branch.prompts.shards("prompts")
     )
     texts = [text for rows in prompts for text in rows.filter(pl.col("same_as").is_null())["text"]]
     _, question = next(branch.asked())
-    here = question.task.token_ids(tokenizer, texts)
+    local_ids = question.task.token_ids(tokenizer, texts)
     sent = [
         tokenizer.apply_chat_template(
-            each["messages"], add_generation_prompt=True, return_dict=False
+            request["messages"], add_generation_prompt=True, return_dict=False
         )
-        for each in server.requests
+        for request in server.requests
     ]
-    assert sorted(sent) == sorted(here)
+    assert sorted(sent) == sorted(local_ids)

@@ -43,8 +43,8 @@ START_S = 600
 
 @pytest.fixture(scope="module")
 def url(smollm2: Weights, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as socket_:
+        port = socket_.getsockname()[1]
     log = tmp_path_factory.mktemp("vllm") / "server.log"
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
@@ -80,76 +80,82 @@ def _wait(server: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
 def requests(facts: Facts, tokenizer: Any, *, chat: bool) -> list[Request]:
     """Prompts of several relations, greedy, with log-probabilities; raw text, or chats of turns."""
     setting = Setting("template", 4, as_="turns" if chat else None)
-    found = [
+    texts = [
         row
         for expansion in expand(facts, setting, seed=0)
         for row in expansion.of("prompts").head(2).select("prompt_id", "text").iter_rows()
     ][:N]
-    ids = encode(tokenizer, [text for _, text in found], chat_template=chat, as_turns=chat)
+    ids = encode(tokenizer, [text for _, text in texts], chat_template=chat, as_turns=chat)
     sampling = replace(GREEDY, logprobs=True)
     return [
-        Request(name, each, sampling, text=text, turns=tuple(turns(text)) if chat else ())
-        for (name, text), each in zip(found, ids, strict=True)
+        Request(name, token_ids, sampling, text=text, turns=tuple(turns(text)) if chat else ())
+        for (name, text), token_ids in zip(texts, ids, strict=True)
     ]
 
 
 @contextmanager
 def client(url: str, *, chat: bool = False) -> Iterator[EndpointEngine]:
     endpoint = Endpoint(url, "MY_API_KEY", 120.0, 240.0, 8, chat=chat)
-    found = EndpointEngine(Start("smollm2", "any", "auto", 1024, endpoint=endpoint))
-    yield found
-    found.close()
+    loaded = EndpointEngine(Start("smollm2", "any", "auto", 1024, endpoint=endpoint))
+    yield loaded
+    loaded.close()
 
 
 def by_id(answers: Iterator[Any]) -> dict[str, Answer]:
-    return {each.request_id: each for each in answers}
+    return {answer.request_id: answer for answer in answers}
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_endpoint_answers_of_vllm_are_those_of_the_engine_in_the_process(
     url: str, mini: Facts, tokenizer: Any, engine: VllmEngine, chat: bool
 ) -> None:
-    asked = requests(mini, tokenizer, chat=chat)
-    with client(url, chat=chat) as found:
-        served = by_id(found.answers(asked))
-    here = by_id(engine.answers(asked))
-    assert served.keys() == here.keys()
-    for name, mine in here.items():
+    requests_ = requests(mini, tokenizer, chat=chat)
+    with client(url, chat=chat) as client_:
+        served = by_id(client_.answers(requests_))
+    local = by_id(engine.answers(requests_))
+    assert served.keys() == local.keys()
+    for name, answer in local.items():
         theirs = served[name]
         assert isinstance(theirs, Answer), theirs
-        (expected,), (said,) = mine.completions, theirs.completions
-        assert (said.text, said.n_tokens) == (expected.text, expected.n_tokens)
-        assert said.finish_reason == expected.finish_reason
-        assert said.logprob == pytest.approx(expected.logprob, abs=1e-3)
-        assert theirs.n_prompt_tokens == mine.n_prompt_tokens
+        (expected,), (served_completion,) = answer.completions, theirs.completions
+        assert (served_completion.text, served_completion.n_tokens) == (
+            expected.text,
+            expected.n_tokens,
+        )
+        assert served_completion.finish_reason == expected.finish_reason
+        assert served_completion.logprob == pytest.approx(expected.logprob, abs=1e-3)
+        assert theirs.n_prompt_tokens == answer.n_prompt_tokens
 
 
 def test_endpoint_scores_of_vllm_are_those_of_the_engine_in_the_process(
     url: str, tokenizer: Any, engine: VllmEngine
 ) -> None:
     facts = catalog.read(catalog.entry("probelm-mini"))
-    asked = list(score_requests(tokenizer, items(facts, "statement", seed=0).head(11)))
-    with client(url) as found:
-        served = {each.request_id: each for each in found.scores(asked)}
-    for mine in engine.scores(iter(asked)):
-        theirs = served[mine.request_id]
+    requests_ = list(score_requests(tokenizer, items(facts, "statement", seed=0).head(11)))
+    with client(url) as client_:
+        served = {score.request_id: score for score in client_.scores(requests_)}
+    for answer in engine.scores(iter(requests_)):
+        theirs = served[answer.request_id]
         assert isinstance(theirs, Scored), theirs
-        assert theirs.logprob == pytest.approx(mine.logprob, abs=1e-3)
-        assert theirs.entity_logprob == pytest.approx(mine.entity_logprob, abs=1e-3)
-        assert (theirs.n_tokens, theirs.entity_n_tokens) == (mine.n_tokens, mine.entity_n_tokens)
-        assert theirs.n_prompt_tokens == mine.n_prompt_tokens
+        assert theirs.logprob == pytest.approx(answer.logprob, abs=1e-3)
+        assert theirs.entity_logprob == pytest.approx(answer.entity_logprob, abs=1e-3)
+        assert (theirs.n_tokens, theirs.entity_n_tokens) == (
+            answer.n_tokens,
+            answer.entity_n_tokens,
+        )
+        assert theirs.n_prompt_tokens == answer.n_prompt_tokens
 
 
 def test_endpoint_preferences_of_vllm_are_those_of_the_engine_in_the_process(
     url: str, tokenizer: Any, engine: VllmEngine
 ) -> None:
     request = candidates(tokenizer, "exact", 3)
-    with client(url) as found:
-        (theirs,) = found.preferences([request])
-    (mine,) = engine.preferences([request])
-    assert close(mine.answer, theirs.answer)
-    assert len(mine.distractors) == len(theirs.distractors) > 0
-    assert all(map(close, mine.distractors, theirs.distractors))
+    with client(url) as client_:
+        (theirs,) = client_.preferences([request])
+    (answer,) = engine.preferences([request])
+    assert close(answer.answer, theirs.answer)
+    assert len(answer.distractors) == len(theirs.distractors) > 0
+    assert all(map(close, answer.distractors, theirs.distractors))
 
 
 @pytest.fixture(scope="module")

@@ -34,16 +34,16 @@ def test_engines_that_share_a_gpu_load_one_after_the_other(
         with in_turn(gpus):
             order.append(name)
 
-    begun = threading.Thread(target=first)
-    begun.start()
+    first_thread = threading.Thread(target=first)
+    first_thread.start()
     assert loading.wait(60)
     for elsewhere in (["1"], []):
         second(elsewhere, "elsewhere")  # waits for nobody
     waiting = threading.Thread(target=second, args=(["0"], "second"))
     waiting.start()
     may_end.set()
-    for each in (begun, waiting):
-        each.join(60)
+    for thread in (first_thread, waiting):
+        thread.join(60)
     assert order == ["elsewhere", "elsewhere", "first", "second"]
 
 
@@ -89,9 +89,9 @@ class Engine:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(module, "time", found)
-    return found
+    new_clock = Clock()
+    monkeypatch.setattr(module, "time", new_clock)
+    return new_clock
 
 
 def test_idle_is_what_passes_while_nothing_is_asked(clock: Clock) -> None:
@@ -139,28 +139,30 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
 class _Told(FakeEngine):
     """Keeps what it is asked."""
 
-    def __init__(self, asked: list[Request]) -> None:
+    def __init__(self, requests_seen: list[Request]) -> None:
         super().__init__()
-        self._asked = asked
+        self._asked = requests_seen
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        return super().answers(each for each in requests if self._asked.append(each) is None)
+        return super().answers(
+            request for request in requests if self._asked.append(request) is None
+        )
 
 
 def test_model_that_is_prompted_is_loaded_once_and_answers_anew(
     monkeypatch: pytest.MonkeyPatch, tokenizer: Any
 ) -> None:
-    asked: list[Request] = []
+    requests_seen: list[Request] = []
     loads: list[object] = []
-    monkeypatch.setattr(engine, "load", lambda *given: loads.append(given) or _Told(asked))
+    monkeypatch.setattr(engine, "load", lambda *args: loads.append(args) or _Told(requests_seen))
     ask = prompted("smollm2-135m")
     assert not loads
     texts = [ask("Write a sentence.") for _ in range(8)]
     assert len(loads) == 1
     assert len(set(texts)) > 1
-    again = prompted("smollm2-135m")
-    assert [again("Write a sentence.") for _ in range(8)] == texts
-    assert tokenizer.decode(asked[0].token_ids).endswith(
+    second_ask = prompted("smollm2-135m")
+    assert [second_ask("Write a sentence.") for _ in range(8)] == texts
+    assert tokenizer.decode(requests_seen[0].token_ids).endswith(
         "<|im_start|>user\nWrite a sentence.<|im_end|>\n<|im_start|>assistant\n"
     )
     with pytest.raises(InputError, match=naming("nosuch", "conf/model/")):

@@ -53,9 +53,9 @@ class Deep(FakeEngine):
 @pytest.fixture
 def items(prepared: Plan) -> list[Work]:
     """Two shards of one artifact, each of more prompts than the engine takes at a time."""
-    found = [each for each in work(prepared) if each.table == "generations"][:2]
-    assert min(remaining.todo(each).height for each in found) > ROOM
-    return found
+    items_ = [item for item in work(prepared) if item.table == "generations"][:2]
+    assert min(remaining.todo(item).height for item in items_) > ROOM
+    return items_
 
 
 def one_after_the_other(
@@ -65,8 +65,8 @@ def one_after_the_other(
     clocked, shards = Clocked(engine), [opened(item) for item in items]
     for shard in shards:
         shard.begin(clocked, report)
-    rest = iter(shards[1:])
-    follow: Follow = lambda: next(rest, None)  # noqa: E731
+    following = iter(shards[1:])
+    follow: Follow = lambda: next(following, None)  # noqa: E731
     return decode.answer(shards[0], clocked, tokenizer(plan.weights), follow)
 
 
@@ -120,8 +120,8 @@ def test_engine_that_dies_at_two_shards_loses_less_than_a_chunk_in_all(
     items = [replace(item, rows_per_chunk=size) for item in items]
     with pytest.raises(RuntimeError):
         list(one_after_the_other(prepared, items, Deep(newest=True, dies_at=n_first + 1)))
-    left = [opened(item).n_left for item in items]
-    assert left == [ROOM - 1, len(ids(items[1])) - (size - (n_first - ROOM + 1))]
+    n_left = [opened(item).n_left for item in items]
+    assert n_left == [ROOM - 1, len(ids(items[1])) - (size - (n_first - ROOM + 1))]
 
 
 def test_shards_are_all_paused_where_the_store_refuses_one(
@@ -161,12 +161,12 @@ def test_answer_that_nobody_is_owed_ends_the_run_and_blames_no_prompt(
 
 def test_prompt_that_is_condemned_is_not_asked_once_more(prepared: Plan, items: list[Work]) -> None:
     item, engine = replace(items[0], max_deaths=1, max_failed_share=1.0), Deep()
-    poison, *others = ids(item)
+    poison, *other_ids = ids(item)
     open_shard.write_trial(
         item.artifact, item.open_name, open_shard.Trial(begun=1, queue=((poison,),))
     )
     decode_here(item, engine, tokenizer(prepared.weights), lambda _: False)
-    assert engine.taken == others
+    assert engine.taken == other_ids
 
 
 def test_stop_between_two_shards_keeps_what_is_answered_of_both(
@@ -176,9 +176,9 @@ def test_stop_between_two_shards_keeps_what_is_answered_of_both(
     monkeypatch.setattr("factsweep.pipeline.decoding.open_shard._REPORT_EVERY_S", -1.0)
     with pytest.raises(StoppedError):
         list(one_after_the_other(prepared, items, engine, lambda _: len(engine.given) >= n))
-    kept = [len(ids(item)) - opened(item).n_left for item in items]
-    assert sum(kept) == n == len(engine.given)
-    assert min(kept) > 0
+    n_kept = [len(ids(item)) - opened(item).n_left for item in items]
+    assert sum(n_kept) == n == len(engine.given)
+    assert min(n_kept) > 0
     for item in items:
         assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
 
@@ -186,9 +186,9 @@ def test_stop_between_two_shards_keeps_what_is_answered_of_both(
 def test_no_shard_follows_one_whose_prompts_are_asked_in_groups(
     prepared: Plan, items: list[Work]
 ) -> None:
-    one, other = (replace(item, max_deaths=1) for item in items)
-    open_shard.write_trial(one.artifact, one.open_name, open_shard.Trial(begun=1))
+    first, other = (replace(item, max_deaths=1) for item in items)
+    open_shard.write_trial(first.artifact, first.open_name, open_shard.Trial(begun=1))
     engine = Deep()
-    shards = list(one_after_the_other(prepared, [one, other], engine))
-    assert [shard.work for shard in shards] == [one]
-    assert engine.taken == ids(one)
+    shards = list(one_after_the_other(prepared, [first, other], engine))
+    assert [shard.work for shard in shards] == [first]
+    assert engine.taken == ids(first)

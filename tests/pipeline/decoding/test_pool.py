@@ -34,8 +34,8 @@ def ends(prompts: Sequence[int]) -> list[float]:
     end = [0.0] * ENGINES
     room = [(0.0, engine) for engine in range(ENGINES) for _ in range(IN_FLIGHT)]
     for n in prompts:
-        at, engine = heapq.heappop(room)
-        end[engine] = max(at, end[engine]) + n / PROMPTS_PER_S
+        free_s, engine = heapq.heappop(room)
+        end[engine] = max(free_s, end[engine]) + n / PROMPTS_PER_S
         heapq.heappush(room, (end[engine], engine))
     return end
 
@@ -56,8 +56,8 @@ def handed_out(prompts: Sequence[int], n_relations: int) -> list[int]:
 )
 def test_engines_end_within_a_minute_of_each_other(prompts: list[int]) -> None:
     for n_relations in (1, 41):
-        found = ends(handed_out(prompts, n_relations))
-        assert max(found) - min(found) < 60
+        end_times = ends(handed_out(prompts, n_relations))
+        assert max(end_times) - min(end_times) < 60
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,22 @@ def test_engines_that_the_work_needs_are_asked_for_at_once(
 
 def test_relations_are_handed_out_in_turn_until_the_last_keep_all_engines_busy() -> None:
     relations = [name for name in "abcd" for _ in range(4)]
-    left = [9, 7, 5, 3, 8, 8, 8, 8, 2, 4, 6, 1, 1, 1, 1, 1]  # 24, 32, 13 and 4
-    order = "".join(relations[i] for i in order_of_shards(relations, left, engines=0))
+    n_left = [9, 7, 5, 3, 8, 8, 8, 8, 2, 4, 6, 1, 1, 1, 1, 1]  # 24, 32, 13 and 4
+    order = "".join(relations[i] for i in order_of_shards(relations, n_left, engines=0))
     assert order == "bbbbaaaaccccdddd"
-    by_one = order_of_shards(relations, left, engines=1)  # 3 × 9 are kept for the end
+    by_one = order_of_shards(relations, n_left, engines=1)  # 3 × 9 are kept for the end
     assert [relations[i] for i in by_one[:4]] == ["b"] * 4
-    assert [left[i] for i in by_one[4:]] == sorted(left[:4] + left[8:], reverse=True)
-    many = [left[i] for i in order_of_shards(relations, left, engines=64)]
-    assert many == sorted(left, reverse=True)
+    assert [n_left[i] for i in by_one[4:]] == sorted(n_left[:4] + n_left[8:], reverse=True)
+    with_many_engines = [n_left[i] for i in order_of_shards(relations, n_left, engines=64)]
+    assert with_many_engines == sorted(n_left, reverse=True)
     assert order_of_shards([], [], engines=1) == []
 
 
 class Call:
     """A future: of an engine that loads, of one at a shard, or of the prompts of a setting."""
 
-    def __init__(self, of: str, shard: Work | None = None) -> None:
-        self.of, self.shard = of, shard
+    def __init__(self, caller: str, shard: Work | None = None) -> None:
+        self.of, self.shard = caller, shard
         self.result: Any = None
 
 
@@ -141,9 +141,9 @@ class FakeRay:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    found = FakeRay()
-    monkeypatch.setattr(module, "ray", found)
-    return found
+    fake_ray = FakeRay()
+    monkeypatch.setattr(module, "ray", fake_ray)
+    return fake_ray
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_pool_hands_each_engine_two_shards_and_tells_when_an_artifact_is_done(
     bench, most = Bench(written, 3), list[int]()
 
     def ends(calls: list[Call]) -> Call:
-        most.append(max(sum(call.of == at.of for call in calls) for at in calls))
+        most.append(max(sum(call.of == rival.of for call in calls) for rival in calls))
         return calls[0]
 
     fake.ends = ends
@@ -197,12 +197,12 @@ def test_pool_gives_the_shards_of_an_engine_that_died_to_others_and_fills_its_pl
 
     def ends(calls: list[Call]) -> Call:
         nonlocal handed_before
-        mine = [call for call in calls if call.of == "engine 0" and call.shard is not None]
-        if len(mine) == 2 and not lost:
-            lost.extend(call.shard for call in mine if call.shard is not None)
+        own_calls = [call for call in calls if call.of == "engine 0" and call.shard is not None]
+        if len(own_calls) == 2 and not lost:
+            lost.extend(call.shard for call in own_calls if call.shard is not None)
             handed_before = len(fake.handed())
-            mine[1].result = death
-            return mine[1]
+            own_calls[1].result = death
+            return own_calls[1]
         return calls[0]
 
     fake.ends = ends
@@ -236,20 +236,20 @@ def test_pool_keeps_the_fewest_engines_for_the_shards_of_one_that_dies(
 ) -> None:
     two = small_settings("model.replicas.min=2", "model.replicas.max=3")
     bench = Bench(replace(written, run=replace(written.run, model=two.model)), 3)
-    seen = list[Call]()
+    last_calls = list[Call]()
 
     def ends(calls: list[Call]) -> Call:
         """The second engine dies when all others have done their part."""
-        others = [call for call in calls if call.of != "engine 1" or call.shard is None]
-        if others or seen:
-            return others[0] if others else calls[0]
-        seen.extend(calls)
+        other_calls = [call for call in calls if call.of != "engine 1" or call.shard is None]
+        if other_calls or last_calls:
+            return other_calls[0] if other_calls else calls[0]
+        last_calls.extend(calls)
         calls[0].result = ActorDiedError()
         return calls[0]
 
     fake.ends = ends
     bench.answer()
-    last = [place for place, _ in fake.handed()][-len(seen) :]
+    last = [place for place, _ in fake.handed()][-len(last_calls) :]
     assert "engine 1" not in last
     assert len(fake.ended) == 2
 
@@ -289,8 +289,8 @@ def test_pool_hands_out_no_shard_after_a_stop_and_says_what_was_spent(
     bench = Bench(written, 1, ready)
     with pytest.raises(StoppedError, match="before max_cost=2 is exceeded"):
         bench.answer()
-    asked = {shard.prompts.folder for _, shard in fake.handed()}
-    assert asked == {written.branches[0].prompts.folder}
+    folders_asked = {shard.prompts.folder for _, shard in fake.handed()}
+    assert folders_asked == {written.branches[0].prompts.folder}
     assert len(fake.handed()) <= 4
 
 
@@ -318,8 +318,8 @@ def test_setting_is_handed_out_when_its_prompts_are_there(written: Plan, fake: F
 def test_shard_that_lacks_nothing_is_handed_out_to_be_published_alone(
     small_settings: Callable[..., Run], fake: FakeRay, budget: str | None
 ) -> None:
-    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
-    plan = asked(small_settings(*few, *([f"budget={budget}"] if budget else [])))
+    overrides = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    plan = asked(small_settings(*overrides, *([f"budget={budget}"] if budget else [])))
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()

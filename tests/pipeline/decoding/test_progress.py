@@ -36,7 +36,7 @@ def lately(decoded: float, seconds: float) -> Recent:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("counts_shown", "ending"),
     [
         ({"engines": 0}, "no prompts to decode yet"),
         ({**ALL, "answers": 0, "started": 0, "loading": 2}, "2 engines loading the model"),
@@ -45,16 +45,16 @@ def lately(decoded: float, seconds: float) -> Recent:
         ({**ALL, "answers": 900}, "matching and measuring"),
     ],
 )
-def test_line_without_a_rate_says_what_is_being_done(found: Counts, said: str) -> None:
-    assert line(found, None, sure=False).endswith(said)
+def test_line_without_a_rate_says_what_is_being_done(counts_shown: Counts, ending: str) -> None:
+    assert line(counts_shown, None, sure=False).endswith(ending)
 
 
 def test_line_counts_answers_and_answers_per_second() -> None:
     """A sampled prompt has many answers: prompts per second would not fit the count."""
-    shown = line(ALL, lately(50, 10), sure=True)
-    assert shown.startswith("100/900 answers · 0/9 shards · 5.0 answers/s · ")
-    assert "prompts" not in shown
-    assert shown.endswith("1 engine · 2:40 left")
+    text = line(ALL, lately(50, 10), sure=True)
+    assert text.startswith("100/900 answers · 0/9 shards · 5.0 answers/s · ")
+    assert "prompts" not in text
+    assert text.endswith("1 engine · 2:40 left")
 
 
 def test_line_time_left_is_not_shown_before_it_is_sure() -> None:
@@ -62,9 +62,9 @@ def test_line_time_left_is_not_shown_before_it_is_sure() -> None:
 
 
 def test_line_time_left_is_not_known_while_settings_are_written() -> None:
-    shown = line({**ALL, "to_come": 2}, lately(50, 10), sure=True)
-    assert "2 settings to come" in shown
-    assert "left" not in shown
+    text = line({**ALL, "to_come": 2}, lately(50, 10), sure=True)
+    assert "2 settings to come" in text
+    assert "left" not in text
     assert "measuring" not in line({**ALL, "answers": 900, "to_come": 1}, lately(50, 10), sure=True)
 
 
@@ -73,14 +73,14 @@ def test_line_errors_are_counted_where_there_are_any() -> None:
 
 
 def test_line_calls_that_went_wrong_are_counted_by_why() -> None:
-    shown = line({**ALL, "turned_away": 12, "timed_out": 1}, lately(50, 10), sure=False)
-    assert "· 12 calls turned away · 1 call timed out ·" in shown
+    text = line({**ALL, "turned_away": 12, "timed_out": 1}, lately(50, 10), sure=False)
+    assert "· 12 calls turned away · 1 call timed out ·" in text
 
 
 def test_pace_before_the_first_answer_is_unknown() -> None:
     pace = Pace()
-    for now in (0.0, 100.0):
-        pace.add(now, counts(0))
+    for time_s in (0.0, 100.0):
+        pace.add(time_s, counts(0))
     assert pace.recent() is None
     assert not pace.is_sure()
 
@@ -114,16 +114,16 @@ def test_pace_batch_longer_than_the_window_is_still_known() -> None:
 
 def test_pace_tally_restarted_begins_again() -> None:
     pace = Pace()
-    for now, decoded in ((0.0, 0), (10.0, 100), (20.0, 5), (30.0, 25)):
-        pace.add(now, counts(decoded))
+    for time_s, decoded in ((0.0, 0), (10.0, 100), (20.0, 5), (30.0, 25)):
+        pace.add(time_s, counts(decoded))
     assert pace.recent() == Recent({**counts(20), "started": 0}, 10.0)
 
 
 def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
     pace = Pace()
     sure = []
-    for now, decoded in ((0.0, 0), (100.0, 1), (109.0, 50), (110.0, 60)):
-        pace.add(now, counts(decoded))
+    for time_s, decoded in ((0.0, 0), (100.0, 1), (109.0, 50), (110.0, 60)):
+        pace.add(time_s, counts(decoded))
         sure.append(pace.is_sure())
     assert sure == [False, False, False, True]
 
@@ -131,21 +131,21 @@ def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 500)), min_size=1, max_size=40))
 def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[float, int]]) -> None:
     """Whatever the engines do, it is never negative, and fits what stands beside it."""
-    pace, now, decoded = Pace(), 0.0, 0
+    pace, time_s, decoded = Pace(), 0.0, 0
     everything = sum(n for _, n in steps) + 1
     for seconds, n in steps:
-        now, decoded = now + seconds, decoded + n
-        pace.add(now, counts(decoded))
-        shown = line(
+        time_s, decoded = time_s + seconds, decoded + n
+        pace.add(time_s, counts(decoded))
+        text = line(
             {**ALL, "answers": decoded, "all_answers": everything}, pace.recent(), sure=True
         )
-        if found := re.search(r"([\d,.]+) answers/s.* ([\d:]+) left$", shown):
+        if match := re.search(r"([\d,.]+) answers/s.* ([\d:]+) left$", text):
             recent = pace.recent()
             assert recent is not None
             rate = recent.counts["decoded"] / recent.seconds
-            parts = [int(part) for part in found[2].split(":")]
-            left = sum(part * 60**power for power, part in enumerate(reversed(parts)))
-            assert left == pytest.approx((everything - decoded) / rate, abs=0.51)
+            parts = [int(part) for part in match[2].split(":")]
+            n_left = sum(part * 60**power for power, part in enumerate(reversed(parts)))
+            assert n_left == pytest.approx((everything - decoded) / rate, abs=0.51)
 
 
 def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,10 +153,10 @@ def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[
     bar.show({**ALL, **READY})
     bar.show({**ALL, **counts(900), "answers": 900})
     bar.close()
-    shown = capsys.readouterr().err.strip().splitlines()[-1]
-    said = r"\S+ \S+ INFO decode m: 900/900 answers · 0/9 shards · .* answers/s .* in all"
-    assert re.fullmatch(said, shown)
-    assert not re.search("left|engine", shown)
+    text = capsys.readouterr().err.strip().splitlines()[-1]
+    pattern = r"\S+ \S+ INFO decode m: 900/900 answers · 0/9 shards · .* answers/s .* in all"
+    assert re.fullmatch(pattern, text)
+    assert not re.search("left|engine", text)
 
 
 def test_bar_closed_without_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,20 +201,20 @@ EXPECTED = {
 }
 
 
-def exported(shown: Counted) -> str:
+def exported(metric: Counted) -> str:
     """Its name in Prometheus."""
-    return f"ray_{shown.metric}{'_total' if shown.grows else ''}"
+    return f"ray_{metric.metric}{'_total' if metric.grows else ''}"
 
 
 def test_dashboard_shows_what_is_exported_and_nothing_else() -> None:
-    named = set(re.findall(r"ray_factsweep_\w+", DASHBOARD.read_text()))
-    assert named == set(map(exported, SHOWN.values()))
+    names = set(re.findall(r"ray_factsweep_\w+", DASHBOARD.read_text()))
+    assert names == set(map(exported, SHOWN.values()))
 
 
 def test_dashboard_has_a_query_in_each_panel_for_the_runs_that_are_chosen() -> None:
     board = json.loads(DASHBOARD.read_text())
-    queries = [each["expr"] for panel in board["panels"] for each in panel["targets"]]
-    assert all('{run=~"$run"}' in each for each in queries)
+    queries = [query["expr"] for panel in board["panels"] for query in panel["targets"]]
+    assert all('{run=~"$run"}' in query for query in queries)
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
@@ -224,15 +224,15 @@ def test_metrics_are_at_the_endpoint_of_ray() -> None:
     metrics = Metrics("the run")
     metrics.show({**COUNTS, "prompts": 10})
     metrics.show(COUNTS)
-    (node,) = (each for each in ray.nodes() if each["Alive"])
+    (node,) = (node_row for node_row in ray.nodes() if node_row["Alive"])
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    wanted = {exported(SHOWN[key]): float(value) for key, value in EXPECTED.items()}
-    end, found = time.monotonic() + 240, dict[str, float]()
-    while found != wanted and time.monotonic() < end:
+    expected = {exported(SHOWN[key]): float(value) for key, value in EXPECTED.items()}
+    end, values = time.monotonic() + 240, dict[str, float]()
+    while values != expected and time.monotonic() < end:
         time.sleep(1)
         with urllib.request.urlopen(url, timeout=60) as page:
-            found = shown(page.read().decode())
-    assert found == wanted
+            values = shown(page.read().decode())
+    assert values == expected
 
 
 def shown(page: str) -> dict[str, float]:

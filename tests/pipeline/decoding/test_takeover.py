@@ -32,7 +32,7 @@ class Signing(FakeEngine):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for answer in super().answers(requests):
-            signed = (replace(each, text=self._name) for each in answer.completions)
+            signed = (replace(completion, text=self._name) for completion in answer.completions)
             yield replace(answer, completions=tuple(signed))
 
 
@@ -40,7 +40,7 @@ class FirstFirst(Explorer):
     """The first driver begins: where the second does, all is the same with their names changed."""
 
     def _choices(self, threads: list[Thread], path: Sequence[Choice]) -> Iterator[Choice]:
-        return (each for each in super()._choices(threads, path) if path or each.writer == 0)
+        return (choice for choice in super()._choices(threads, path) if path or choice.writer == 0)
 
 
 @pytest.fixture(autouse=True, params=["look first", "look second"])
@@ -58,24 +58,24 @@ def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
         branch.answers.drop("manifest.json")
         for shard in branch.answers.shards("generations"):
             branch.answers.drop(f"generations/{shard}.parquet")
-    item = next(each for each in work(finished) if each.table == "generations")
+    item = next(work_item for work_item in work(finished) if work_item.table == "generations")
     rows = remaining.todo(item)
     monkeypatch.setattr(remaining, "todo", lambda _: rows)  # read once for all orders
     return item
 
 
-def driven(item: Work, asked: object, store: Memory, number: int) -> None:
+def driven(item: Work, reads: object, store: Memory, number: int) -> None:
     """What a driver and its engine do."""
     writer = Writer(store, named(number))
     writer.beat()
     free = Artifact(store, item.artifact.recipe)
-    held = writer.take(free.folder, wait=True, or_published=True, clock=store)
-    if held is None:  # the other has published all of it
+    lease_ = writer.take(free.folder, wait=True, or_published=True, clock=store)
+    if lease_ is None:  # the other has published all of it
         writer.end()
         return
-    ours = replace(item, artifact=replace(free, lease=held), rows_per_chunk=7)
+    ours = replace(item, artifact=replace(free, lease=lease_), rows_per_chunk=7)
     ours.artifact.begin()
-    decode_here(ours, Signing(f"engine {number}"), asked, lambda _: False)
+    decode_here(ours, Signing(f"engine {number}"), reads, lambda _: False)
     ours.artifact.finish(["generations", "errors"])
     writer.end()
 
@@ -94,8 +94,7 @@ def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
         assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
         assert "killed" in outcomes or artifact.published(item.chunks) == []
 
-    found = FirstFirst(program, 2, kills, switches, Witness(folder), ended).explore()
-    return found.n_runs
+    return FirstFirst(program, 2, kills, switches, Witness(folder), ended).explore().n_runs
 
 
 def test_decode_paused_at_any_step_of_a_takeover_is_answered_once(

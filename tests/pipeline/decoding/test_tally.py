@@ -14,16 +14,16 @@ STALL_S = 600.0
 @pytest.fixture
 def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
     """Lets time pass, for the tally alone."""
-    now = 1000.0
+    time_s = 1000.0
 
     def wait(seconds: float) -> None:
-        nonlocal now
-        now += seconds
+        nonlocal time_s
+        time_s += seconds
 
     class Clock:
         @staticmethod
         def monotonic() -> float:
-            return now
+            return time_s
 
     monkeypatch.setattr(module, "time", Clock)
     return wait
@@ -45,8 +45,8 @@ def counted(tally: Tally, name: str) -> float:
 def test_tally_settings_are_announced_one_after_the_other_and_once(tally: Tally) -> None:
     for _ in range(2):
         tally.announce({"two": 100, "three": 50}, to_come=1)
-    found = [counted(tally, name) for name in ("all_shards", "all_answers", "to_come")]
-    assert found == [3, 250, 1]
+    counts = [counted(tally, name) for name in ("all_shards", "all_answers", "to_come")]
+    assert counts == [3, 250, 1]
 
 
 def test_tally_engine_in_a_long_batch_is_alive_until_the_watchdog_ends_it(
@@ -123,92 +123,92 @@ def test_tally_sentences_are_read_once() -> None:
 OOM = "OutOfMemoryError: no room"
 
 
-def die(lives: Lives, cause: str, asked: str | None = None, place: str = "a") -> str | None:
+def die(lives: Lives, cause: str, task: str | None = None, place: str = "a") -> str | None:
     """One engine is born, is asked something if it loads, and dies."""
     lives.born(place, "node", f"{place}.err")
-    if asked is not None:
-        lives.asked(place, asked)
+    if task is not None:
+        lives.asked(place, task)
     return lives.died(place, cause)
 
 
 @pytest.fixture
-def many() -> Lives:
+def on_cluster() -> Lives:
     """On several machines."""
     return Lives(3, one_machine=False)
 
 
 @pytest.fixture
-def one() -> Lives:
+def on_host() -> Lives:
     """On one machine."""
     return Lives(3, one_machine=True)
 
 
-def test_lives_engines_that_never_load_are_given_up_after_max_deaths(many: Lives) -> None:
-    assert [die(many, OOM), die(many, OOM)] == [None, None]
-    assert die(many, OOM) == (
+def test_lives_engines_that_never_load_are_given_up_after_max_deaths(on_cluster: Lives) -> None:
+    assert [die(on_cluster, OOM), die(on_cluster, OOM)] == [None, None]
+    assert die(on_cluster, OOM) == (
         "does not load: 3 engines in a row died, the last of OutOfMemoryError: no room; "
         "its log is a.err."
     )
 
 
-def test_lives_same_error_twice_on_one_machine_is_enough(one: Lives) -> None:
-    assert die(one, "RuntimeError: process 17") is None
-    assert "does not load: 2 engines" in (die(one, "RuntimeError: process 18") or "")
+def test_lives_same_error_twice_on_one_machine_is_enough(on_host: Lives) -> None:
+    assert die(on_host, "RuntimeError: process 17") is None
+    assert "does not load: 2 engines" in (die(on_host, "RuntimeError: process 18") or "")
 
 
-def test_lives_two_errors_on_one_machine_may_be_chance(one: Lives) -> None:
-    assert [die(one, "RuntimeError: a"), die(one, "RuntimeError: b")] == [None, None]
+def test_lives_two_errors_on_one_machine_may_be_chance(on_host: Lives) -> None:
+    assert [die(on_host, "RuntimeError: a"), die(on_host, "RuntimeError: b")] == [None, None]
 
 
-def test_lives_engine_that_dies_of_any_prompt_answers_nothing(many: Lives) -> None:
-    found = [die(many, OOM, asked) for asked in ("shard", "one", "two")]
-    assert found[:2] == [None, None]
-    assert "answers nothing: 3 engines" in (found[2] or "")
+def test_lives_engine_that_dies_of_any_prompt_answers_nothing(on_cluster: Lives) -> None:
+    outcomes = [die(on_cluster, OOM, task) for task in ("shard", "one", "two")]
+    assert outcomes[:2] == [None, None]
+    assert "answers nothing: 3 engines" in (outcomes[2] or "")
 
 
-def test_lives_prompt_that_kills_alone_is_one_suspect(one: Lives) -> None:
-    assert [die(one, OOM, "shard") for _ in range(9)] == [None] * 9
-    assert one.suspects("a") == ["shard"]
+def test_lives_prompt_that_kills_alone_is_one_suspect(on_host: Lives) -> None:
+    assert [die(on_host, OOM, "shard") for _ in range(9)] == [None] * 9
+    assert on_host.suspects("a") == ["shard"]
 
 
-def test_lives_answer_clears_the_engine(many: Lives) -> None:
-    die(many, OOM, "shard")
-    die(many, OOM, "one")
-    many.answered("a")
-    assert many.suspects("a") == []
-    assert die(many, OOM, "two") is None
+def test_lives_answer_clears_the_engine(on_cluster: Lives) -> None:
+    die(on_cluster, OOM, "shard")
+    die(on_cluster, OOM, "one")
+    on_cluster.answered("a")
+    assert on_cluster.suspects("a") == []
+    assert die(on_cluster, OOM, "two") is None
 
 
-def test_lives_places_are_counted_apart(many: Lives) -> None:
-    assert [die(many, OOM, place=place) for place in "abcdef"] == [None] * 6
+def test_lives_places_are_counted_apart(on_cluster: Lives) -> None:
+    assert [die(on_cluster, OOM, place=place) for place in "abcdef"] == [None] * 6
 
 
-def test_lives_one_death_allowed_is_still_two(many: Lives) -> None:
+def test_lives_one_death_allowed_is_still_two(on_cluster: Lives) -> None:
     lives = Lives(1, one_machine=False)
     assert die(lives, OOM, "shard") is None
     assert die(lives, OOM, "one") is not None
 
 
-def test_lives_engine_that_dies_without_a_word_is_told_by_the_next(many: Lives) -> None:
-    assert many.born("a", "node", "first.err") is None
-    many.asked("a", "shard")
-    assert many.born("a", "node", "second.err") == "first.err"
-    many.died("a", OOM)
-    assert many.suspects("a") == ["shard"]
-    assert many.last_death() == "OutOfMemoryError: no room; its log is first.err"
+def test_lives_engine_that_dies_without_a_word_is_told_by_the_next(on_cluster: Lives) -> None:
+    assert on_cluster.born("a", "node", "first.err") is None
+    on_cluster.asked("a", "shard")
+    assert on_cluster.born("a", "node", "second.err") == "first.err"
+    on_cluster.died("a", OOM)
+    assert on_cluster.suspects("a") == ["shard"]
+    assert on_cluster.last_death() == "OutOfMemoryError: no room; its log is first.err"
 
 
-def test_lives_engine_lost_with_its_node_is_no_death(many: Lives) -> None:
-    many.born("a", "node", "first.err")
-    assert many.born("a", "another", "second.err") is None
+def test_lives_engine_lost_with_its_node_is_no_death(on_cluster: Lives) -> None:
+    on_cluster.born("a", "node", "first.err")
+    assert on_cluster.born("a", "another", "second.err") is None
 
 
-def test_lives_engine_that_ended_in_order_is_no_death(many: Lives) -> None:
-    many.born("a", "node", "first.err")
-    many.ended("a")
-    assert many.born("a", "node", "second.err") is None
+def test_lives_engine_that_ended_in_order_is_no_death(on_cluster: Lives) -> None:
+    on_cluster.born("a", "node", "first.err")
+    on_cluster.ended("a")
+    assert on_cluster.born("a", "node", "second.err") is None
 
 
-def test_lives_forgotten_by_a_restarted_tally_do_no_harm(many: Lives) -> None:
-    many.asked("stranger", "shard")
-    assert many.died("stranger", OOM) is None
+def test_lives_forgotten_by_a_restarted_tally_do_no_harm(on_cluster: Lives) -> None:
+    on_cluster.asked("stranger", "shard")
+    assert on_cluster.died("stranger", OOM) is None

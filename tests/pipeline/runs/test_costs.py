@@ -36,8 +36,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def record(plan: Plan) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((results_of(plan) / "run.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((results_of(plan) / "run.json").read_text())
+    return content
 
 
 def cost(plan: Plan) -> dict[str, dict[str, str | None]]:
@@ -48,7 +48,9 @@ def cost(plan: Plan) -> dict[str, dict[str, str | None]]:
 def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan) -> None:
     (branch,) = finished.branches
     rows = spent(finished)
-    assert rows["fingerprint"].to_list() == [each.fingerprint for each in branch.artifacts()]
+    assert rows["fingerprint"].to_list() == [
+        artifact.fingerprint for artifact in branch.artifacts()
+    ]
     (greedy,) = rows.filter(stage="generations").iter_rows(named=True)
     assert greedy["answers"] == branch.answers.read_all("generations").height
     assert (greedy["hardware"], greedy["model"], greedy["gpus"]) == ("fake engine", "tiny", 0)
@@ -81,20 +83,20 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     assert row["seconds"] > 0
     assert row["hardware"] is None
     costs.publish(finished)
-    kept = costs.known(planned(small_settings("seed=1")))
-    assert "generations" not in kept.filter(model="tiny")["stage"].to_list()
+    rates = costs.known(planned(small_settings("seed=1")))
+    assert "generations" not in rates.filter(model="tiny")["stage"].to_list()
 
 
 def test_rates_where_a_folder_lies_in_their_place_end_no_run(
     finished: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
     costs.publish(finished)
-    (kept,) = Path(finished.run.artifacts, "rates").glob("*.json")
-    kept.unlink()
-    kept.mkdir()
+    (path,) = Path(finished.run.artifacts, "rates").glob("*.json")
+    path.unlink()
+    path.mkdir()
     with caplog.at_level("WARNING"):
         costs.publish(finished)
-    assert re.search(naming(kept.name, "no file"), caplog.text)
+    assert re.search(naming(path.name, "no file"), caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +105,10 @@ def test_rates_where_a_folder_lies_in_their_place_end_no_run(
 def test_rates_of_other_types_are_left_out(
     finished: Plan, caplog: pytest.LogCaptureFixture, rows: object
 ) -> None:
-    before = costs.known(finished)
+    rates_before = costs.known(finished)
     finished.store.put_json("rates/more.json", {"rows": rows})
     with caplog.at_level("WARNING"):
-        assert costs.known(finished).equals(before)
+        assert costs.known(finished).equals(rates_before)
     assert re.search(naming("more.json", "left out"), caplog.text)
 
 
@@ -126,11 +128,11 @@ def test_rates_are_published_once_and_known_to_the_next_run(
 ) -> None:
     costs.publish(finished)
     (file,) = (tmp_path / "artifacts/rates").iterdir()
-    before = file.stat().st_mtime_ns
+    modified_ns = file.stat().st_mtime_ns
     costs.publish(finished)
-    assert file.stat().st_mtime_ns == before
-    known = costs.known(planned(small_settings("seed=1")))
-    tiny = known.filter(model="tiny")
+    assert file.stat().st_mtime_ns == modified_ns
+    rates = costs.known(planned(small_settings("seed=1")))
+    tiny = rates.filter(model="tiny")
     assert set(tiny["stage"]) == {"generations", "canary", "samples"}
     assert tiny["fingerprint"].is_unique().all()
 
@@ -143,9 +145,9 @@ def test_run_that_computes_nothing_keeps_the_cost_of_the_first(finished: Plan) -
     exported.parent.mkdir()
     exported.touch()
     run(finished.run)
-    again = record(finished)
+    new_record = record(finished)
     assert exported.exists()
-    assert (again["started"], again["spent"]) == (first["started"], first["spent"])
+    assert (new_record["started"], new_record["spent"]) == (first["started"], first["spent"])
     assert cost(finished) == table
     other = {**first, "artifacts": {"zero-shot": ["metrics/0123456789abcdef"]}}
     report.write(finished, {"total": 9.0}, other)  # after another run of that name
@@ -157,10 +159,10 @@ def test_report_code_from_the_hub_is_shown(
     finished: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trusting = replace(finished.run, model=replace(finished.run.model, trust_remote_code=True))
-    for given, shown in ((finished, False), (replace(finished, run=trusting), True)):
-        report.write(given, {"total": 0})
+    for plan, is_shown in ((finished, False), (replace(finished, run=trusting), True)):
+        report.write(plan, {"total": 0})
         assert main(["report", f"results={finished.run.results}"]) == 0
-        assert ("model.trust_remote_code=true" in capsys.readouterr().out) == shown
+        assert ("model.trust_remote_code=true" in capsys.readouterr().out) == is_shown
 
 
 def test_machine_gpu_is_what_the_driver_says(
@@ -203,7 +205,7 @@ H100 = Place("H100", 1, None, "EPYC", "bfloat16")
 
 
 def took(*changes: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame([{**ENGINE, **each} for each in changes], schema=SPENT)
+    return pl.DataFrame([{**ENGINE, **change} for change in changes], schema=SPENT)
 
 
 def work(answers: int = 200, **changes: Any) -> pl.DataFrame:
@@ -211,14 +213,14 @@ def work(answers: int = 200, **changes: Any) -> pl.DataFrame:
     return rows.select("stage", "setting", "model", "answers")
 
 
-def seconds(measured: pl.DataFrame, asked: pl.DataFrame, place: Place = H100) -> float | None:
-    found: float | None = predict(asked, measured, place)["seconds"][0]
-    return found
+def seconds(measured: pl.DataFrame, work_left: pl.DataFrame, place: Place = H100) -> float | None:
+    row: float | None = predict(work_left, measured, place)["seconds"][0]
+    return row
 
 
 def test_predict_the_same_work_takes_what_it_took() -> None:
-    (found,) = predict(work(100), took({}), H100).iter_rows(named=True)
-    assert (found["seconds"], found["gpu_hours"], found["bytes"]) == (10.0, 10 / 3600, 5000)
+    (row,) = predict(work(100), took({}), H100).iter_rows(named=True)
+    assert (row["seconds"], row["gpu_hours"], row["bytes"]) == (10.0, 10 / 3600, 5000)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +250,9 @@ def test_predict_cores_are_told_apart() -> None:
 def test_predict_the_same_setting_comes_before_others() -> None:
     measured = took({"setting": "4-template", "seconds": 30.0}, {})
     assert seconds(measured, work(100)) == 10.0
-    (found,) = predict(work(100, setting="4-random"), measured, H100).iter_rows(named=True)
-    assert found["seconds"] == 20.0  # 200 answers in 40 s
-    assert found["basis"].endswith("NVIDIA H100 80GB HBM3, in other settings")
+    (row,) = predict(work(100, setting="4-random"), measured, H100).iter_rows(named=True)
+    assert row["seconds"] == 20.0  # 200 answers in 40 s
+    assert row["basis"].endswith("NVIDIA H100 80GB HBM3, in other settings")
 
 
 def test_predict_stages_without_an_engine_go_by_like_sizes_on_the_same_processor() -> None:
@@ -271,32 +273,32 @@ def test_predict_stages_without_an_engine_go_by_like_sizes_on_the_same_processor
 
 def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     rows = took({}, {}, {"stage": "matched", "prompt_tokens": None, "seconds": None})
-    found = {row["stage"]: row for row in cost_table(rows).iter_rows(named=True)}
-    assert found["generations"]["answers"] == "200"
-    assert found["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
-    assert found["matched"]["core-hours"] is None
+    by_stage = {row["stage"]: row for row in cost_table(rows).iter_rows(named=True)}
+    assert by_stage["generations"]["answers"] == "200"
+    assert by_stage["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
+    assert by_stage["matched"]["core-hours"] is None
 
 
 def test_paid_for_hours_are_the_prompts_of_all_settings_at_the_known_rate(
     small_settings: Settings,
 ) -> None:
-    one, two = (
-        small_settings("budget=9 core-hours", "cluster.answers_per_s=0.01", *more)
-        for more in (["prompt=zero-shot"], ["sweep=demo"])
+    one_setting, two = (
+        small_settings("budget=9 core-hours", "cluster.answers_per_s=0.01", *overrides)
+        for overrides in (["prompt=zero-shot"], ["sweep=demo"])
     )
-    n = int(9 * 3600 * 0.01 / hardware(one).cores)
+    n = int(9 * 3600 * 0.01 / hardware(one_setting).cores)
     assert len(two.settings) == 2
-    assert [paid_for(one).budget, paid_for(two).budget] == [str(n), str(n // 2)]
+    assert [paid_for(one_setting).budget, paid_for(two).budget] == [str(n), str(n // 2)]
 
 
 @pytest.mark.parametrize("budget", ["1%", "30", "2k"])
 def test_paid_for_prompts_stay_as_they_are(small_settings: Settings, budget: str) -> None:
-    given = small_settings(f"budget={budget}")
-    assert paid_for(given) is given
+    settings = small_settings(f"budget={budget}")
+    assert paid_for(settings) is settings
 
 
 @pytest.mark.parametrize(
-    ("budget", "more", "problem"),
+    ("budget", "overrides", "problem"),
     [
         ("2 GPU-hours", (), "generations of tiny .* were never measured on fake engine"),
         ("2 GPU-hours", ("cluster.answers_per_s=1",), "use no GPU-hours here; give core-hours"),
@@ -305,7 +307,7 @@ def test_paid_for_prompts_stay_as_they_are(small_settings: Settings, budget: str
     ],
 )
 def test_paid_for_hours_that_pay_for_nothing_known_are_refused(
-    small_settings: Settings, budget: str, more: tuple[str, ...], problem: str
+    small_settings: Settings, budget: str, overrides: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        paid_for(small_settings(f"budget={budget}", *more))
+        paid_for(small_settings(f"budget={budget}", *overrides))

@@ -28,11 +28,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rounds], None]:
     """Run one function per look at the engines; they are done at the last look."""
 
     def set_rounds(rounds: Rounds) -> None:
-        left = list(rounds)
+        waiting_rounds = list(rounds)
 
         def wait(futures: list[Any], **_: float) -> tuple[list[Any], list[Any]]:
-            left.pop(0)()
-            return ([], futures) if left else (futures, [])
+            waiting_rounds.pop(0)()
+            return ([], futures) if waiting_rounds else (futures, [])
 
         monkeypatch.setattr(ray, "wait", wait)
         monkeypatch.setattr(ray, "get", lambda futures: futures)
@@ -115,7 +115,7 @@ def begun_anew(artifact: Artifact) -> None:
 def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
     (branch,) = finished.branches
     step, matched = branch.step(branch.matched), branch.matched
-    before = matched.manifest().tables
+    tables_before = matched.manifest().tables
     begun_anew(matched)
 
     another = partial(check_planned, {"pipeline": "another"}, matched)
@@ -125,15 +125,15 @@ def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
 
     tasks = Tasks(step.check, fewest=0)
     step.run(None, tasks)
-    assert matched.manifest().tables == before
+    assert matched.manifest().tables == tables_before
     assert took(matched)["core_seconds"] > tasks.core_seconds > 0
 
 
 def shared_out(sharing: Tasks) -> list[list[str]]:
     """What each call in this process is given."""
-    made: list[list[str]] = []
-    sharing(lambda parts: made.append(list(parts)), {"P30": 70_000, "P36": 80_000})
-    return made
+    calls: list[list[str]] = []
+    sharing(lambda parts: calls.append(list(parts)), {"P30": 70_000, "P36": 80_000})
+    return calls
 
 
 def refused(*_: object, **__: object) -> None:
@@ -174,8 +174,8 @@ def test_tasks_interrupted_cancels_what_runs(monkeypatch: pytest.MonkeyPatch) ->
 @given(st.lists(st.integers(0, 10**6)), st.integers(1, 9))
 def test_shares_hold_each_part_once_and_no_share_is_far_larger(sizes: list[int], n: int) -> None:
     parts = {f"P{number}": size for number, size in enumerate(sizes)}
-    found = shares(parts, n)
-    assert len(found) <= n
-    assert sorted(part for share in found for part in share) == sorted(parts)
-    summed = [sum(parts[part] for part in share) for share in found]
+    names = shares(parts, n)
+    assert len(names) <= n
+    assert sorted(part for share in names for part in share) == sorted(parts)
+    summed = [sum(parts[part] for part in share) for share in names]
     assert max(summed, default=0) <= sum(parts.values()) / n + max(parts.values(), default=0)

@@ -37,8 +37,8 @@ SETTINGS = ["zero-shot", "4-random", "4-relation", "4-template"]
 
 
 def figures(run: Run) -> Forecast:
-    _, (found,) = forecast(run)
-    return found
+    _, (forecast_,) = forecast(run)
+    return forecast_
 
 
 def texts(prompts: Artifact) -> pl.DataFrame:
@@ -75,8 +75,8 @@ def test_forecast_shared_prefix_is_counted_from_prompt_to_prompt(
     small_settings: Settings, compute_here: Compute
 ) -> None:
     run = small_settings("benchmark.relations=[P30]", *GREEDY)
-    found = texts(compute_here(run).branches[0].prompts)["text"].to_list()
-    pairs = pairwise(found)
+    texts_ = texts(compute_here(run).branches[0].prompts)["text"].to_list()
+    pairs = pairwise(texts_)
     assert figures(run).shared_tokens == sum(common_prefix(*pair) for pair in pairs)
 
 
@@ -87,9 +87,9 @@ def common_prefix(a: str, b: str) -> int:
 
 
 def test_forecast_nothing_done_leaves_everything(small_settings: Settings) -> None:
-    found = figures(small_settings())
-    assert found.n_left["generations"] == 72 - found.duplicates
-    assert (found.n_asked["samples"], found.n_left["samples"]) == (8, 8 * 100)
+    forecast_ = figures(small_settings())
+    assert forecast_.n_left["generations"] == 72 - forecast_.duplicates
+    assert (forecast_.n_asked["samples"], forecast_.n_left["samples"]) == (8, 8 * 100)
 
 
 @pytest.mark.slow
@@ -98,38 +98,38 @@ def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
     small_settings: Settings, compute_here: Compute, overrides: list[str]
 ) -> None:
     run = small_settings(*overrides)
-    before = figures(run)
+    earlier = figures(run)
     (branch,) = compute_here(run).branches
-    assert before.n_left["generations"] == branch.answers.read_all("generations").height
+    assert earlier.n_left["generations"] == branch.answers.read_all("generations").height
     assert branch.again is not None
-    assert before.n_left["canary"] == branch.again.read_all("canary").height
+    assert earlier.n_left["canary"] == branch.again.read_all("canary").height
     sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
-    assert before.n_left["samples"] == sum(sampled)
+    assert earlier.n_left["samples"] == sum(sampled)
     assert set(figures(run).n_left.values()) == {0}
 
 
 def test_forecast_more_samples_leave_the_new_blocks(
     finished: Plan, small_settings: Settings
 ) -> None:
-    found = figures(small_settings("decoding.samples.n_answers=150"))
-    assert (found.n_left["generations"], found.n_left["samples"]) == (0, 8 * 50)
+    forecast_ = figures(small_settings("decoding.samples.n_answers=150"))
+    assert (forecast_.n_left["generations"], forecast_.n_left["samples"]) == (0, 8 * 50)
 
 
 def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
     part, more = (small_settings(*GREEDY, f"budget={share}%") for share in (40, 80))
-    before = figures(part)
+    earlier = figures(part)
     plan = sampled(planned(part))
     make_here(plan)
     (branch,) = plan.branches
     assert branch.chosen is not None
-    assert before.n_whole == 72
-    assert sum(before.prompts.values()) == branch.chosen.read_all("chosen").height
+    assert earlier.n_whole == 72
+    assert sum(earlier.prompts.values()) == branch.chosen.read_all("chosen").height
     needed = branch.chosen.read_all("needed").height
-    assert before.n_asked == {"generations": needed}
+    assert earlier.n_asked == {"generations": needed}
     counts = remaining.open_counts(branch.answers)
-    assert before.tokens == sum(int(each["prompt_tokens"]) for each in counts)
+    assert earlier.tokens == sum(int(shard_counts["prompt_tokens"]) for shard_counts in counts)
     after, larger = figures(part), figures(more)
-    assert (before.n_left["generations"], after.n_left["generations"]) == (needed, 0)
+    assert (earlier.n_left["generations"], after.n_left["generations"]) == (needed, 0)
     assert larger.n_left["generations"] == larger.n_asked["generations"] - needed
     text = "\n".join(lines(*forecast(more)))
     assert f"budget          80%: {sum(larger.prompts.values())} of 72 prompts of 4-temp" in text
@@ -142,9 +142,9 @@ def test_forecast_answers_of_another_system_need_no_tokenizer(
     path = tmp_path / "answers.jsonl"
     path.write_text('{"prompt_id": "P30.Q0.000.0", "text": "Europe"}\n')
     monkeypatch.setattr(models, "tokenizer", None)
-    _, (found,) = forecast(small_settings(f"answers={path}"))
-    assert not found.n_asked
-    assert found.n_left["generations"] == sum(found.prompts.values())
+    _, (forecast_,) = forecast(small_settings(f"answers={path}"))
+    assert not forecast_.n_asked
+    assert forecast_.n_left["generations"] == sum(forecast_.prompts.values())
 
 
 def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None:
@@ -169,9 +169,9 @@ def test_lines_everything_decoded_speak_of_no_decoding(finished: Plan) -> None:
 def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> None:
     replicas = [f"model.replicas.{limit}=2" for limit in ("min", "max")]
     run = small_settings("cluster.answers_per_s=0.5", *replicas)
-    plan, found = forecast(run)
-    text = list(lines(plan, found))
-    answers = sum(found[0].n_left[stage] for stage in found[0].n_asked)
+    plan, forecasts = forecast(run)
+    text = list(lines(plan, forecasts))
+    answers = sum(forecasts[0].n_left[stage] for stage in forecasts[0].n_asked)
     assert "0.5 answers/s of an engine, given" in text[-2]
     minutes, seconds = divmod(answers, 60)
     assert text[-1].startswith(f"time            {minutes}:{seconds:02d} of decoding with 2")
@@ -181,11 +181,11 @@ def test_lines_rate_measured_is_that_of_the_same_model(
     finished: Plan, small_settings: Settings
 ) -> None:
     costs.publish(finished)
-    same, other = (
+    same_text, other = (
         "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
         for name in ("tiny", "another")
     )
-    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in same
+    assert f"answers/s of an engine in {finished.run.model.dtype} on fake engine" in same_text
     assert f"of another in {finished.run.model.dtype} were never measured on fake engine" in other
 
 
@@ -193,11 +193,13 @@ def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs.publish(finished)
-    for free, few in {10**12: False, 100: True}.items():
+    for free, is_too_small in {10**12: False, 100: True}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
-        said = next(e for e in lines(*forecast(small_settings("seed=1"))) if e.startswith("disk"))
-        assert ("artifacts=" in said) == few
-        assert "GB to write" in said
+        disk_line = next(
+            e for e in lines(*forecast(small_settings("seed=1"))) if e.startswith("disk")
+        )
+        assert ("artifacts=" in disk_line) == is_too_small
+        assert "GB to write" in disk_line
     monkeypatch.setattr(Store, "free", lambda _: None)
     assert not any(e.startswith("disk") for e in lines(*forecast(small_settings("seed=1"))))
 
@@ -207,11 +209,11 @@ def test_lines_name_how_weights_are_quantised(small_settings: Settings, tmp_path
     assert "bits" not in "\n".join(lines(*forecast(run)))
     folder = shutil.copytree(run.model.id, tmp_path / "quantised")
     config = json.loads((folder / "config.json").read_text())
-    said = {"quantization_config": {"quant_method": "awq", "bits": 4}}
-    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    quantisation = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    (folder / "config.json").write_text(json.dumps({**config, **quantisation}))
     assert "(awq, 4 bits)" in "\n".join(lines(*forecast(small_settings(f"model.id={folder}"))))
-    said["quantization_config"]["quant_method"] = "nosuch"
-    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    quantisation["quantization_config"]["quant_method"] = "nosuch"
+    (folder / "config.json").write_text(json.dumps({**config, **quantisation}))
     lacks = naming(folder, "nosuch, 4 bits", "cluster.device=cpu", "take a copy in AWQ")
     vllm = small_settings(f"model.id={folder}", "decoding.engine=vllm", "cluster.device=cpu")
     with pytest.raises(InputError, match=lacks):
@@ -234,9 +236,9 @@ def test_lines_gpus_count_the_hours(small_settings: Settings) -> None:
         *("decoding.engine=vllm", "cluster.device=cuda", "model.tensor_parallel=4"),
         *("cluster.answers_per_s=1", "decoding.samples.n_prompts=0"),
     )
-    plan, found = forecast(run)
-    *_, last = lines(plan, found)
-    answers = sum(found[0].n_left[stage] for stage in found[0].n_asked)
+    plan, forecasts = forecast(run)
+    *_, last = lines(plan, forecasts)
+    answers = sum(forecasts[0].n_left[stage] for stage in forecasts[0].n_asked)
     assert last.endswith(f"{answers * 4 / 3600:.2f} GPU-hours")
 
 
@@ -268,8 +270,14 @@ def test_measured_candidates_are_read_from_beside_the_prompts(
     reads = PreTrainedTokenizerFast.from_pretrained(model)
     reads.eos_token = "</s>"  # an ending of a name
     reads.save_pretrained(model)
-    few = ["benchmark.relations=[P36]", "benchmark.pairs_per_relation=2", "benchmark.path=null"]
-    run = small_settings("benchmark=distractors-mini", "prompt=random", f"model.id={model}", *few)
+    facts_overrides = [
+        "benchmark.relations=[P36]",
+        "benchmark.pairs_per_relation=2",
+        "benchmark.path=null",
+    ]
+    run = small_settings(
+        "benchmark=distractors-mini", "prompt=random", f"model.id={model}", *facts_overrides
+    )
     rows = measured(run, limit_s=30)
     assert rows["stage"].to_list() == ["preferences", "preferred_again"]
     assert (rows["prompt_tokens"] > rows["prompts"]).all()
@@ -287,12 +295,12 @@ def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
     monkeypatch.setattr("factsweep.pipeline.runs.calibration.LIMIT_S", 0.5)
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     assert main(["plan", "--calibrate", *small, *folders]) == 0
-    said = capsys.readouterr().out
-    assert said.count("measured        ") == 3
-    assert "of decoding with 1 replicas" in said
+    output = capsys.readouterr().out
+    assert output.count("measured        ") == 3
+    assert "of decoding with 1 replicas" in output
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    (kept,) = (home / "rates").iterdir()
-    assert {row["model"] for row in json.loads(kept.read_text())["rows"]} == {"tiny"}
+    (file_path,) = (home / "rates").iterdir()
+    assert {row["model"] for row in json.loads(file_path.read_text())["rows"]} == {"tiny"}
     # The next plan knows it without measuring.
     assert main(["plan", *small, *folders]) == 0
     assert "of decoding with 1 replicas" in capsys.readouterr().out

@@ -43,8 +43,8 @@ OTHER = ("seed=1", "run_name=other")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as found:
-        yield found.url
+    with serving(tmp_path_factory.mktemp("s3") / "requests.log") as server:
+        yield server.url
 
 
 BOTH = pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def _both_once(
 
 
 @pytest.fixture
-def both(_both_once: Path, small_settings: Settings, tmp_path: Path) -> tuple[Plan, Plan]:
+def two_plans(_both_once: Path, small_settings: Settings, tmp_path: Path) -> tuple[Plan, Plan]:
     """The small run and one of another seed when both are done, in a copy."""
     shutil.copytree(_both_once, tmp_path / "artifacts", dirs_exist_ok=True)
     return planned(small_settings()), planned(small_settings(*OTHER))
@@ -94,17 +94,17 @@ def root(
 
 
 @pytest.fixture
-def done(root: str, small_settings: Settings, compute_here: Compute) -> Callable[..., Plan]:
+def make_run(root: str, small_settings: Settings, compute_here: Compute) -> Callable[..., Plan]:
     """Makes a run with results, as `run` notes it."""
 
-    def done(*overrides: str) -> Plan:
+    def make_run(*overrides: str) -> Plan:
         plan = begun(small_settings(f"artifacts={root}", *overrides))
         compute_here(plan.run)
         report.write(plan, {"total": 1.0})
         note_use(plan.store, end_use(use(plan)))
         return plan
 
-    return done
+    return make_run
 
 
 def use(plan: Plan) -> Use:
@@ -128,64 +128,66 @@ def idle(plan: Plan, *, unfinished: bool = False) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("both")
-def test_inventory_names_runs_sizes_and_times(done: Callable[..., Plan]) -> None:
-    one, two = done(), done(*OTHER)
-    items = {item.folder: item for item in inventory(one.store, one.run.results)}
-    assert items.keys() == of(one) | of(two)
-    shared = items[one.branches[0].facts.folder]
-    assert {need.why for need in shared.needs} == {f"run {one.run.name}", "run other"}
+@pytest.mark.usefixtures("two_plans")
+def test_inventory_names_runs_sizes_and_times(make_run: Compute) -> None:
+    first, two = make_run(), make_run(*OTHER)
+    items = {item.folder: item for item in inventory(first.store, first.run.results)}
+    assert items.keys() == of(first) | of(two)
+    shared = items[first.branches[0].facts.folder]
+    assert {need.why for need in shared.needs} == {f"run {first.run.name}", "run other"}
     for folder, item in items.items():
-        assert item.bytes == sum(one.store.sizes(folder).values())
+        assert item.bytes == sum(first.store.sizes(folder).values())
         assert item.is_complete
         assert item.used >= item.written
-    assert idle(one) == set()
+    assert idle(first) == set()
 
 
 @pytest.mark.slow
 @BOTH
-@pytest.mark.usefixtures("both")
-def test_removed_results_free_what_no_other_run_needs(done: Callable[..., Plan]) -> None:
-    one, two = done(), done(*OTHER)
+@pytest.mark.usefixtures("two_plans")
+def test_removed_results_free_what_no_other_run_needs(make_run: Compute) -> None:
+    first, two = make_run(), make_run(*OTHER)
     shutil.rmtree(results_of(two))
-    assert idle(one) == of(two) - of(one)
-    assert idle(one) != set()
-    gone = [*removed(one.store, sorted(idle(one)), one.run.results, unfinished=False)]
-    assert set(gone) == of(two) - of(one)
-    assert one.is_complete()
+    assert idle(first) == of(two) - of(first)
+    assert idle(first) != set()
+    folders = [*removed(first.store, sorted(idle(first)), first.run.results, unfinished=False)]
+    assert set(folders) == of(two) - of(first)
+    assert first.is_complete()
     assert not two.branches[0].metrics.is_complete()
-    for folder in gone:
-        assert [name.partition("/")[0] for name in one.store.files(folder)] == ["leases"]
-    assert {item.folder for item in inventory(one.store, one.run.results)} == of(one)
+    for folder in folders:
+        assert [name.partition("/")[0] for name in first.store.files(folder)] == ["leases"]
+    assert {item.folder for item in inventory(first.store, first.run.results)} == of(first)
 
 
-def test_pruned_artifacts_are_made_anew(done: Callable[..., Plan], compute_here: Compute) -> None:
-    plan = done()
-    before = plan.branches[0].metrics.read_all("metrics")
+def test_pruned_artifacts_are_made_anew(make_run: Compute, compute_here: Compute) -> None:
+    plan = make_run()
+    earlier = plan.branches[0].metrics.read_all("metrics")
     shutil.rmtree(results_of(plan))
     [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert not planned(plan.run).is_complete()
-    again = compute_here(plan.run)
-    assert again.branches[0].metrics.read_all("metrics").equals(before)
+    new_plan = compute_here(plan.run)
+    assert new_plan.branches[0].metrics.read_all("metrics").equals(earlier)
 
 
 def test_run_that_is_not_done_keeps_all_that_it_plans(
-    done: Callable[..., Plan], root: str, small_settings: Settings
+    make_run: Compute, root: str, small_settings: Settings
 ) -> None:
-    plan = done()
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     assert idle(plan) == of(plan)
     begun(small_settings(f"artifacts={root}", "run_name=again"))
     assert idle(plan) == set()
-    why = {n.why for each in needs(plan.store, of(plan), plan.run.results).values() for n in each}
-    assert len(why) == 1
-    assert why.pop().startswith("run again, begun 20")
+    reasons = {
+        n.why for needed in needs(plan.store, of(plan), plan.run.results).values() for n in needed
+    }
+    assert len(reasons) == 1
+    assert reasons.pop().startswith("run again, begun 20")
     forget(plan.store, "again")
     assert idle(plan) == of(plan)
 
 
-def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_results_that_cannot_be_seen_keep_their_artifacts(make_run: Compute) -> None:
+    plan = make_run()
     noted = end_use(use(plan))
     shutil.rmtree(results_of(plan))
     plan.store.drop(noted.name)
@@ -196,30 +198,30 @@ def test_results_that_cannot_be_seen_keep_their_artifacts(done: Callable[..., Pl
     assert idle(plan) == of(plan)
 
 
-def test_baseline_keeps_what_its_metrics_were_made_of(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_baseline_keeps_what_its_metrics_were_made_of(make_run: Compute) -> None:
+    plan = make_run()
     baseline.accept("demo", plan.run.name, plan.run.results)
     shutil.rmtree(results_of(plan))
     assert idle(plan) == set()
-    found = needs(plan.store, of(plan), plan.run.results)
-    assert {need.why for each in found.values() for need in each} == {"baseline of demo"}
+    all_needs = needs(plan.store, of(plan), plan.run.results)
+    assert {need.why for needed in all_needs.values() for need in needed} == {"baseline of demo"}
 
 
-def test_unfinished_artifact_of_nobody_keeps_its_inputs(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_unfinished_artifact_of_nobody_keeps_its_inputs(make_run: Compute) -> None:
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     answers = plan.branches[0].answers
     plan.store.drop(f"{answers.folder}/manifest.json")
-    kept = {answers.folder, *(each.folder for each in _sources(plan))}
-    assert idle(plan) == of(plan) - kept
+    kept_folders = {answers.folder, *(artifact.folder for artifact in _sources(plan))}
+    assert idle(plan) == of(plan) - kept_folders
     assert idle(plan, unfinished=True) == of(plan)
 
 
 @pytest.mark.parametrize("is_older", [False, True])
 def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
-    done: Callable[..., Plan], tmp_path: Path, *, is_older: bool
+    make_run: Compute, tmp_path: Path, *, is_older: bool
 ) -> None:
-    plan = done()
+    plan = make_run()
     baseline.accept("demo", plan.run.name, plan.run.results)
     shutil.rmtree(results_of(plan))
     artifact = plan.branches[0].answers if is_older else plan.branches[0].metrics
@@ -234,9 +236,9 @@ def test_baseline_with_a_damaged_recipe_keeps_what_its_manifest_names(
 
 @pytest.mark.parametrize("harm", ["damaged", "gone"])
 def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
-    done: Callable[..., Plan], harm: str
+    make_run: Compute, harm: str
 ) -> None:
-    plan = done()
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     answers = plan.branches[0].answers
     plan.store.drop(f"{answers.folder}/manifest.json")
@@ -244,16 +246,16 @@ def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
         plan.store.drop(f"{answers.folder}/recipe.json")
     else:
         plan.store.put(f"{answers.folder}/recipe.json", b"damaged")
-    said = f"{answers.folder}/recipe.json is {harm}, so that its inputs, which must be kept"
-    with pytest.raises(DamagedFileError, match=said):
+    message = f"{answers.folder}/recipe.json is {harm}, so that its inputs, which must be kept"
+    with pytest.raises(DamagedFileError, match=message):
         idle(plan)
-    with pytest.raises(DamagedFileError, match=said):
+    with pytest.raises(DamagedFileError, match=message):
         [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert plan.branches[0].prompts.is_complete()
     problems = verify_store(plan.run.artifacts, repair=True).problems
     assert len(problems) == (harm == "damaged")
     answers.begin()
-    assert not {answers.folder, *(each.folder for each in _sources(plan))} & idle(plan)
+    assert not {answers.folder, *(artifact.folder for artifact in _sources(plan))} & idle(plan)
 
 
 def _sources(plan: Plan) -> list[Artifact]:
@@ -261,16 +263,16 @@ def _sources(plan: Plan) -> list[Artifact]:
     return [branch.facts, branch.prompts, branch.admitted]
 
 
-def test_results_elsewhere_are_found_by_the_note(done: Callable[..., Plan], tmp_path: Path) -> None:
-    plan = done(f"results={tmp_path}/elsewhere")
+def test_results_elsewhere_are_found_by_the_note(make_run: Compute, tmp_path: Path) -> None:
+    plan = make_run(f"results={tmp_path}/elsewhere")
     items = inventory(plan.store, str(tmp_path / "nowhere"))
     assert unneeded(items, unfinished=False) == []
 
 
 def test_prune_refuses_a_store_that_is_being_written(
-    done: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    make_run: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = done()
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     with (
@@ -282,14 +284,14 @@ def test_prune_refuses_a_store_that_is_being_written(
     assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
 
 
-def test_prune_leaves_what_is_needed_by_now(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_prune_leaves_what_is_needed_by_now(make_run: Compute) -> None:
+    plan = make_run()
     assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)] == []
     assert plan.is_complete()
 
 
-def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_forget_a_run_with_results_is_refused(make_run: Compute) -> None:
+    plan = make_run()
     with pytest.raises(InputError, match=naming("results", "remove")):
         forget(plan.store, plan.run.name)
     with pytest.raises(InputError, match=naming("run nope")):
@@ -298,91 +300,91 @@ def test_forget_a_run_with_results_is_refused(done: Callable[..., Plan]) -> None
 
 @BOTH
 def test_commands_list_then_remove(
-    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    make_run: Compute, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    plan = done()
-    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
-    assert main(["artifacts", *where]) == 0
+    plan = make_run()
+    overrides = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["artifacts", *overrides]) == 0
     out = capsys.readouterr().out
     assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("|"))
     assert f"{len(of(plan))} artifacts in " in out
     assert plan.branches[0].answers.folder in out.replace("\n", "")
-    assert main(["prune", *where]) == 0
+    assert main(["prune", *overrides]) == 0
     assert "nothing to remove" in capsys.readouterr().out
     shutil.rmtree(results_of(plan))
-    assert main(["artifacts", *where]) == 0
-    assert f": factsweep prune {' '.join(where)}\n" in capsys.readouterr().out
-    assert main(["prune", *where]) == 0
+    assert main(["artifacts", *overrides]) == 0
+    assert f": factsweep prune {' '.join(overrides)}\n" in capsys.readouterr().out
+    assert main(["prune", *overrides]) == 0
     assert f"would remove {len(of(plan))} artifacts" in capsys.readouterr().out
     assert plan.is_complete()
-    assert main(["prune", "--yes", *where]) == 0
+    assert main(["prune", "--yes", *overrides]) == 0
     assert f"removed {len(of(plan))} artifacts" in capsys.readouterr().out
     assert not plan.is_complete()
-    assert main(["artifacts", *where]) == 0
+    assert main(["artifacts", *overrides]) == 0
     assert capsys.readouterr().out.startswith("0 artifacts in ")
 
 
 def test_prune_says_what_no_known_run_has_begun(
-    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+    make_run: Compute, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = done()
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     facts = plan.branches[0].facts
-    for each in of(plan) - {facts.folder}:
-        plan.store.drop(f"{each}/manifest.json")
-    where = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
-    assert main(["prune", *where]) == 0
+    for folder in of(plan) - {facts.folder}:
+        plan.store.drop(f"{folder}/manifest.json")
+    overrides = [f"artifacts={plan.run.artifacts}", f"results={plan.run.results}"]
+    assert main(["prune", *overrides]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"nothing to remove: all of {len(of(plan))} artifacts are needed, ")
     assert f"; --unfinished removes {len(of(plan))} artifacts begun by no known run, " in out
 
 
 def test_verify_of_a_pruned_store_finds_nothing_wrong(
-    done: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+    make_run: Compute, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = done()
+    plan = make_run()
     shutil.rmtree(results_of(plan))
     [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert main(["verify", "--all", f"artifacts={plan.run.artifacts}"]) == 0
     assert capsys.readouterr().out == "0 shards read, 0 problems\n"
 
 
-def test_causes_go_down_to_the_field(both: tuple[Plan, Plan]) -> None:
-    left, right = (plan.branches[0].metrics.recipe for plan in both)
-    recipes = Recipes(both[0].store)
-    found = causes(left, right, recipes)
-    assert "fields.seed: 0 → 1" in found
-    assert "prompts: fields.seed: 0 → 1" in found
-    assert not any("inputs." in line for line in found)
-    assert causes(left, left, recipes) == []
+def test_causes_go_down_to_the_field(two_plans: tuple[Plan, Plan]) -> None:
+    old, right = (plan.branches[0].metrics.recipe for plan in two_plans)
+    recipes = Recipes(two_plans[0].store)
+    fields = causes(old, right, recipes)
+    assert "fields.seed: 0 → 1" in fields
+    assert "prompts: fields.seed: 0 → 1" in fields
+    assert not any("inputs." in line for line in fields)
+    assert causes(old, old, recipes) == []
 
 
-def test_causes_of_a_lost_recipe_are_its_fingerprints(both: tuple[Plan, Plan]) -> None:
-    store = both[1].store
-    shutil.rmtree(store.where(both[1].branches[0].admitted.folder))
-    left, right = (plan.branches[0].answers.recipe for plan in both)
-    found = causes(left, right, Recipes(store))
-    names = [plan.branches[0].admitted.fingerprint for plan in both]
-    assert f"inputs.admitted: {names[0]} → {names[1]}" in found
+def test_causes_of_a_lost_recipe_are_its_fingerprints(two_plans: tuple[Plan, Plan]) -> None:
+    store = two_plans[1].store
+    shutil.rmtree(store.where(two_plans[1].branches[0].admitted.folder))
+    old, right = (plan.branches[0].answers.recipe for plan in two_plans)
+    fields = causes(old, right, Recipes(store))
+    names = [plan.branches[0].admitted.fingerprint for plan in two_plans]
+    assert f"inputs.admitted: {names[0]} → {names[1]}" in fields
 
 
 def test_plan_says_why_answers_are_decoded_anew(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "\n".join(lines(*forecast(finished.run)))
-    assert "decoded anew" not in said
+    output = "\n".join(lines(*forecast(finished.run)))
+    assert "decoded anew" not in output
     with monkeypatch.context() as patch:
         patch.setattr("factsweep.pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
-        said = "\n".join(lines(*forecast(small_settings())))
-    (why,) = (line for line in said.splitlines() if "decoded anew because: " in line)
-    assert "software.engine: fake 1 → fake 2" in why
-    said = "\n".join(lines(*forecast(small_settings("decoding.stop=[x]"))))
-    assert "stop: " in said
+        output = "\n".join(lines(*forecast(small_settings())))
+    (reason,) = (line for line in output.splitlines() if "decoded anew because: " in line)
+    assert "software.engine: fake 1 → fake 2" in reason
+    output = "\n".join(lines(*forecast(small_settings("decoding.stop=[x]"))))
+    assert "stop: " in output
 
 
-def test_note_that_was_cut_stops_prune(done: Callable[..., Plan]) -> None:
-    plan = done()
+def test_note_that_was_cut_stops_prune(make_run: Compute) -> None:
+    plan = make_run()
     (name,) = plan.store.names("uses")
     plan.store.put(f"uses/{name}", plan.store.get(f"uses/{name}")[:-1])
     with pytest.raises(InputError, match=naming(name, "whole")):

@@ -46,7 +46,7 @@ def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) ->
     assert lines[0].endswith("begins: tiny on myriadlama-mini (4-template), seed 0")
     assert any("WARNING something odd, [redacted]" in line for line in lines)
     assert lines[-1].endswith(f"done; results in {settings.results}/{settings.name}")
-    assert not any(type(each).__module__ == journal.__name__ for each in logs.LOG.handlers)
+    assert not any(type(handler).__module__ == journal.__name__ for handler in logs.LOG.handlers)
 
 
 def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
@@ -56,9 +56,9 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
     measured(settings, make_here)
     journal.write_pulse(settings, "stopped", {"answers": 7.0})
     measured(settings, make_here)
-    found = journal.read_pulse(settings)
-    assert found is not None
-    assert (found.state, found.counts) == ("done", {"answers": 7.0})
+    pulse = journal.read_pulse(settings)
+    assert pulse is not None
+    assert (pulse.state, pulse.counts) == ("done", {"answers": 7.0})
 
 
 def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
@@ -68,7 +68,7 @@ def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
 
     settings = small_settings("log=json")
     measured(settings, make)
-    rows = [json.loads(each) for each in (folder(settings) / "run.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder(settings) / "run.jsonl").read_text().splitlines()]
     assert all(list(row) == ["time", "level", "run", "engine", "shard", "message"] for row in rows)
     assert {(row["run"], row["engine"], row["shard"]) for row in rows} == {
         (settings.name, None, None)
@@ -94,14 +94,14 @@ def test_journal_has_the_error_with_time_and_level(
         with pytest.raises(DecodingError):
             measured(settings, fail)
         line = (folder(settings) / name).read_text().splitlines()[-1]
-        said = "ended by DecodingError: no engine was ready for [redacted]."
+        sentence = "ended by DecodingError: no engine was ready for [redacted]."
         if form == "text":
-            assert re.fullmatch(rf"{STAMP} ERROR {re.escape(said)}", line)
+            assert re.fullmatch(rf"{STAMP} ERROR {re.escape(sentence)}", line)
         else:
             row = json.loads(line)
-            assert (row["level"], row["message"]) == ("ERROR", said)
+            assert (row["level"], row["message"]) == ("ERROR", sentence)
             assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", row["time"])
-    elsewhere = [each for each in caplog.records if each.levelname == "ERROR"]
+    elsewhere = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(elsewhere) == (0 if terminal else 2)  # a terminal gets the sentence of the command
 
 
@@ -134,10 +134,10 @@ def test_journal_engines_logs_lie_beside_it_and_the_pulse_of_the_run_says_that_i
     names = sorted(path.name for path in folder(settings).iterdir())
     assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
-    found = journal.read_pulse(settings)
-    assert found is not None
-    assert (found.state, found.pid, found.why) == ("done", os.getpid(), None)
-    assert found.counts["all_answers"] == 83
+    pulse = journal.read_pulse(settings)
+    assert pulse is not None
+    assert (pulse.state, pulse.pid, pulse.why) == ("done", os.getpid(), None)
+    assert pulse.counts["all_answers"] == 83
 
 
 @pytest.mark.slow
@@ -146,13 +146,13 @@ def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
     small_settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = small_settings()
-    here = ray.get_runtime_context().get_node_id()
-    known = ray.put([(f"{1:056x}", "/gone.err"), (here, "/none.err")])
-    tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: known))
+    node_id = ray.get_runtime_context().get_node_id()
+    logs = ray.put([(f"{1:056x}", "/gone.err"), (node_id, "/none.err")])
+    tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: logs))
     with caplog.at_level("WARNING"):
         following._keep_logs(settings, tally)
-    (kept,) = folder(settings).iterdir()
-    assert kept.name.endswith("-2.log")
+    (path,) = folder(settings).iterdir()
+    assert path.name.endswith("-2.log")
     assert re.search(naming("1 of 2 engines", "TaskUnschedulableError"), caplog.text)
 
 
@@ -223,10 +223,10 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     written = list[str]()
     monkeypatch.setattr(journal, "time", clock)
-    monkeypatch.setattr(journal, "write_pulse", lambda *given: written.append(given[-1]))
+    monkeypatch.setattr(journal, "write_pulse", lambda *args: written.append(args[-1]))
     run: Any = None
     beat = journal.Beat(run)
-    for now, why in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
-        clock.now = now
-        beat.waits(why)
+    for time_s, reason in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
+        clock.now = time_s
+        beat.waits(reason)
     assert written == ["one", "two", "two"]

@@ -49,7 +49,7 @@ def read(path: Path) -> pl.DataFrame:
 
 
 def texts(prompts: Artifact) -> pl.DataFrame:
-    return pl.concat(with_text(prompts, "prompts", each) for each in prompts.shards("prompts"))
+    return pl.concat(with_text(prompts, "prompts", shard) for shard in prompts.shards("prompts"))
 
 
 @pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.parquet"])
@@ -58,20 +58,20 @@ def test_prompts_have_ids_texts_and_what_they_are_and_turns_as_messages(
 ) -> None:
     settings, path = small_settings(SETTING), tmp_path / "new" / name
     n = write(settings, path)
-    found = read(path)
-    assert found.columns == ["prompt_id", "prompt", "asked"]
+    rows = read(path)
+    assert rows.columns == ["prompt_id", "prompt", "asked"]
     prompts = planned(settings).branches[0].prompts
     expected = texts(prompts).filter(pl.col("same_as").is_null())
-    assert n == found.height == expected.height == 70
+    assert n == rows.height == expected.height == 70
     assert_frame_equal(
-        found.select("prompt_id", text="prompt"), expected.select("prompt_id", "text")
+        rows.select("prompt_id", text="prompt"), expected.select("prompt_id", "text")
     )
-    assert found["asked"].unique().to_list() == [
+    assert rows["asked"].unique().to_list() == [
         f"4-template, seed 0, prompts {prompts.fingerprint}"
     ]
     write(small_settings(*CHAT), path)
     chats = read(path)
-    assert chats.columns == [*found.columns, "messages"]
+    assert chats.columns == [*rows.columns, "messages"]
     assert chats["asked"][0].startswith("4-template as=turns, seed 0, prompts ")
     assert [turns(text) for text in chats["prompt"]] == chats["messages"].to_list()
 
@@ -89,13 +89,13 @@ def test_answers_to_the_prompts_give_the_runs_own_numbers(
     (branch,) = planned(small_settings()).branches
     path, answered = tmp_path / f"prompts.{suffix}", tmp_path / f"answers.{suffix}"
     write(small_settings(), path)
-    own = branch.answers.read_all("generations").select("prompt_id", "text")
-    rows = read(path).join(own, on="prompt_id")
+    own_answers = branch.answers.read_all("generations").select("prompt_id", "text")
+    rows = read(path).join(own_answers, on="prompt_id")
     rows.write_ndjson(answered) if suffix == "jsonl" else rows.write_parquet(answered)
-    found = score(small_settings(f"answers={answered}"))
+    metrics = score(small_settings(f"answers={answered}"))
     expected = branch.metrics.read_all("metrics")
     sampled = pl.col("metric").is_in(["ovconf", "ece", "brier", "auroc", "flip_rate", "cut_share"])
-    assert_frame_equal(found, expected.filter(~sampled))
+    assert_frame_equal(metrics, expected.filter(~sampled))
 
 
 def test_answers_to_other_prompts_are_refused_and_those_that_name_nothing_taken(
@@ -109,14 +109,14 @@ def test_answers_to_other_prompts_are_refused_and_those_that_name_nothing_taken(
     answered = read(path).with_columns(text=pl.lit("Paris"))
     last = pl.arange(pl.len()) == pl.len() - 1
     unknown = answered.with_columns(asked=pl.when(last).then(None).otherwise("asked"))
-    for override, rows, named in (
+    for override, rows, words in (
         ("seed=1", answered, "answers 4-template, seed 0, prompts "),
         ("prompt=zero-shot", answered, "not zero-shot, seed 0, prompts "),
         ("prompt.templates=manual", answered, "not 4-template templates=manual, seed 0"),
         ("seed=0", unknown, "4-template"),
     ):
         rows.write_ndjson(path)
-        with subtests.test(override), pytest.raises(InputError, match=naming(named)) as refused:
+        with subtests.test(override), pytest.raises(InputError, match=naming(words)) as refused:
             score(small_settings(f"answers={path}", override))
         fix = "give prompt=, seed= and benchmark= as for its prompts."
         assert str(refused.value).endswith(fix)
@@ -127,11 +127,11 @@ def test_answers_to_other_prompts_are_refused_and_those_that_name_nothing_taken(
 
 def test_prompts_of_scored_texts_and_of_compared_entities_name_candidates(tmp_path: Path) -> None:
     places = {"artifacts": str(tmp_path / "a"), "results": str(tmp_path / "r")}
-    found = factsweep.prompts(benchmark="probelm-mini", seed=3, **places)
-    assert {"candidate_id", "setting", "prompt", "asked"} < {*found.columns}
-    ids = found.select(pl.format("{}.{}", "candidate_id", "setting")).to_series()
-    assert ids.equals(found["prompt_id"], check_names=False)
-    assert found["setting"].n_unique() > 1
+    rows = factsweep.prompts(benchmark="probelm-mini", seed=3, **places)
+    assert {"candidate_id", "setting", "prompt", "asked"} < {*rows.columns}
+    ids = rows.select(pl.format("{}.{}", "candidate_id", "setting")).to_series()
+    assert ids.equals(rows["prompt_id"], check_names=False)
+    assert rows["setting"].n_unique() > 1
     compared = factsweep.prompts(benchmark="distractors-mini", prompt="random", **places)
     first = compared.row(0, named=True)
     assert len(first["candidates"]) > 1
@@ -172,31 +172,36 @@ def batch_output(path: Path, text: str = " Paris", **changed: Any) -> None:
     """What comes back of a file of requests, last to first."""
     lines = []
     for line in reversed(path.read_text().splitlines()):
-        asked = json.loads(line)
-        chat = "messages" in asked["body"]
+        request = json.loads(line)
+        chat = "messages" in request["body"]
         choice = {"message": {"content": text, "refusal": None}} if chat else {"text": text}
         body = {"model": "m", "choices": [{"index": 0, "finish_reason": "stop", **choice}]}
         response = {"status_code": 200, "request_id": "r", "body": body}
-        said = {"id": "b", "custom_id": asked["custom_id"], "response": response, "error": None}
-        lines.append(json.dumps({**said, **changed}))
+        response_line = {
+            "id": "b",
+            "custom_id": request["custom_id"],
+            "response": response,
+            "error": None,
+        }
+        lines.append(json.dumps({**response_line, **changed}))
     path.with_name("output.jsonl").write_text("\n".join(lines))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [(), ("model.chat_template=true",), CHAT])
+@pytest.mark.parametrize("chat_overrides", [(), ("model.chat_template=true",), CHAT])
 def test_batch_answers_give_the_numbers_of_the_same_answers(
-    how: tuple[str, ...], small_settings: Settings, tmp_path: Path
+    chat_overrides: tuple[str, ...], small_settings: Settings, tmp_path: Path
 ) -> None:
     plain, path = tmp_path / "plain.jsonl", tmp_path / "batch.jsonl"
-    write(small_settings(*how), plain)
-    assert write(small_settings(*how), path, batch=True) == 70
+    write(small_settings(*chat_overrides), plain)
+    assert write(small_settings(*chat_overrides), path, batch=True) == 70
     read(plain).with_columns(text=pl.lit(" Paris")).write_ndjson(plain)
     batch_output(path)
-    mine, expected = (
-        score(small_settings(*how, f"answers={each}"))
-        for each in (tmp_path / "output.jsonl", plain)
+    batch_metrics, expected = (
+        score(small_settings(*chat_overrides, f"answers={file_path}"))
+        for file_path in (tmp_path / "output.jsonl", plain)
     )
-    assert_frame_equal(mine, expected)
+    assert_frame_equal(batch_metrics, expected)
 
 
 def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
@@ -205,10 +210,10 @@ def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
     path = tmp_path / "batch.jsonl"
     raw, chat, as_turns = (
         (
-            write(small_settings(*how), path, batch=True),
+            write(small_settings(*chat_overrides), path, batch=True),
             json.loads(path.read_text().split("\n")[0]),
         )[1]
-        for how in ((), ("model.chat_template=true",), CHAT)
+        for chat_overrides in ((), ("model.chat_template=true",), CHAT)
     )
     assert (raw["method"], raw["url"], chat["url"]) == (
         *("POST", "/v1/completions"),
@@ -216,14 +221,19 @@ def test_batch_requests_ask_as_a_run_of_the_endpoint_would(
     )
     assert raw["body"]["prompt"].endswith("\nA:")
     assert chat["body"]["messages"] == [{"role": "user", "content": raw["body"]["prompt"]}]
-    assert [each["role"] for each in as_turns["body"]["messages"]][:2] == ["system", "user"]
+    assert [token_ids["role"] for token_ids in as_turns["body"]["messages"]][:2] == [
+        "system",
+        "user",
+    ]
     assert (raw["body"]["max_tokens"], raw["body"]["stop"]) == (10, ["\n"])
     assert chat["body"]["max_completion_tokens"] == 10
-    run, told = small_settings("model.chat_template=true"), {"enable_thinking": False}
-    served = replace(run.model, endpoint="http://127.0.0.1:9/v1", template_kwargs=told)
+    run, template_kwargs = small_settings("model.chat_template=true"), {"enable_thinking": False}
+    served = replace(run.model, endpoint="http://127.0.0.1:9/v1", template_kwargs=template_kwargs)
     write(replace(run, model=served), path, batch=True)
     body = json.loads(path.read_text().split("\n")[0])["body"]
-    assert body["chat_template_kwargs"] == served.arguments["chat_template_kwargs"] == told
+    assert (
+        body["chat_template_kwargs"] == served.arguments["chat_template_kwargs"] == template_kwargs
+    )
 
 
 def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
@@ -236,9 +246,9 @@ def test_batch_requests_that_failed_are_said_and_their_prompts_have_no_answer(
     batch_output(path, error={"code": "batch_expired"}, response=None)
     expired = output.read_text().splitlines()
     output.write_text("\n".join([*expired[:1], *answered[1:]]))
-    found = score(small_settings(f"answers={output}", "decoding.max_failed_share=1"))
+    metrics = score(small_settings(f"answers={output}", "decoding.max_failed_share=1"))
     assert "requests of the batch without an answer: batch_expired 1." in caplog.text
-    row = found.filter(metric="acc_at_1").filter(pl.col("slice").is_null())
+    row = metrics.filter(metric="acc_at_1").filter(pl.col("slice").is_null())
     assert row["n_failed"].to_list() == [1]
 
 
@@ -249,10 +259,10 @@ def test_batch_content_in_parts_is_its_text_and_nothing_or_another_is_no_answer(
         {"custom_id": f"P36.{i}.0 | zero-shot", "response": {"body": {"choices": [choice]}}}
         for i, choice in enumerate({"message": {"content": content}} for content in contents)
     ]
-    found = openai_batch.answers(map(json.dumps, lines))
-    assert found.rows["text"].to_list() == ["Oslo"]
-    assert found.failed == {"P36.1.0": "unknown_content", "P36.2.0": "no_text"}
-    assert found.details["P36.1.0"] == 'the content is no text: {"city": "Oslo"}'
+    parsed = openai_batch.answers(map(json.dumps, lines))
+    assert parsed.rows["text"].to_list() == ["Oslo"]
+    assert parsed.failed == {"P36.1.0": "unknown_content", "P36.2.0": "no_text"}
+    assert parsed.details["P36.1.0"] == 'the content is no text: {"city": "Oslo"}'
 
 
 def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
@@ -262,8 +272,8 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     thinks = ("model.chat_template=true", "model.thinking=on", "decoding.thinking_tokens=20")
     path, output = tmp_path / "batch.jsonl", tmp_path / "output.jsonl"
     write(small_settings(*thinks), path, batch=True)
-    asked = json.loads(path.read_text().split("\n")[0])["body"]
-    assert (asked["max_completion_tokens"], "stop" in asked) == (30, False)
+    body = json.loads(path.read_text().split("\n")[0])["body"]
+    assert (body["max_completion_tokens"], "stop" in body) == (30, False)
     messages: list[dict[str, str | None]] = [
         {"content": "<think>\na\n</think>\n\nParis\nand"},
         {"content": "\nParis", "reasoning_content": "a"},
@@ -271,7 +281,7 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
         {"content": None, "reasoning": "a"},
     ]
     batch_output(path, "Paris")
-    lines = [json.loads(each) for each in output.read_text().splitlines()]
+    lines = [json.loads(text_line) for text_line in output.read_text().splitlines()]
     for line, message in zip(lines, messages, strict=False):
         line["response"]["body"]["choices"][0]["message"] = message
     output.write_text("\n".join(map(json.dumps, lines)))
@@ -282,8 +292,8 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
         "Paris"
     }
     thoughts = pl.concat(branch.answers.each("thoughts")).drop_nulls("texts")
-    kept = ["texts", "ended"]
-    assert thoughts.select(kept).rows() == [(["a"], ["unknown"])] * 2
+    columns = ["texts", "ended"]
+    assert thoughts.select(columns).rows() == [(["a"], ["unknown"])] * 2
     errors = pl.concat(branch.admitted.each("errors"))
     assert sorted(errors["reason"]) == ["no_text", "thought_not_ended"]
     assert errors["detail"].str.starts_with("the model thought").all()

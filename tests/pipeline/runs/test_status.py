@@ -41,11 +41,11 @@ def states(run: Run) -> dict[str, str]:
 
 def dies_at(n_answers: int) -> FakeEngine:
     """An engine that dies before this answer."""
-    told: list[str] = []
+    answered_ids: list[str] = []
 
     def witness(prompt_id: str) -> None:
-        told.append(prompt_id)
-        if len(told) > n_answers:
+        answered_ids.append(prompt_id)
+        if len(answered_ids) > n_answers:
             raise RuntimeError("the engine died")
 
     return FakeEngine(witness=witness)
@@ -65,32 +65,36 @@ def test_status_finished_run_is_done(finished: Plan) -> None:
 def test_status_prompts_there_says_what_is_to_decode(
     finished: Plan, small_settings: Settings
 ) -> None:
-    found = states(small_settings("decoding.max_tokens=9"))
-    assert (found["prompts"], found["admitted"]) == ("done", "missing")
-    assert found["generations"] == "missing: 6 shards, 72 prompts"
+    by_stage = states(small_settings("decoding.max_tokens=9"))
+    assert (by_stage["prompts"], by_stage["admitted"]) == ("done", "missing")
+    assert by_stage["generations"] == "missing: 6 shards, 72 prompts"
 
 
 def test_status_killed_run_is_partial(small_settings: Settings, compute_here: Compute) -> None:
     with pytest.raises(RuntimeError):
         compute_here(small_settings(), dies_at(30))
-    found = states(small_settings())
+    by_stage = states(small_settings())
     partial = "partial: 1 of 6 shards · 26 of 72 prompts · 0 errors · an engine: "
-    assert found["generations"].startswith(partial)
-    assert found["generations"].endswith(" tokens/s, 0% cached")
-    assert found["matched"] == "missing"
+    assert by_stage["generations"].startswith(partial)
+    assert by_stage["generations"].endswith(" tokens/s, 0% cached")
+    assert by_stage["matched"] == "missing"
 
 
 def test_status_of_a_budget_is_of_its_prompts(small_settings: Settings) -> None:
-    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "cluster.rows_per_chunk=1")
-    run = small_settings(*few, "budget=50%")
+    few_overrides = (
+        "decoding.samples.n_prompts=0",
+        "decoding.canary_prompts=0",
+        "cluster.rows_per_chunk=1",
+    )
+    run = small_settings(*few_overrides, "budget=50%")
     assert states(run)["generations"] == "missing"
     with pytest.raises(RuntimeError):
         make_here(sampled(planned(run)), dies_at(20))
     assert states(run)["generations"].startswith("partial: 20 of 34 prompts of the budget in ")
     make_here(sampled(planned(run)))
-    found = states(run)
-    assert found["generations"].startswith("done: 34 of 34 prompts of the budget in ")
-    assert list(found) == ["facts", "prompts", "chosen", "admitted", "generations"]
+    by_stage = states(run)
+    assert by_stage["generations"].startswith("done: 34 of 34 prompts of the budget in ")
+    assert list(by_stage) == ["facts", "prompts", "chosen", "admitted", "generations"]
 
 
 COUNTS = {
@@ -149,12 +153,12 @@ def test_watch_shows_rates_engines_shards_errors_and_the_end(
 
     steps = [running(settings, 10), running(settings, 20), running(settings, 40), end]
     assert watched(settings, *steps) == 0
-    said = capsys.readouterr().err
-    assert f"{settings.name}: not begun yet" in said
-    assert "10/70 answers · 1/4 shards · 2 errors · waiting for the first answers" in said
-    assert "20/70 answers · 1/4 shards · 2 errors · 5.0 answers/s" in said
-    assert "· 1 engine" in said
-    assert said.rstrip().endswith(f"done; results in {settings.results}/{settings.name}")
+    output = capsys.readouterr().err
+    assert f"{settings.name}: not begun yet" in output
+    assert "10/70 answers · 1/4 shards · 2 errors · waiting for the first answers" in output
+    assert "20/70 answers · 1/4 shards · 2 errors · 5.0 answers/s" in output
+    assert "· 1 engine" in output
+    assert output.rstrip().endswith(f"done; results in {settings.results}/{settings.name}")
 
 
 @pytest.mark.parametrize(("error", "state"), [(DecodingError, "failed"), (StoppedError, "stopped")])
@@ -170,9 +174,9 @@ def test_watch_ends_with_the_run_and_its_reason(
     with pytest.raises(error):
         measured(settings, fail)
     assert watched(settings) == 1
-    said = capsys.readouterr().err
-    assert f"{settings.name}: {state} at 20" in said
-    assert "no engine was ready; log: " in said
+    output = capsys.readouterr().err
+    assert f"{settings.name}: {state} at 20" in output
+    assert "no engine was ready; log: " in output
 
 
 def test_watch_run_that_says_nothing_for_long_is_told(

@@ -42,9 +42,9 @@ class Requests:
 
     def new(self) -> list[str]:
         text = re.sub(r"\x1b\[\d+m", "", self._log.read_text())
-        found = re.findall(r'"([A-Z]+ /sweeps\S*) HTTP', text)
-        self._seen, before = len(found), self._seen
-        return found[before:]
+        paths = re.findall(r'"([A-Z]+ /sweeps\S*) HTTP', text)
+        self._seen, n_seen = len(paths), self._seen
+        return paths[n_seen:]
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +76,14 @@ def half(
 ) -> Iterator[tuple[Run, Requests]]:
     """A run of two settings on S3, half of whose shards are answered; what that is asked."""
     folder = tmp_path_factory.mktemp("half")
-    given = [
+    overrides = [
         *small,
         f"benchmark.path={rows}",
         f"results={folder}/results",
         "cluster.rows_per_shard=4",
         f"sweep.prompts=[{','.join(SETTINGS)}]",
     ]
-    local = load([*given, f"artifacts={folder}/artifacts"])
+    local = load([*overrides, f"artifacts={folder}/artifacts"])
     answer_half(planned(local))
     log = folder / "requests.log"
     with serving(log) as server, pytest.MonkeyPatch.context() as patch:
@@ -95,18 +95,18 @@ def half(
                 client.put_object(Bucket="sweeps", Key=key, Body=path.read_bytes())
         requests = Requests(log)
         requests.new()
-        yield load([*given, f"artifacts={url}"]), requests
+        yield load([*overrides, f"artifacts={url}"]), requests
 
 
 def answer_half(plan: Plan) -> None:
     for step in plan.steps:
         if step.stage is not None and step.artifact.stage not in ("matched", "metrics"):
-            check_inputs(step.artifact, [each.artifact for each in step.after])
+            check_inputs(step.artifact, [work_item.artifact for work_item in step.after])
             step.stage.make(step.artifact)
     for branch in plan.branches:
         for artifact in branch.answered():
             begin(branch, artifact)
-    items = [each for each in work(plan) if each.table == "generations"]
+    items = [work_item for work_item in work(plan) if work_item.table == "generations"]
     assert len(items) >= N_SHARDS
     for item in items[::2]:
         decode_here(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
@@ -118,11 +118,11 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
     plan = planned(run)
     settle(plan, Counter())
     items = work(plan)
-    left = remaining.left(items)
+    n_left = remaining.left(items)
     assert len(requests.new()) < FEW
     assert len(items) >= N_SHARDS // 2
-    assert left[::20] == [opened(each).n_left for each in items[::20]]
-    assert sum(left) > 6 * len(RELATIONS) * len(SETTINGS) // 2
+    assert n_left[::20] == [opened(item).n_left for item in items[::20]]
+    assert sum(n_left) > 6 * len(RELATIONS) * len(SETTINGS) // 2
     requests.new()
     forecast(run)
     assert len(requests.new()) < FEW
@@ -133,12 +133,15 @@ def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Req
     plan = planned(run)
     item = replace(work(plan)[0], rows_per_chunk=1)
     with lease.held(plan.store, [item.artifact.folder], wait=False) as writer:
-        held = replace(item.artifact, lease=writer.leases[item.artifact.folder])
+        artifact = replace(item.artifact, lease=writer.leases[item.artifact.folder])
         for n in range(31):
-            held.put(f"{item.chunks}/0-{n:032x}.parquet", b"old")
-            held.drop(f"{item.chunks}/0-{n:032x}.parquet")
+            artifact.put(f"{item.chunks}/0-{n:032x}.parquet", b"old")
+            artifact.drop(f"{item.chunks}/0-{n:032x}.parquet")
         requests.new()
         decode_here(
-            replace(item, artifact=held), FakeEngine(), tokenizer(plan.weights), lambda _: False
+            replace(item, artifact=artifact), FakeEngine(), tokenizer(plan.weights), lambda _: False
         )
-    assert len([each for each in requests.new() if each.startswith(("DELETE", "POST"))]) <= 3
+    assert (
+        len([token_ids for token_ids in requests.new() if token_ids.startswith(("DELETE", "POST"))])
+        <= 3
+    )

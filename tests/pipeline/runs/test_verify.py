@@ -71,14 +71,14 @@ def test_verify_refused_prompts_are_no_problem(
 
 
 def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Settings) -> None:
-    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
-    run, more = (small_settings(*few, f"budget={share}%") for share in (30, 60))
+    few_overrides = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    run, larger = (small_settings(*few_overrides, f"budget={share}%") for share in (30, 60))
     make_here(sampled(planned(run)))
     assert verify(run).problems == []
-    for step in sampled(planned(more)).steps:
+    for step in sampled(planned(larger)).steps:
         if step.stage is not None:
             step.run()
-    (problem,) = verify(more).problems
+    (problem,) = verify(larger).problems
     assert re.search(r"\d+ of \d+ prompts of the budget have neither answer nor error", problem)
     answers = planned(run).branches[0].answers
     chunk = next(Path(answers.store.where(answers.folder)).glob("chunks/*/*/*.parquet"))
