@@ -1,7 +1,7 @@
 """A sweep on a fake engine, as a process that can be killed and started again.
 
 The engine is fake since these tests are about scheduling and faults: it answers from a hash of the
-prompt, so that whatever is killed, the tables must come out the same to the byte.
+prompt, so that the tables must be the same to the byte after any kill.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ STARTED: list["Sweep"] = []  # by the test that runs; a failed one leaves driver
 
 
 class Sweep:
-    """One run in a folder of its own; `wish` is what the fake engine is asked to do.
+    """One run in a folder of its own; `wish` sets the fake engine.
 
     `artifacts` is where its artifacts lie; null for a folder below its own.
     """
@@ -108,7 +108,7 @@ class Sweep:
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def hurry(self) -> None:
-        """Let engines answer at once, until the driver is started anew."""
+        """Let engines answer at once, until the driver is started again."""
         self._hurry.touch()
 
     def verify(self) -> subprocess.CompletedProcess[str]:
@@ -144,7 +144,7 @@ class Sweep:
             return
 
     def kill_driver(self) -> None:
-        """End the driver with SIGKILL, then what is left of its Ray, as a lost machine would."""
+        """End the driver with SIGKILL, then the rest of its Ray, as a lost machine would."""
         assert self.process is not None
         family = list(self._family())
         self.process.kill()
@@ -191,7 +191,7 @@ class Sweep:
 
 
 def content_hash(name: str, content: bytes) -> str:
-    """A hash of what a file holds; of a shard its rows, since its footer has seconds, too."""
+    """A hash of a file; of a shard without its footer, which has seconds."""
     if name.endswith(".parquet"):
         content = pl.read_parquet(io.BytesIO(content)).write_ipc(None).getvalue()
     return hashlib.sha256(content).hexdigest()

@@ -71,7 +71,7 @@ def n_alive(cluster: Cluster) -> int:
 
 
 def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:
-    """The processes of a node, if it is there."""
+    """The processes of a node; none after its end."""
     try:
         return psutil.Process(node.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -79,7 +79,7 @@ def family(node: "subprocess.Popen[bytes]") -> list[psutil.Process]:
 
 
 def at_work(cluster: Cluster, calm: Sweep, folder: Path, *overrides: str) -> Sweep:
-    """A sweep of which both engines have answered many prompts; those were made before."""
+    """A sweep with given prompts after both engines have answered many of them."""
     for stage in ("facts", "prompts", "admitted"):
         folder_made = Path(calm.store.root, stage)
         shutil.copytree(folder_made, folder / "artifacts" / stage)
@@ -113,7 +113,7 @@ def test_node_that_is_sent_sigterm_publishes_what_is_finished(
 def test_node_whose_hook_runs_publishes_before_it_is_killed(
     head: Cluster, calm_on_nodes: Sweep, tmp_path: Path
 ) -> None:
-    """The hook is what a pod runs before it is stopped."""
+    """A pod runs the hook before it is stopped."""
     variables = {LEAVING: str(tmp_path / "leaving")}
     with joined(head, **variables) as node:
         sweep = at_work(head, calm_on_nodes, tmp_path / "sweep")

@@ -52,14 +52,14 @@ VARIABLES = {
 
 
 class Growing:
-    """A head with an autoscaler beside it."""
+    """A head with an autoscaler."""
 
     def __init__(self, head: Head) -> None:
         self.address, self._process = head.address, head.process
         self._log = head.folder / "ray/session_latest/logs/monitor.log"
 
     def became(self, kind: str = "replicas") -> list[str]:
-        """What nodes of a kind became, one after the other, as the autoscaler says."""
+        """The states of all nodes of a kind in order, from the log of the autoscaler."""
         log_text = self._log.read_text() if self._log.exists() else ""
         return re.findall(rf"(?:New instance |->)([A-Z_]+) \(.*\btype={re.escape(kind)},", log_text)
 

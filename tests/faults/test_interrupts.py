@@ -76,7 +76,9 @@ PHASES: tuple[Phase, ...] = (
 def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
     phases: tuple[Phase, ...], calm: Sweep, tmp_path: Path
 ) -> None:
-    for number, has_come in enumerate(phases):  # each anew: a stop may come when all is answered
+    for number, has_come in enumerate(
+        phases
+    ):  # each in a new sweep: a stop may come when all is answered
         sweep = Sweep(tmp_path / str(number), SMALL, seconds_per_answer=0.03)
         sweep.start().until(partial(has_come, sweep))
         assert sweep.process is not None

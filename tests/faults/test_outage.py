@@ -54,7 +54,7 @@ def test_store_that_is_gone_ends_the_run_and_one_that_is_back_lets_it_go_on(
     outcome = sweep.finish()
     assert outcome.returncode == 2, outcome.stderr
     assert "Traceback" not in outcome.stderr
-    # Of those that wait at that moment, a reader or a writer gives up first.
+    # A reader or a writer gives up first.
     assert re.match(
         r"factsweep: s3://sweeps/\S* cannot be .*; check ", outcome.stderr.splitlines()[-1]
     )

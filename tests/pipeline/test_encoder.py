@@ -115,7 +115,7 @@ def test_encoder_accuracy_is_that_of_a_reading_prompt_by_prompt(
 
 
 def test_encoder_bias_level_is_that_of_a_plain_pass(branch: Branch, tiny_bert: Any) -> None:
-    """1 − H / log(candidates) by scipy, of what a plain pass of transformers gives each of them."""
+    """1 − H / log(candidates) by scipy, from a plain pass of transformers."""
     tokens = candidates(label_tokens(facts.load(branch.facts), tiny_bert.tokenizer))
     ids = dict(tokens.group_by("relation_id").agg("token_id").iter_rows())
     shares: dict[tuple[str, str], list[Any]] = {}

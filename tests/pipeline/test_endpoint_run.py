@@ -40,7 +40,7 @@ def at(server: ChatServer, folder: Path) -> list[str]:
 
 @dataclass
 class Bucket:
-    """A server that answers five requests a second, whoever asks; the rest is turned away."""
+    """A server that answers five requests a second, for all clients; the rest is turned away."""
 
     left: float = AT_ONCE
     last: float = field(default_factory=time.monotonic)
@@ -60,7 +60,7 @@ class Bucket:
 
 
 def client() -> int:
-    """The process that asks what this thread of the server answers."""
+    """The process of the client that this thread of the server answers."""
     _, ours, _, to = threading.current_thread().name.split()
     # Both ends: another process may have the same port of its own, towards another server.
     for process in psutil.net_connections("tcp4"):
@@ -70,7 +70,7 @@ def client() -> int:
             and (process.laddr.port, process.raddr.port) == (int(ours), int(to))
         ):
             return process.pid
-    raise AssertionError(f"nobody asks from port {ours}")
+    raise AssertionError(f"no client asks from port {ours}")
 
 
 @pytest.mark.slow

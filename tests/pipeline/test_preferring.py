@@ -125,7 +125,7 @@ def test_forecast_tokens_are_at_least_those_that_the_engine_read(full_plan: Plan
 
 
 class Dying(FakeEngine):
-    """Dies after so many answers; remembers whom it answered."""
+    """Dies after so many answers; records the ids."""
 
     def __init__(self, lives: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Reads are checked: whatever is done to a finished store, no wrong number comes out of it.
+"""Reads are checked: no damage of a finished store leads to a wrong number.
 
-The engine is fake and pages are left out: what is tested is what is read back.
+The engine is fake and pages are left out: the tests are about reading.
 """
 
 import logging
@@ -58,7 +58,7 @@ def right(sound: Path) -> pl.DataFrame:
 
 
 def numbers(plan: Plan) -> pl.DataFrame:
-    """The metrics after the run is run again; what is written and what is read agree."""
+    """The metrics after the run is run again, equal to the written ones."""
     metrics = measured(plan.run, make_here)
     assert factsweep.load("results/one").metrics.equals(metrics)
     return metrics
@@ -79,7 +79,7 @@ def first_file(plan: Plan, stage: str, name: str | None = None) -> Path:
 
 
 def each_once(stages: tuple[str, ...], harms: dict[str, Harm]) -> list[object]:
-    """Each stage and each harm; those that no other pair has in `make test`."""
+    """All pairs of stage and harm; in `make test` each stage and each harm once."""
     names = [*harms]
     fast = {(stages[n % len(stages)], names[n % len(names)]) for n in range(len(names))}
     fast |= {(stage, names[n % len(names)]) for n, stage in enumerate(stages)}
@@ -197,7 +197,7 @@ class Parisian(FakeEngine):
 def test_answers_decoded_anew_are_measured_anew(
     plan: Plan, right: pl.DataFrame, *, older: bool
 ) -> None:
-    """Another answer is no damage where an engine gave it: what was made of the first is stale."""
+    """Another answer of an engine is no damage: metrics of the first one are stale."""
     if older:
         for manifest in Path("artifacts").rglob("manifest.json"):
             damage.age(manifest)
@@ -215,7 +215,7 @@ def test_answers_decoded_anew_are_measured_anew(
 def test_folder_that_is_a_link_out_of_the_store_is_named_and_computed_anew(
     plan: Plan, right: pl.DataFrame, tmp_path: Path, stage: str, is_table: bool
 ) -> None:
-    """Of an artifact or of a table: what it leads to may be something else tomorrow."""
+    """Of an artifact or of a table: its target may change."""
     folder = first_file(plan, stage).parents[0 if is_table else 1]
     shutil.move(folder, tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")

@@ -108,7 +108,7 @@ def test_metrics_have_each_prompt_type_and_all_together(branch: Branch) -> None:
 
 
 class Dying(Likelihood):
-    """Dies after so many scores; remembers what it scored."""
+    """Dies after so many scores; records the ids."""
 
     lives: int
     seen: list[str]
@@ -132,7 +132,7 @@ def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
         compute_here(settings, first)
     (resumed,) = compute_here(settings, second).branches
     n = branch.answers.read_all("scores").height + 4 * 11 * 3
-    assert len(second.seen) <= n - 128 + 5  # of the last chunk, what was in flight
+    assert len(second.seen) <= n - 128 + 5  # those in flight
     assert resumed.answers.read_all("scores")["prompt_id"].is_unique().all()
     value = resumed.metrics.read_all("metrics")["value"]
     assert value.to_list() == pytest.approx(branch.metrics.read_all("metrics")["value"].to_list())

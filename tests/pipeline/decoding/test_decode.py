@@ -1,4 +1,4 @@
-"""decode: what is asked of an engine, what is kept, and what is not asked again.
+"""decode: prompts are asked once, and answers are kept.
 
 The engine is fake: these tests are about scheduling, and need no model.
 """
@@ -33,7 +33,7 @@ Settings = Callable[..., Run]
 
 
 class Recording(FakeEngine):
-    """A fake engine that remembers what it was asked, and dies before answer `dies_at`."""
+    """A fake engine that records its requests, and dies before answer `dies_at`."""
 
     def __init__(self, dies_at: int | None = None) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Recording(FakeEngine):
 
 
 class Backwards(FakeEngine):
-    """Finishes last what it was asked first."""
+    """Answers in the reverse order of the requests."""
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         yield from reversed(list(super().answers(requests)))
@@ -184,7 +184,7 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     assert remaining.left([item]) == [0]
     assert (
         open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
-    )  # it killed nobody
+    )  # it killed no engine
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.shards("generations") == [item.shard]
@@ -262,7 +262,7 @@ def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
     n_of_one = shards[0].rows.height
     assert len(ticks_at_request) == n_of_one + shards[1].rows.height
     ticks = ticks_at_request[n_of_one] - ticks_at_request[n_of_one - 1]
-    # A call takes 0.03 s; a shard has 16,384 prompts, of which 900 are answered a second.
+    # A call takes 0.03 s; a shard has 16,384 prompts, and 900 are answered per second.
     assert 0 < ticks * 0.03 < 0.01 * 16_384 / 900
 
 
@@ -383,7 +383,7 @@ def test_numbers_deep_in_an_answer_are_looked_at(value: object) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
-    """A run all of which is answered, and the engine that did it."""
+    """A fully answered run, and its engine."""
     folder, engine = tmp_path_factory.mktemp("recorded"), Recording()
     plan = planned(load([*small, f"artifacts={folder}"]))
     make_here(without(plan, "matched", "metrics"), engine)

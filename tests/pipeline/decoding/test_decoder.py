@@ -1,4 +1,4 @@
-"""An engine of the pool in this process: what it answers while it publishes, and who waits for it.
+"""An engine of the pool in this process: it answers while it publishes.
 
 Ray is stood in for by plain calls; the engine is fake, and the shards are published for real.
 """
@@ -124,8 +124,8 @@ class Bench:
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    def told_when_the_first_is_published(self, item: Work) -> FactsweepError | None:
-        """What is told of a shard, and not before the first one is published."""
+    def outcome_after_the_first(self, item: Work) -> FactsweepError | None:
+        """The outcome of a shard, which comes after the first one is published."""
         call = self.call(item)
         with pytest.raises(TimeoutError):
             call.result(0.3)
@@ -245,7 +245,7 @@ def test_shard_that_cannot_be_opened_is_told_in_its_turn(bench: Bench) -> None:
     other.artifact.put(f"trials/{other.open_name}.json", b"half")
     bench.call(first)
     bench.answered(first)
-    error = bench.told_when_the_first_is_published(other)
+    error = bench.outcome_after_the_first(other)
     assert isinstance(error, DamagedFileError)
 
 
@@ -260,7 +260,7 @@ def test_engine_is_loaded_before_it_is_handed_a_shard(
     monkeypatch.setattr(decoder.engine, "load", fails)
     late = Decoder(prepared.run, prepared.weights, Handle(Tally()), "engine")
     bench.gate.set()
-    error = late.decode(bench.items[0])  # what became of it is told here
+    error = late.decode(bench.items[0])  # returns the error of loading
     assert isinstance(error, InputError)
 
 
@@ -340,7 +340,7 @@ def test_error_of_a_shard_is_told_when_the_one_before_it_is_published(
         raise InputError("the server answers nothing")
 
     monkeypatch.setattr(FakeEngine, "answers", fails)
-    error = bench.told_when_the_first_is_published(other)
+    error = bench.outcome_after_the_first(other)
     assert isinstance(error, InputError)
     assert bench.published() == [first.shard]
 

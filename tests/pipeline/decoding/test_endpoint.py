@@ -1,4 +1,4 @@
-"""Answers of a server as shards: what was refused has a row, and nothing is asked twice."""
+"""Answers of a server as shards: a refused prompt has an error row, and none is asked twice."""
 
 import json
 import re
@@ -37,10 +37,10 @@ NO_SAMPLES = Samples(n_prompts=0, n_answers=25, block_size=25, temperature=1.0, 
 
 
 class Server:
-    """Answers each prompt, or does what it is told to do for those that contain a text."""
+    """Answers each prompt, or as `odd` and `odd_of` say."""
 
     def __init__(self) -> None:
-        self.told: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
         self.odd: Callable[[str], Said | None] = lambda _: None
         self.odd_of: Callable[[dict[str, Any]], Said | None] = lambda _: None
         self.fingerprint: Callable[[], str | None] = lambda: None
@@ -54,7 +54,7 @@ class Server:
             return odd
         for name in {"seed", "logprobs"} & body.keys() - self.takes:
             return 400, {"error": {"message": f"Unsupported parameter: {name}"}}
-        self.told[f"{prompt} {body.get('seed')} {'logprobs' in body}"] += 1
+        self.seen[f"{prompt} {body.get('seed')} {'logprobs' in body}"] += 1
         n = body.get("n", 1) if "n" in self.takes else 1
         content = (
             {"message": {"role": "assistant", "content": " Paris"}} if chat else {"text": " Paris"}
@@ -107,12 +107,12 @@ def engine(run: Run) -> Iterator[EndpointEngine]:
 
 
 def make_answers(plan: Plan, engine: EndpointEngine) -> None:
-    """Make what the server answers, and nothing of that."""
+    """Make the answers of the server, but no metrics."""
     make_here(without(plan, "matched", "metrics"), engine)
 
 
 def ready(plan: Plan) -> Work:
-    """The first shard of greedy answers, when the prompts are there."""
+    """The first shard of greedy answers, after its prompts are made."""
     (branch,) = plan.branches
     for step in plan.steps:
         if step.artifact in (branch.facts, branch.prompts, branch.admitted):
@@ -142,7 +142,7 @@ def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
         ("decode", "content_filter", "Error code: 400 - filtered")
     ]
     assert {*answers["text"]} == {" Paris"}
-    assert max(script.told.values()) == 1
+    assert max(script.seen.values()) == 1
     assert {request["model"] for request in server.requests} == {"some-model"}
     counts = branch.answers.counts("generations").values()
     assert sum(int(request["prompt_tokens"]) for request in counts) == 7 * answers.height
@@ -159,7 +159,7 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
     filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
 
     def odd(prompt: str) -> Said | None:
-        if len(script.told) >= 20:
+        if len(script.seen) >= 20:
             return no_credit
         return filtered if of_japan(prompt) else None
 
@@ -167,10 +167,10 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
     plan = planned(run)
     with pytest.raises(InputError, match=naming("credit")):
         make_answers(plan, engine)
-    assert len(script.told) >= 20
+    assert len(script.seen) >= 20
     script.odd = lambda _: None
     make_answers(plan, engine)
-    assert max(script.told.values()) == 1
+    assert max(script.seen.values()) == 1
     assert all(artifact.is_complete() for artifact in plan.answered)
 
 
@@ -181,13 +181,13 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     item = ready(plan)
     with pytest.raises(StoppedError):
         decode_here(item, engine, models.tokenizer(plan.weights), bool)
-    n_told = len(script.told)
+    n_seen = len(script.seen)
     n = remaining.todo(item).height
-    assert 0 < n_told < n
-    assert opened(item).n_left == n - n_told
+    assert 0 < n_seen < n
+    assert opened(item).n_left == n - n_seen
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
-    assert len(script.told) == n
-    assert max(script.told.values()) == 1
+    assert len(script.seen) == n
+    assert max(script.seen.values()) == 1
 
 
 def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent(
@@ -202,15 +202,15 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
-    n_told = len(script.told)
-    assert 0 < n_told < n
-    assert purse.spent() == paid(plan) == 27 * n_told
+    n_seen = len(script.seen)
+    assert 0 < n_seen < n
+    assert purse.spent() == paid(plan) == 27 * n_seen
     assert purse.spent() <= purse.limit
     assert purse.reserved == 0
     larger = Purse(limit=1e6, spent=paid(plan))
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, larger)
     assert larger.spent() == paid(plan) == 27 * n
-    assert max(script.told.values()) == 1
+    assert max(script.seen.values()) == 1
 
 
 def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_thoughts(
@@ -234,7 +234,7 @@ def test_plan_of_an_endpoint_prices_what_answers_may_have_at_most_with_their_tho
 def test_endpoint_that_changes_while_it_answers_is_named(
     run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    script.fingerprint = lambda: "fp_1" if len(script.told) < 30 else "fp_2"
+    script.fingerprint = lambda: "fp_1" if len(script.seen) < 30 else "fp_2"
     plan = planned(run)
     make_answers(plan, engine)
     assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}

@@ -1,4 +1,4 @@
-"""A real server: vLLM's own, with SmolLM2 on loopback, beside the engine in this process."""
+"""A real server: vLLM's own, with SmolLM2 on loopback, against the engine in this process."""
 
 import os
 import signal

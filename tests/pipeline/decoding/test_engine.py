@@ -38,7 +38,7 @@ def test_engines_that_share_a_gpu_load_one_after_the_other(
     first_thread.start()
     assert loading.wait(60)
     for elsewhere in (["1"], []):
-        second(elsewhere, "elsewhere")  # waits for nobody
+        second(elsewhere, "elsewhere")  # does not wait
     waiting = threading.Thread(target=second, args=(["0"], "second"))
     waiting.start()
     may_end.set()
@@ -61,7 +61,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -137,7 +137,7 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
 
 
 class _Told(FakeEngine):
-    """Keeps what it is asked."""
+    """Keeps its requests."""
 
     def __init__(self, requests_seen: list[Request]) -> None:
         super().__init__()

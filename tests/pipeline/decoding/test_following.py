@@ -1,4 +1,4 @@
-"""decode: an engine is asked the next shard before the last answers of the one before are there.
+"""decode: an engine begins the next shard before the last answers of the one before.
 
 The engine is fake: these tests are about scheduling, and need no model.
 """

@@ -1,4 +1,4 @@
-"""The pool: what its engines are handed, in what order, and what becomes of those that die.
+"""The pool: the order of shards, and the replacement of dead engines.
 
 Ray is stood in for by calls that a test ends as it likes.
 """
@@ -30,7 +30,7 @@ PROMPTS_PER_S = 900.0
 
 
 def ends(prompts: Sequence[int]) -> list[float]:
-    """When each engine has no more shard: whoever has room for one first is handed the next."""
+    """The end of each engine: the first with room gets the next shard."""
     end = [0.0] * ENGINES
     room = [(0.0, engine) for engine in range(ENGINES) for _ in range(IN_FLIGHT)]
     for n in prompts:
@@ -99,7 +99,7 @@ class Call:
 
 
 class FakeRay:
-    """Actors whose calls end when `ends` says so, or the first of them, one after the other."""
+    """Actors whose calls end when `ends` says so, or else in turn."""
 
     def __init__(self) -> None:
         self.exceptions = module.ray.exceptions
@@ -148,7 +148,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 @pytest.fixture
 def written(small_settings: Callable[..., Run]) -> Plan:
-    """Two settings whose prompts are there."""
+    """Two settings with their prompts."""
     plan = planned(small_settings("sweep.prompts=[zero-shot,4-template]"))
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted"):

@@ -1,4 +1,4 @@
-"""The line that is shown: what it counts, how fast, and how long that will take."""
+"""The progress line: counts, rates and the time left; the metrics for Prometheus."""
 
 import json
 import re
@@ -130,7 +130,7 @@ def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 500)), min_size=1, max_size=40))
 def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[float, int]]) -> None:
-    """Whatever the engines do, it is never negative, and fits what stands beside it."""
+    """It is never negative, and fits the rate in the same line."""
     pace, time_s, decoded = Pace(), 0.0, 0
     everything = sum(n for _, n in steps) + 1
     for seconds, n in steps:

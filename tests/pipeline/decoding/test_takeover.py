@@ -45,7 +45,7 @@ class FirstFirst(Explorer):
 
 @pytest.fixture(autouse=True, params=["look first", "look second"])
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a writer looks at its lease before or after what it publishes: both are one call."""
+    """Whether a writer looks at its lease before or after it publishes: both are one call."""
     if request.param == "look second":
         monkeypatch.setattr(Artifact, "_ours", looks_second)
 

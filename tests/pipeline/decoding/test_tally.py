@@ -31,7 +31,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
 
 @pytest.fixture
 def tally() -> Tally:
-    """Two shards of 100 answers each, the first of which an engine has begun."""
+    """Two shards of 100 answers each; an engine has begun the first."""
     tally = Tally(STALL_S)
     tally.announce({"one": 100, "two": 100})
     tally.begin("first", "one", 100)

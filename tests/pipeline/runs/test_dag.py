@@ -1,4 +1,4 @@
-"""Settings are measured as soon as they are answered; what ends the answering is replaced."""
+"""Settings are measured as soon as they are answered; Ray is replaced by a fake."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

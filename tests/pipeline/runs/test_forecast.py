@@ -1,4 +1,4 @@
-"""plan: what is forecast is what a run then does."""
+"""plan: a run does as its forecast says."""
 
 import json
 import shutil

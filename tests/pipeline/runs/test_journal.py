@@ -204,15 +204,15 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     store = Store(str(tmp_path))
     handler = journal._InStore(store, "run.log")
 
-    def told(level: int) -> list[str]:
+    def log_lines(level: int) -> list[str]:
         handler.handle(logging.LogRecord("x", level, __file__, 0, f"line {level}", None, None))
         return store.get("run.log").decode().split("\n") if store.exists("run.log") else []
 
-    assert told(logging.INFO) == []
-    assert told(logging.ERROR) == ["line 20", "line 40", ""]
-    assert told(logging.INFO)[-2] == "line 40"
+    assert log_lines(logging.INFO) == []
+    assert log_lines(logging.ERROR) == ["line 20", "line 40", ""]
+    assert log_lines(logging.INFO)[-2] == "line 40"
     monkeypatch.setattr(journal, "_PUT_EVERY_S", -1.0)
-    assert told(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
+    assert log_lines(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
     handler.close()
     assert store.get("run.log").count(b"line") == 4
 

@@ -34,7 +34,7 @@ CHAT = ("model.chat_template=true", "prompt.as=turns")
 
 @pytest.fixture(scope="module")
 def store(_finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artifacts of this module: the finished run, and what is made beside it, once."""
+    """The artifacts of this module: the finished run and further ones."""
     return shutil.copytree(_finished_once, tmp_path_factory.mktemp("prompts") / "artifacts")
 
 

@@ -1,4 +1,4 @@
-"""status: what is there, what the pulse of a run says, and how it ends."""
+"""status: the state of artifacts, the pulse of a run, and its end."""
 
 import os
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""How often an object store is asked: on a real S3 protocol, each request of which is counted.
+"""How often an object store is asked: on a real S3 protocol that counts its requests.
 
-A request takes some tens of milliseconds, whatever it asks, so it is their number that counts.
+Each request takes some tens of milliseconds, so their number counts.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""verify: what is wrong with a run, or with a whole store; all kinds of damage: test_reads."""
+"""verify: problems of a run or of a whole store; test_reads has all kinds of damage."""
 
 import re
 from collections.abc import Callable
