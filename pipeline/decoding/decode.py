@@ -21,7 +21,7 @@ from factsweep.operators.errors import (
     StoppedError,
 )
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.open_shard import OpenShard, died, drop_trial
+from factsweep.pipeline.decoding.open_shard import OpenShard, died
 from factsweep.pipeline.decoding.remaining import Work, refused
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.stages.question import Answered
@@ -225,5 +225,5 @@ def publish(shard: OpenShard) -> None:
     folders = (work.chunks, work.refusals, *thoughts)
     chunks = zip(folders, artifact.store.each(artifact.published, folders), strict=True)
     artifact.drop(*(f"{folder}/{chunk}.parquet" for folder, names in chunks for chunk in names))
-    drop_trial(artifact, work.open_name)
+    artifact.drop(work.trial)
     shard.report({"shards": 1, "errors": unanswered.height})

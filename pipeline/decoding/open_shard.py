@@ -63,7 +63,7 @@ class OpenShard:
             partial(remaining.is_published, work),
             partial(work.artifact.published, work.chunks),
             partial(remaining.refused, work),
-            partial(read_trial, work.artifact, work.open_name),
+            partial(read_trial, work),
         )
         if self.is_published:
             return
@@ -107,7 +107,7 @@ class OpenShard:
         rows_left = rows_left.filter(~pl.col("prompt_id").is_in(condemned))
         ids = self._trial.current(rows_left["prompt_id"].to_list())
         self._trial = replace(self._trial, begun=self._trial.begun + 1)
-        write_trial(work.artifact, work.open_name, self._trial)
+        write_trial(work, self._trial)
         prompts = rows_left.filter(pl.col("prompt_id").is_in(ids))
         self.owed = set(prompts["prompt_id"])
         return prompts
@@ -164,16 +164,15 @@ class OpenShard:
     def pause(self) -> None:
         """Leave it open for another run; this attempt killed no engine."""
         self.flush()
-        spared = replace(self._trial, begun=self._trial.begun - 1)
-        write_trial(self.work.artifact, self.work.open_name, spared)
+        write_trial(self.work, replace(self._trial, begun=self._trial.begun - 1))
 
     def close(self) -> "OpenShard":
         """Publish all answers as chunks; a later death of the engine has another cause."""
         if self.is_published:
             return self
         self._tally.flush()
-        spared = partial(write_trial, self.work.artifact, self.work.open_name, self._trial)
-        self.work.artifact.store.at_once(self.flush, spared)
+        write = partial(write_trial, self.work, self._trial)
+        self.work.artifact.store.at_once(self.flush, write)
         if not self._chunk_counts:
             self._chunk_counts.append(self._take())
         return self
@@ -319,37 +318,28 @@ class Trial:
         return Trial(queue=(*groups, *self.queue[1:]), condemned=self.condemned)
 
 
-def read_trial(artifact: Artifact, name: str) -> Trial:
+def read_trial(work: Work) -> Trial:
     """The trial of an open shard; a new one if it was never begun.
 
     Raises:
         DamagedFileError: its content is damaged.
     """
     try:
-        content = artifact.note(_trial_name(name), "begun", "queue", "condemned")
+        content = work.artifact.note(work.trial, "begun", "queue", "condemned")
     except FileNotFoundError:
         return Trial()
     queue = tuple(map(tuple, content["queue"]))
     return Trial(content["begun"], queue, tuple(content["condemned"]))
 
 
-def write_trial(artifact: Artifact, name: str, trial: Trial) -> None:
+def write_trial(work: Work, trial: Trial) -> None:
     """Publish the trial of an open shard, before the attempt that it counts."""
     content = {"begun": trial.begun, "queue": trial.queue, "condemned": trial.condemned}
-    artifact.put_note(_trial_name(name), content)
-
-
-def drop_trial(artifact: Artifact, name: str) -> None:
-    """Remove the trial of a published shard."""
-    artifact.drop(_trial_name(name))
+    work.artifact.put_note(work.trial, content)
 
 
 def forget_trials(artifact: Artifact) -> None:
     """Remove the trials of an earlier run, except those of published shards."""
     published = artifact.shards(artifact.stage)
     for shard in remaining.with_trial(artifact, artifact.stage).difference(published):
-        drop_trial(artifact, f"{artifact.stage}/{shard}")
-
-
-def _trial_name(shard: str) -> str:
-    return f"trials/{shard}.json"
+        artifact.drop(f"trials/{artifact.stage}/{shard}.json")

@@ -71,6 +71,11 @@ class Work:
         """The folder of its chunks of error rows."""
         return f"chunks/errors/{self.shard}"
 
+    @property
+    def trial(self) -> str:
+        """The file of its trial (`Trial`)."""
+        return f"trials/{self.open_name}.json"
+
     def n_answers(self, n_prompts: int) -> int:
         """The number of answers to `n_prompts` prompts."""
         return n_prompts * self.question.task.answers_per_prompt

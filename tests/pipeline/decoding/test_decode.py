@@ -182,9 +182,7 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     answered(prepared, item, lambda _: False)
     assert item.artifact.shards("generations") == []
     assert remaining.left([item]) == [0]
-    assert (
-        open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
-    )  # it killed no engine
+    assert open_shard.read_trial(item) == open_shard.Trial()  # it killed no engine
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.shards("generations") == [item.shard]
@@ -317,7 +315,7 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
     ids_left, shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
-    open_shard.write_trial(item.artifact, shard, open_shard.Trial(condemned=(ids_left[0],)))
+    open_shard.write_trial(item, open_shard.Trial(condemned=(ids_left[0],)))
     with monkeypatch.context() as patch:
         for name in ("put_new", "drop"):
             patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
@@ -340,10 +338,10 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
     answer(prepared, published, FakeEngine())
     for item in (published, opened):
         condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
-        open_shard.write_trial(item.artifact, item.open_name, condemned)
+        open_shard.write_trial(item, condemned)
     open_shard.forget_trials(published.artifact)
     assert remaining.with_trial(published.artifact, "generations") == {published.shard}
-    assert open_shard.read_trial(opened.artifact, opened.open_name) == open_shard.Trial()
+    assert open_shard.read_trial(opened) == open_shard.Trial()
 
 
 def dying_at(folder: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -169,7 +169,7 @@ def of_another_artifact(first: Work, other: Work) -> Work:
 
 
 def that_killed(first: Work, other: Work) -> Work:
-    open_shard.write_trial(other.artifact, other.open_name, open_shard.Trial(begun=1))
+    open_shard.write_trial(other, open_shard.Trial(begun=1))
     return other
 
 

@@ -103,7 +103,7 @@ def test_engine_that_dies_at_two_shards_loses_of_each_what_was_not_kept(
     with pytest.raises(RuntimeError):
         list(one_after_the_other(prepared, items, Deep(dies_at=n)))
     for item in items:
-        assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial(begun=1)
+        assert open_shard.read_trial(item) == open_shard.Trial(begun=1)
     assert [opened(item).n_left for item in items] == [2, len(ids(items[1]))]
     engine = Deep()
     for item in items:
@@ -156,15 +156,13 @@ def test_answer_that_nobody_is_owed_ends_the_run_and_blames_no_prompt(
     item = items[0]
     with pytest.raises(DecodingError, match=naming(ids(item)[0], "not asked")):
         decode_here(item, Stuttering(), tokenizer(prepared.weights), lambda _: False)
-    assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
+    assert open_shard.read_trial(item) == open_shard.Trial()
 
 
 def test_prompt_that_is_condemned_is_not_asked_once_more(prepared: Plan, items: list[Work]) -> None:
     item, engine = replace(items[0], max_deaths=1, max_failed_share=1.0), Deep()
     poison, *other_ids = ids(item)
-    open_shard.write_trial(
-        item.artifact, item.open_name, open_shard.Trial(begun=1, queue=((poison,),))
-    )
+    open_shard.write_trial(item, open_shard.Trial(begun=1, queue=((poison,),)))
     decode_here(item, engine, tokenizer(prepared.weights), lambda _: False)
     assert engine.taken == other_ids
 
@@ -180,14 +178,14 @@ def test_stop_between_two_shards_keeps_what_is_answered_of_both(
     assert sum(n_kept) == n == len(engine.given)
     assert min(n_kept) > 0
     for item in items:
-        assert open_shard.read_trial(item.artifact, item.open_name) == open_shard.Trial()
+        assert open_shard.read_trial(item) == open_shard.Trial()
 
 
 def test_no_shard_follows_one_whose_prompts_are_asked_in_groups(
     prepared: Plan, items: list[Work]
 ) -> None:
     first, other = (replace(item, max_deaths=1) for item in items)
-    open_shard.write_trial(first.artifact, first.open_name, open_shard.Trial(begun=1))
+    open_shard.write_trial(first, open_shard.Trial(begun=1))
     engine = Deep()
     shards = list(one_after_the_other(prepared, [first, other], engine))
     assert [shard.work for shard in shards] == [first]

@@ -113,7 +113,7 @@ def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
             step.run()
     item = next(each for each in work(plan) if opened(each).n_left > 1)
     poison = opened(item).left()["prompt_id"][0]
-    write_trial(item.artifact, item.open_name, Trial(condemned=(poison,)))
+    write_trial(item, Trial(condemned=(poison,)))
     decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
     assert remaining.left([item]) == [0]
     assert remaining.refused(item).select("prompt_id", "reason").rows() == [(poison, "engine_died")]
