@@ -8,11 +8,10 @@ different blocks meet other pairs of templates. The shifts of a block are T x N 
 order, each N times. Whenever a fact meets a template again, it is asked under the next of its
 names, the first being drawn at random: after T x N laps each (template, name) was asked once.
 
-For a single fact the prompts of its first laps are thus a simple random sample of its prompts: two
-of them share a template or a name as often as any two of its prompts do. A stricter order, all
-templates once before any twice and one name after the other, would balance a little better, but
-then the first two prompts of a fact are never two of one name, and Consist is biased (by .003 on
-made-up answers).
+The prompts of a fact's first laps are thus a simple random sample of its prompts: two of them share
+a template or a name as often as any two of its prompts do. A stricter order, all templates once
+before any twice and names in turn, would balance a little better, but then the first two prompts
+of a fact never share a name, and Consist is biased (by .003 on made-up answers).
 
 Source: Latin squares as in Cochran and Cox 1957, chapter 4.
 """
@@ -30,7 +29,7 @@ from factsweep.operators.seeds import Keys, generator, mix
 
 
 class Lap(NamedTuple):
-    """What is asked: the number of the template, and of the name."""
+    """The prompts of a lap: the number of the template, and of the name."""
 
     template: IntArray
     name: IntArray
@@ -92,7 +91,7 @@ def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) 
 
 
 def _shifts(n_templates: int, n_names: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """A random order in which each shift stands n_names times, and how often each came before."""
+    """A random order with each shift n_names times, and how often each came before."""
     shifts = rng.permutation(n_templates * n_names) % n_templates
     by_shift = np.argsort(shifts, kind="stable")
     visits = np.empty(len(shifts), np.int64)
@@ -100,15 +99,14 @@ def _shifts(n_templates: int, n_names: int, rng: np.random.Generator) -> tuple[I
     return shifts, visits
 
 
-# Facts are asked in two laps at once: a pair of answers is the least that says how far a fact's
-# answers vary, and that Consist is defined for.
+# Facts are asked in two laps at once: the variance of a fact's answers, and Consist, need a pair.
 LAPS_AT_ONCE = 2
 
 
 def allotted(
     budget: int, n_prompts: IntArray, relation: IntArray, place_in_relation: IntArray, *, seed: int
 ) -> IntArray:
-    """How many of its prompts each fact is asked, so that at most `budget` are asked in all.
+    """The number of prompts to ask of each fact, so that at most `budget` are asked in all.
 
     Facts of all relations get laps in proportion, two at once, each its first two before any gets
     more; `place_in_relation` is their random order. A larger budget contains a smaller one.
@@ -121,13 +119,13 @@ def allotted(
     )
     laps = np.minimum(LAPS_AT_ONCE * n_pairs, n_prompts)
     order = in_proportion(relation, place_in_relation, seed)
-    more = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
-    laps[order] += np.where(np.cumsum(more) <= budget - laps.sum(), more, 0)
+    next_laps = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
+    laps[order] += np.where(np.cumsum(next_laps) <= budget - laps.sum(), next_laps, 0)
     return laps
 
 
 def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
-    """The facts in an order of which every beginning has the relations' share of each."""
+    """The facts in an order whose every prefix has each relation's share."""
     sizes = np.bincount(relation)
     start = generator(seed, "budget").random(len(sizes))
     return np.argsort((place + start[relation]) / sizes[relation], kind="stable")
@@ -135,9 +133,9 @@ def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Relation:
-    """What a relation's prompts are crossed of: pairs (pair_id, n_names) and template_ids, sorted.
+    """The crossed design of a relation: pairs (pair_id, n_names) and template_ids, sorted.
 
-    `is_crossed` says whether each pair has each template under each of its names.
+    `is_crossed`: each pair has each template under each of its names.
     """
 
     pairs: pl.DataFrame
@@ -150,28 +148,28 @@ def relation(prompts: pl.DataFrame) -> Relation:
     pairs = prompts.group_by("pair_id").agg(n_names=pl.col("subject_index").n_unique())
     pairs = pairs.with_columns(pl.col("n_names").cast(pl.Int64)).sort("pair_id")
     templates = prompts["template_id"].unique().sort()
-    whole = int(pairs["n_names"].sum()) * len(templates)
+    n_crossed = int(pairs["n_names"].sum()) * len(templates)
     last = prompts["subject_index"].max()
     fits = last is None or int(str(last)) < int(pairs["n_names"].to_numpy().max())
-    return Relation(pairs, templates, whole == prompts.height and fits)
+    return Relation(pairs, templates, n_crossed == prompts.height and fits)
 
 
 def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
-    """What the full run asks of each pair: pair_id, n_names, relation_id, n_templates."""
+    """The design of each pair in the full run: pair_id, n_names, relation_id, n_templates."""
     return pl.concat(
-        each.pairs.with_columns(
-            relation_id=pl.lit(name), n_templates=pl.lit(len(each.templates), pl.Int64)
+        design.pairs.with_columns(
+            relation_id=pl.lit(name), n_templates=pl.lit(len(design.templates), pl.Int64)
         )
-        for name, each in relations.items()
+        for name, design in relations.items()
     )
 
 
 def chosen(
     relations: Mapping[str, Relation], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The (pair_id, template_id, subject_index) of each relation that are within a budget.
+    """The (pair_id, template_id, subject_index) of each relation within a budget.
 
-    The budget says how many of all prompts it is. A larger one contains a smaller one.
+    `budget` maps the number of all prompts to that of the sample. A larger one contains a smaller.
     """
     squares = {}
     for name, relation in relations.items():
@@ -181,43 +179,40 @@ def chosen(
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
     laps = allotted(budget(int(size.sum())), size, number, place, seed=seed)
-    own = {name: laps[number == n] for n, name in enumerate(relations)}
-    return {name: _asked(of, squares[name], own[name]) for name, of in relations.items()}
+    prompts = {}
+    for n, (name, design) in enumerate(relations.items()):
+        n_laps = laps[number == n]
+        fact = np.repeat(np.arange(len(n_laps)), n_laps)
+        lap = np.arange(len(fact)) - np.repeat(np.cumsum(n_laps) - n_laps, n_laps)
+        places = squares[name].at(fact, lap)
+        prompts[name] = pl.DataFrame(
+            {
+                "pair_id": design.pairs["pair_id"].gather(fact),
+                "template_id": design.templates.gather(places.template),
+                "subject_index": pl.Series(places.name, dtype=pl.UInt16),
+            }
+        )
+    return prompts
 
 
 def whole_pairs(
     prompts: Mapping[str, pl.DataFrame], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The pair_id of each relation within a budget, where pairs are asked as a whole.
+    """The pair_id of each relation within a budget of whole pairs, relations in proportion.
 
-    `prompts` has one row per pair of each relation: pair_id, n (its prompts). Relations are taken
-    in proportion, their pairs in random order.
+    `prompts` has one row per pair of each relation: pair_id, n (its prompts).
     """
     tables = list(prompts.values())
-    size = np.concatenate([each["n"].to_numpy() for each in tables]).astype(np.int64)
-    number = np.repeat(np.arange(len(tables)), [each.height for each in tables])
+    size = np.concatenate([table["n"].to_numpy() for table in tables]).astype(np.int64)
+    number = np.repeat(np.arange(len(tables)), [table.height for table in tables])
     orders = [
-        generator(seed, "pairs", name).permutation(each.height) for name, each in prompts.items()
+        generator(seed, "pairs", name).permutation(table.height) for name, table in prompts.items()
     ]
-    order = in_proportion(number, np.concatenate([np.argsort(each) for each in orders]), seed)
+    order = in_proportion(number, np.concatenate([np.argsort(order) for order in orders]), seed)
     within = np.zeros(len(size), np.bool_)
     within[order] = np.cumsum(size[order]) <= budget(int(size.sum()))
-    own = np.split(within, np.cumsum([each.height for each in tables])[:-1])
+    by_relation = np.split(within, np.cumsum([table.height for table in tables])[:-1])
     return {
-        name: each.select("pair_id").filter(pl.Series(mine))
-        for (name, each), mine in zip(prompts.items(), own, strict=True)
+        name: table.select("pair_id").filter(pl.Series(is_within))
+        for (name, table), is_within in zip(prompts.items(), by_relation, strict=True)
     }
-
-
-def _asked(of: Relation, order: Square, laps: IntArray) -> pl.DataFrame:
-    """What facts are asked in their first laps."""
-    fact = np.repeat(np.arange(len(laps)), laps)
-    lap = np.arange(len(fact)) - np.repeat(np.cumsum(laps) - laps, laps)
-    asked = order.at(fact, lap)
-    return pl.DataFrame(
-        {
-            "pair_id": of.pairs["pair_id"].gather(fact),
-            "template_id": of.templates.gather(asked.template),
-            "subject_index": pl.Series(asked.name, dtype=pl.UInt16),
-        }
-    )

@@ -11,7 +11,8 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.estimates.table import controls_of, estimates, paired, scored
+from factsweep.operators.estimates.control import controls
+from factsweep.operators.estimates.table import estimates, scored
 from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
@@ -163,11 +164,14 @@ def comparing(by: By) -> method.Compare:
 
 
 def _estimated(part: method.Part) -> pl.DataFrame:
-    found, options = scored(part.pairs, part.answers), part.options
-    earlier = part.control
-    control = None if earlier is None else controls_of(part.pairs, part.answers, earlier)
-    drawn = {"n_rounds": options.n_rounds, "n_draws": options.n_draws}
-    return estimates(found, seed=part.seed, control=control, **drawn)
+    options, earlier = part.options, part.control
+    return estimates(
+        scored(part.pairs, part.answers),
+        seed=part.seed,
+        n_rounds=options.n_rounds,
+        n_draws=options.n_draws,
+        control=None if earlier is None else controls(part.pairs, part.answers, earlier),
+    )
 
 
 METHOD = method.Method(
@@ -186,7 +190,7 @@ METHOD = method.Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
         sampling=method.Sampling(
-            _estimated, targets=("acc_at_1", "one_word_ratio", "consist"), paired=paired
+            _estimated, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
         ),
     ),
     show=method.Show("belief", report, card, digest),

@@ -41,7 +41,7 @@ def _estimated(part: method.Part) -> pl.DataFrame:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     of = (part.answers, queries, part.pairs)
-    return kamel_estimates(*of, **drawn, control=part.control)
+    return kamel_estimates(*of, **drawn)
 
 
 def _report(result: method.Result) -> method.Report:

@@ -21,7 +21,6 @@ from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.wide import Answers, Asking
 
 Tables = Mapping[str, pl.DataFrame]
-Paired = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 
 class Asked(Protocol):
@@ -180,15 +179,14 @@ class Sampling:
     With `whole_pairs` a pair is asked with all of its prompts, or not at all. `estimate` gives the
     table `estimates` (`operators.schemas`) without model and benchmark; where it gives no setting,
     that of the run is put there.
-    `targets` are the metrics, of one row each, whose interval may be asked to be narrow. `paired`
-    gives the differences of two samples of the same prompts (`pairs`, the first's answers, the
-    second's): metric, difference, ci_low and ci_high.
+    `targets` are the metrics, of one row each, whose interval may be asked to be narrow;
+    `takes_control` says whether an earlier full run narrows them.
     """
 
     estimate: Callable[[Part], pl.DataFrame]
     whole_pairs: bool = False
     targets: tuple[str, ...] = ()
-    paired: Paired | None = None
+    takes_control: bool = False
 
 
 # What `compute` needs of the matched tables of some relations: from these, the prompts that may be

@@ -46,7 +46,7 @@ def _estimated(part: method.Part) -> pl.DataFrame:
     drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
     of = (part.answers, groups, part.pairs)
-    return probelm_estimates(*of, **drawn, control=part.control)
+    return probelm_estimates(*of, **drawn)
 
 
 def _report(result: method.Result) -> method.Report:

@@ -1,7 +1,7 @@
 """Tables on a page: texts, and a metric by relation in colours."""
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,16 +166,6 @@ def tiles(metrics: pl.DataFrame, metric: str) -> Iterator[Tile]:
     for asked, seeds, *numbers in rows.select(columns).iter_rows():
         value, low, high = map(in_percent(1).text, numbers)
         yield Tile(asked, f"{value} %", seeds if DASH in (low, high) else f"{low} – {high}")
-
-
-def estimated_tiles(estimates: pl.DataFrame, metrics: Container[str]) -> Iterator[Tile]:
-    """The main number of each model and setting with its interval, in percent, as an estimate."""
-    for row in estimates.drop_nulls("value").iter_rows(named=True):
-        if row["metric"] in metrics:
-            numbers = (row[name] for name in ("value", "full_low", "full_high", "share"))
-            value, low, high, share = map(in_percent(1).text, numbers)
-            asked = " ".join(filter(None, (row["model"], row["setting"], row["variant"])))
-            yield Tile(asked, f"≈ {value} %", f"{low} – {high}, from {share} % of the prompts")
 
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:

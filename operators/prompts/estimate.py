@@ -1,8 +1,7 @@
-"""A stand-in for a tokenizer that nobody has: it cuts texts into about as many pieces.
+"""A substitute for the unknown tokenizer of an endpoint: it cuts texts into about as many pieces.
 
-What a server behind an endpoint makes of a text is known only to it. Costs and lengths must be
-known beforehand, so tokens are estimated: words with the blank before them, long ones in parts,
-digits and signs.
+Costs and lengths are needed before the first request, so tokens are estimated: words with the blank
+before them, long ones in parts, digits and signs.
 """
 
 import re
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from factsweep.operators import seeds
 
-ESTIMATE = "estimate 1"  # as a recipe names it; another way to estimate is another number
+ESTIMATE = "estimate 1"  # in recipes; a change of the method raises the number
 _PIECE = re.compile(
     r" ?[A-Z]?[a-z]{1,8}"  # words are cut into parts of so many letters
     r"| ?[A-Z]{1,3}"
@@ -23,16 +22,13 @@ _PIECE = re.compile(
 
 
 class Encoded(NamedTuple):
-    """What a tokenizer of transformers returns, as far as it is read here."""
+    """The part of a transformers tokenizer's result that is read here."""
 
     input_ids: Any
 
 
 class Estimate:
-    """Counts tokens of a model without its tokenizer. The ids say which pieces are the same.
-
-    A piece has the same id in every process.
-    """
+    """Counts tokens of a model without its tokenizer; a piece has the same id in every process."""
 
     name_or_path = "an estimate"
     chat_template = "an estimate"
@@ -43,7 +39,7 @@ class Estimate:
         self._pieces: dict[int, str] = {}
 
     def __call__(self, texts: str | Sequence[str], *, add_special_tokens: bool = True) -> Encoded:
-        """The pieces of one text, or of each of several; there are no special tokens.
+        """The pieces of one text, or of each of several, without special tokens.
 
         >>> len(Estimate()("Q: Tegucigalpa is in [MASK].").input_ids)
         10
@@ -59,18 +55,18 @@ class Estimate:
         *,
         tokenize: bool,
         add_generation_prompt: bool,
-        **_told: object,
+        **_template_kwargs: object,
     ) -> str:
-        """The turns with what stands around them, about four tokens for each, and the reply's."""
+        """The turns with their markers, about four tokens each, and the marker of the reply."""
         assert not tokenize
         assert add_generation_prompt
         written = (f"<|{turn['role']}|>\n{turn['content']}\n" for turn in turns)
         return "".join(written) + "<|assistant|>\n"
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """The text that was cut into these pieces."""
+        """The text of these pieces."""
         del skip_special_tokens
-        return "".join(self._pieces[each] for each in ids)
+        return "".join(self._pieces[number] for number in ids)
 
     def _encode(self, text: str) -> list[int]:
         ids = []

@@ -41,10 +41,8 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _compare(asked: argparse.Namespace) -> int:
-    from factsweep.operators.errors import InputError
     from factsweep.operators.wording import names
     from factsweep.pipeline.config.folders import below
-    from factsweep.pipeline.results import compare_estimates
     from factsweep.pipeline.results.compare import compared, settings
 
     runs = asked.first, asked.second
@@ -53,15 +51,7 @@ def _compare(asked: argparse.Namespace) -> int:
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
     out = asked.out or below(results, f"compare/{names.compared(*map(_folder, runs))}")
-    if not compare_estimates.concerns(*runs, results):
-        found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
-    elif asked.by is None:
-        found = compare_estimates.compared(*runs, results, given, anyway=asked.anyway)
-    else:
-        raise InputError(
-            f"--by {asked.by} pairs prompts or facts, and estimates are of a part of the prompts; "
-            "leave it out, or compare full runs."
-        )
+    found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
     outcomes = _written(found, out)
     if not asked.gate or outcomes <= {"no change", "improvement"}:
         return 0
@@ -77,26 +67,22 @@ def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
     outcomes: set[str] = set()
     folders = []
     for found in comparisons:
-        pair, is_whole = found.pair, not found.is_estimate
+        pair = found.pair
         folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
         store = Store(f"{out}/{folders[-1]}")
         write_report(store, found.report)
         one, other = pair.names
         print("\n" * bool(outcomes), end="")
-        how = f"{':' if is_whole else '.'} {found.paired}"
-        print(f"{other} against {one} on {pair.first.benchmark}{how}\n")
+        print(f"{other} against {one} on {pair.first.benchmark}: {found.paired}\n")
         for line in pair.asked:
             print(f"asked differently: {line}")
         for line in pair.departures:
             print(f"(!) differs in more than model, setting and seed: {line}")
-        for name in ("headline", "moves") if is_whole else ("headline",):
+        for name in ("headline", "moves"):
             print(shown(markdown(found.report.tables[name])))
         print(f"{found.verdict.outcome}: {found.verdict.reason}")
-        files = "tables, raw numbers"
-        if is_whole:
-            print(lost_and_gained(found.lost, found.n_gained))
-            files = "tables, facts gained and lost, figure, raw numbers"
-        print(f"{files}: {store.where()}/")
+        print(lost_and_gained(found.lost, found.n_gained))
+        print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(found.verdict.outcome)
     drop_reports(Store(out), besides=folders)
     return outcomes

@@ -291,6 +291,11 @@ def _check_estimate(run: Run) -> None:
     if run.control is not None:
         names.check_run(run.control.partition(":")[0])
     sampling = run.method.measure.sampling
+    if run.control is not None and sampling is not None and not sampling.takes_control:
+        raise InputError(
+            f"control={run.control}: benchmark={run.benchmark.name} is estimated without a control;"
+            " leave it out."
+        )
     if run.target is not None:
         target(run.target, () if sampling is None else sampling.targets)
 

@@ -11,25 +11,24 @@ $FACTSWEEP_HOME/rates/<…>.json  measured by `plan --calibrate`
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
 import polars as pl
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, hardware
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.stages.plan import Branch, Plan, check_budget, planned
+from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.step import took
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
@@ -161,36 +160,6 @@ def place(run: Run) -> Place:
     return Place(
         hardware_here.name, hardware_here.gpus, hardware_here.cores, processor.cpu(), dtype
     )
-
-
-def paid_for(run: Run) -> Run:
-    """The run with a budget in hours as a number of prompts per setting; other budgets stay.
-
-    The hours cover all settings and all prompts of the budget, answered or not.
-
-    Raises:
-        InputError: the rate is unknown, or the hours pay for no prompt.
-    """
-    if run.budget is None or budget(run.budget).hours is None:
-        return run
-    check_budget(run)
-    limit, plan, stage = budget(run.budget), planned(run), run.method.ask.ability.answers
-    titles = [branch.title for branch in plan.branches]
-    work = pl.DataFrame({"stage": stage, "setting": titles, "model": run.model.name, "answers": 1})
-    costs = predicted(plan, work)
-    if costs["seconds"].null_count():
-        raise InputError(f"budget={run.budget}: {unknown(run, [stage])}.")
-    hours = float(costs[f"{str(limit.unit).lower()}_hours"].sum())
-    if not hours:
-        fix = "core-hours" if limit.unit == "GPU" else "GPU-hours"
-        raise InputError(
-            f"budget={run.budget}: engines use no {limit.unit}-hours here; give {fix}."
-        )
-    n = int((limit.hours or 0.0) / hours)
-    if n < 1:
-        raise InputError(f"budget={run.budget} pays for no prompt; one takes {hours:.2g} hours.")
-    LOG.info("budget=%s pays for %s prompts of each setting.", run.budget, f"{n:,}")
-    return replace(run, budget=str(n))
 
 
 def spent(plan: Plan) -> pl.DataFrame:

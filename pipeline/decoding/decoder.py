@@ -31,7 +31,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden_traceback
-from factsweep.pipeline.stages.answer import software
+from factsweep.pipeline.stages.question import software
 from factsweep.pipeline.stages.step import check_planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.object_store import REFUSED

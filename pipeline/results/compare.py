@@ -1,10 +1,9 @@
 """compare: two settings of past runs, paired by what they share: what changed, and which facts."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
@@ -34,8 +33,6 @@ from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text, build
 from factsweep.pipeline.results import past
 from factsweep.pipeline.results.past import PastBranch
 from factsweep.pipeline.storage.recipe import differences
-
-Setting = TypeVar("Setting")
 
 # What two runs may differ in beside how they were asked: the model itself, its answers' file, and
 # the name of the night.
@@ -94,8 +91,8 @@ class Pair:
 
 
 def matching(
-    first: tuple[str, Mapping[str, Setting]], second: tuple[str, Mapping[str, Setting]]
-) -> list[tuple[Setting, Setting]]:
+    first: tuple[str, Mapping[str, PastBranch]], second: tuple[str, Mapping[str, PastBranch]]
+) -> list[tuple[PastBranch, PastBranch]]:
     """The settings of two runs that are compared; each run is given with its settings by title.
 
     Raises:
@@ -114,16 +111,14 @@ def matching(
     )
 
 
-def setting_of(
-    text: str, settings: Callable[[str], Mapping[str, Setting]]
-) -> Mapping[str, Setting]:
+def setting_of(text: str, results: str) -> Mapping[str, PastBranch]:
     """Those settings of a run, by title, that RUN or RUN:SETTING stands for.
 
     Raises:
         InputError: the run has no such setting.
     """
     run, _, setting = text.partition(":")
-    found = settings(run)
+    found = past.by_title(results, run)
     if not setting:
         return found
     if setting not in found:
@@ -162,8 +157,6 @@ def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
     if one.method == other.method:
         stages += [one.how.ask.ability.answers, "matched"]
     for stage in stages:
-        if stage not in one.artifacts or stage not in other.artifacts:
-            continue
         ours, theirs = (each.artifacts[stage].recipe.fields for each in (one, other))
         for line in differences(ours, theirs):
             # The seed of the answers is that of the prompts.
@@ -171,9 +164,6 @@ def _differences(one: PastBranch, other: PastBranch) -> Iterator[str]:
                 stage == "prompts" or not line.startswith("seed:")
             ):
                 yield f"{stage} {line}"
-    if not all("matched" in each.artifacts for each in (one, other)):  # an estimate's are not kept
-        ours, theirs = ({"matching": each.record["run"]["matching"]} for each in (one, other))
-        yield from (f"matched {line}" for line in differences(ours, theirs))
 
 
 _READS = NoNumber("compare reads what runs have published, and publishes nothing")
@@ -198,11 +188,10 @@ class Compared:
     """Two settings: what is written, and the verdict; `paired` says what was and what was not."""
 
     pair: Pair
-    paired: str  # of estimates: what they are
+    paired: str
     report: Report
     verdict: Verdict
     flip_rates: tuple[float | None, float | None] = (None, None)
-    is_estimate: bool = False
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -247,7 +236,7 @@ def compared(
         InputError: there is no such run or setting, nothing to pair, no relation in common, or two
             differ in more than the model and how they were asked, and not `anyway`.
     """
-    ours, theirs = (setting_of(each, partial(past.by_title, results)) for each in (first, second))
+    ours, theirs = (setting_of(name, results) for name in (first, second))
     for one, other in matching((first, ours), (second, theirs)):
         pair = paired(one, other, anyway=anyway)
         if not pair.relations:
@@ -381,8 +370,6 @@ def _told_apart(pair: Pair, first: Tables, second: Tables) -> Tables:
 
 def flip_rate(branch: PastBranch) -> float | None:
     """The flip rate of a setting's canary; null where it has none."""
-    if "metrics" not in branch.artifacts:  # an estimate's
-        return None
     rows = branch.metrics.read_all("metrics").filter(metric="flip_rate")
     found = rows.filter(pl.col("slice").is_null())["value"].drop_nulls()
     return float(found[0]) if len(found) else None

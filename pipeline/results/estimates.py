@@ -1,121 +1,113 @@
-"""Estimates: from the answers to a budget's prompts to what is written, and read again.
+"""Estimates: computed from the answers to a budget's prompts, written, and read again.
 
 <run name>/estimates.parquet  every number
-           estimates.md     the same, for people
-           estimates.html   the same, on a page
-           estimate.json    what was asked: configuration, budget, artifacts, versions, checksums
+           estimates.md     the same as a table for people
+           estimate.json    configuration, budget, artifacts, versions, checksums
 
-Nothing here has a run.json, so that no verb takes an estimate for a full run.
+It takes the place of run.json, so that no verb takes an estimate for a full run.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Matcher, Part
+from factsweep.operators.methods.method import Part
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
-from factsweep.operators.pages import page
-from factsweep.operators.pages.grid import estimated_tiles, grid
-from factsweep.operators.pages.page import ran, ran_rows
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables import estimates as tables
-from factsweep.operators.tables.shared.wide import called
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results import record
 from factsweep.pipeline.results.compare import setting_of
-from factsweep.pipeline.results.past import PastBranch, Record, setting
+from factsweep.pipeline.results.past import PastBranch, Record
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.match import Match
-from factsweep.pipeline.stages.match import beside as asked_beside
+from factsweep.pipeline.stages.match import Match, further_rows
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.json_files import Stored, to_json
-from factsweep.pipeline.storage.lookup import opened
 from factsweep.pipeline.storage.shard import Place, decode, encode
 from factsweep.pipeline.storage.store import Store
 
 _PLACE = Place("estimates", "", "estimates")
-_SHOWN = ("model", "benchmark", "settings", "budget", "decoding", "metrics", "cluster", "seed")
-
 Controls = Mapping[str, PastBranch]  # by the title of the setting
 
 
-def answers_of_budget(given: Artifact, chosen: Artifact) -> pl.DataFrame:
-    """The answers to the prompts that a budget needs, of the schema of the answers' table."""
-    table = given.stage
-    found = []
+def answers_of_budget(answered: Artifact, chosen: Artifact) -> pl.DataFrame:
+    """The answers to the prompts of a budget, of the schema of the answers' table."""
+    table = answered.stage
+    rows = [empty(table)]
     for shard in chosen.shards("needed"):
         needed = chosen.read("needed", shard)
-        if given.has(table, shard):
-            parts = [given.read(table, shard)]
+        if answered.has(table, shard):
+            parts = [answered.read(table, shard)]
         else:
             folder = f"chunks/{table}/{shard}"
-            parts = [given.read_chunk(table, folder, name)[0] for name in given.published(folder)]
-        found += [each.join(needed, on="prompt_id", how="semi") for each in parts]
-    return pl.concat([empty(table), *found]).unique("prompt_id", keep="first", maintain_order=True)
+            chunks = answered.published(folder)
+            parts = [answered.read_chunk(table, folder, name)[0] for name in chunks]
+        rows += [part.join(needed, on="prompt_id", how="semi") for part in parts]
+    return pl.concat(rows).unique("prompt_id", keep="first", maintain_order=True)
 
 
-def unanswered(prompts: Artifact, admitted: Artifact, given: Artifact) -> pl.DataFrame:
-    """How many prompts of each pair have a reason why they have no answer: pair_id, n_failed."""
-    published = given.all_published()
-    refused = [admitted.read("errors", each) for each, n in admitted.rows("errors").items() if n]
-    refused += [given.read("errors", each) for each in published.get("errors", ())]
+def unanswered(prompts: Artifact, admitted: Artifact, answered: Artifact) -> pl.DataFrame:
+    """The number of each pair's prompts that have an error and no answer: pair_id, n_failed."""
+    published = answered.all_published()
+    errors = [admitted.read("errors", shard) for shard, n in admitted.rows("errors").items() if n]
+    errors += [answered.read("errors", shard) for shard in published.get("errors", ())]
     for folder, names in published.items():
         if folder.startswith("chunks/errors/"):
-            refused += [given.read_chunk("errors", folder, each)[0] for each in names]
-    failed = pl.concat([empty("errors"), *refused]).select(source_id="prompt_id")
+            errors += [answered.read_chunk("errors", folder, name)[0] for name in names]
+    failed = pl.concat([empty("errors"), *errors]).select(source_id="prompt_id")
     pairs = [pl.DataFrame(schema={"pair_id": pl.String})]
-    if failed.height:
-        pairs += [_pairs_of(prompts, failed, shard) for shard in prompts.shards("prompts")]
+    for shard in prompts.shards("prompts") if failed.height else ():
+        # A prompt fails if the one whose answer it shares does.
+        rows = prompts.read("prompts", shard, ["prompt_id", "same_as", "pair_id"])
+        rows = rows.select("pair_id", source_id=pl.coalesce("same_as", "prompt_id"))
+        pairs.append(rows.join(failed, on="source_id", how="semi").drop("source_id"))
     return pl.concat(pairs).group_by("pair_id").agg(n_failed=pl.len().cast(pl.Int64))
-
-
-def _pairs_of(prompts: Artifact, sources: pl.DataFrame, shard: str) -> pl.DataFrame:
-    """The pair of each prompt of a shard whose answer would be that of one of these."""
-    rows = prompts.read("prompts", shard, ["prompt_id", "same_as", "pair_id"])
-    rows = rows.select("pair_id", source_id=pl.coalesce("same_as", "prompt_id"))
-    return rows.join(sources, on="source_id", how="semi").drop("source_id")
-
-
-def matched_by(matcher: Matcher, method: str, given: Artifact, chosen: Artifact) -> pl.DataFrame:
-    """The answers to the prompts of a sample, in their order, as a matcher has them."""
-    said = answers_of_budget(given, chosen).rename({"prompt_id": "source_id"})
-    found = []
-    for relation_id in sorted(set(map(relation_of, chosen.shards("chosen")))):
-        shards = [s for s in chosen.shards("chosen") if relation_of(s) == relation_id]
-        asked = pl.concat([chosen.read("chosen", each) for each in shards])
-        asked = asked.with_columns(relation_id=pl.lit(relation_id))
-        rows = asked.join(said, on="source_id", maintain_order="left").drop("source_id")
-        made = matcher(rows, asked_beside(method, (), relation_id))
-        found.append(made[METHODS[method].measure.answers])
-    return pl.concat(found)
 
 
 def controls_of(plan: Plan) -> Controls:
     """The settings of the run that `control=` names; empty without one.
 
+    A setting takes the one with the same prompts; else the one of its name, or the only one.
+
     Raises:
         InputError: there is no such run, or it was asked other prompts or none of a setting.
     """
-    run = plan.run
+    run, controls = plan.run, dict[str, PastBranch]()
     if run.control is None:
-        return {}
-    earlier = setting_of(run.control, partial(past.by_title, run.results))
-    return {branch.title: _same(run, branch, earlier) for branch in plan.branches}
+        return controls
+    earlier = setting_of(run.control, run.results)
+    only = next(iter(earlier.values())) if len(earlier) == 1 else None
+    for branch in plan.branches:
+        control = next(
+            (
+                candidate
+                for candidate in earlier.values()
+                if _prompts_of(candidate) == branch.prompts.folder
+            ),
+            earlier.get(branch.title, only),
+        )
+        if control is None or control.artifacts["facts"].folder != branch.facts.folder:
+            raise _other(run, branch.title)
+        controls[branch.title] = control
+    return controls
+
+
+def _prompts_of(branch: PastBranch) -> str:
+    return branch.artifacts["prompts"].folder
 
 
 @single_threaded_blas()
 def estimated_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFrame:
-    """What a setting's answers to the prompts of a budget say, with its control.
+    """The estimates of a setting from its answers to the prompts of a budget, with its control.
 
     `branch` is one of a plan that a budget samples.
 
@@ -123,65 +115,67 @@ def estimated_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFr
         DecodingError: no prompt has an answer.
         InputError: the control was asked other prompts.
     """
-    asked, sampling = branch.chosen, run.method.measure.sampling
-    assert asked is not None, "a budget chooses"
+    chosen, sampling = branch.chosen, run.method.measure.sampling
+    assert chosen is not None, "a budget chooses"
     assert sampling is not None, "its benchmark is one of which parts are asked"
     control = controls.get(branch.title)
     if control is not None:
         _check_prompts(run, control, branch.prompts)
-    failed = unanswered(branch.prompts, branch.admitted, branch.answers)
-    facts, name = facts_stage.load(branch.facts), run.benchmark.method
-    said = branch.facts, branch.prompts, branch.answers
-    match = Match(name, *said, (), run.matching, branch.weights, n_sampled=0)
-    rows = matched_by(match.matcher(facts), name, branch.answers, asked)
+    facts = facts_stage.load(branch.facts)
+    rows = _matched(run, branch, chosen, facts)
     if rows.is_empty():
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
-    pairs = asked.read("crossed", "all").join(
+    failed = unanswered(branch.prompts, branch.admitted, branch.answers)
+    pairs = chosen.read("crossed", "all").join(
         failed, on="pair_id", how="left", maintain_order="left"
     )
     pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
     pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
-    earlier = None if control is None else control.matched_answers
-    part = Part(facts, branch.setting, rows, pairs, run.metrics, run.seed, earlier)
-    found = sampling.estimate(part)
-    folder = None if control is None else control.artifacts["matched"].folder
+    matched = None if control is None else control.matched_answers
+    part = Part(facts, branch.setting, rows, pairs, run.metrics, run.seed, matched)
+    estimates = sampling.estimate(part)
     texts = {
         "model": run.model.name,
         "benchmark": run.benchmark.name,
         "setting": branch.setting.name,
         "variant": branch.setting.variant,
-        "control": folder,
+        "control": None if control is None else control.artifacts["matched"].folder,
     }
-    named = {name: pl.lit(text, pl.String) for name, text in texts.items()}
-    missing = {name: text for name, text in named.items() if name not in found.columns}
-    return found.with_columns(**missing).select(empty("estimates").columns)
+    missing = {
+        name: pl.lit(text, pl.String)
+        for name, text in texts.items()
+        if name not in estimates.columns
+    }
+    return estimates.with_columns(**missing).select(empty("estimates").columns)
 
 
-def _check_prompts(run: Run, earlier: PastBranch, prompts: Artifact) -> None:
-    theirs = earlier.artifacts["prompts"]
+def _matched(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> pl.DataFrame:
+    """The matched answers to the prompts of a budget, in the prompts' order."""
+    method = run.benchmark.method
+    inputs = branch.facts, branch.prompts, branch.answers
+    match = Match(method, *inputs, (), run.matching, branch.weights, n_sampled=0)
+    matcher = match.matcher(facts)
+    answers = answers_of_budget(branch.answers, chosen).rename({"prompt_id": "source_id"})
+    tables, shards = [], chosen.shards("chosen")
+    for relation_id in sorted(set(map(relation_of, shards))):
+        parts = [chosen.read("chosen", s) for s in shards if relation_of(s) == relation_id]
+        prompts = pl.concat(parts).with_columns(relation_id=pl.lit(relation_id))
+        rows = prompts.join(answers, on="source_id", maintain_order="left").drop("source_id")
+        further_tables = further_rows(method, (), relation_id)
+        tables.append(matcher(rows, further_tables)[METHODS[method].measure.answers])
+    return pl.concat(tables)
+
+
+def _check_prompts(run: Run, control: PastBranch, prompts: Artifact) -> None:
+    theirs = control.artifacts["prompts"]
     if theirs.folder == prompts.folder:
         return
     for shard in prompts.shards("ranked"):
-        asked = set(prompts.read("ranked", shard)["prompt_id"])
-        if (
-            not theirs.has("ranked", shard)
-            or set(theirs.read("ranked", shard)["prompt_id"]) != asked
-        ):
-            raise _other(run, earlier.setting)
-
-
-def _same(run: Run, branch: Branch, earlier: Mapping[str, PastBranch]) -> PastBranch:
-    """The setting that asked what a setting asks; else the one of its name, or the only one."""
-    for each in earlier.values():
-        if each.artifacts["prompts"].folder == branch.prompts.folder:
-            return each
-    only = next(iter(earlier.values())) if len(earlier) == 1 else None
-    found = earlier.get(branch.title, only)
-    if found is None or found.artifacts["facts"].folder != branch.facts.folder:
-        raise _other(run, branch.title)
-    return found
+        ids = set(prompts.read("ranked", shard)["prompt_id"])
+        if not theirs.has("ranked", shard) or set(theirs.read("ranked", shard)["prompt_id"]) != ids:
+            raise _other(run, control.setting)
 
 
 def _other(run: Run, setting: str) -> InputError:
@@ -191,9 +185,9 @@ def _other(run: Run, setting: str) -> InputError:
     )
 
 
-def say_missing(run: Run, earlier: PastBranch) -> None:
-    """Say how many prompts a control has not answered, if there are any."""
-    metrics, main = earlier.metrics.read_all("metrics"), earlier.how.measure.main_metric
+def say_missing(run: Run, control: PastBranch) -> None:
+    """Warn of the prompts that a control has not answered, if there are any."""
+    metrics, main = control.metrics.read_all("metrics"), control.how.measure.main_metric
     row = metrics.filter(pl.col("slice").is_null(), metric=main)
     n, failed = row.select("n", "n_failed").row(0)
     if failed:
@@ -206,49 +200,25 @@ def say_missing(run: Run, earlier: PastBranch) -> None:
         )
 
 
-@dataclass(frozen=True)
-class PastEstimate:
-    """What a run with a budget estimated, and what its estimate.json says."""
+class PastEstimate(NamedTuple):
+    """The estimates of a run with a budget, and its estimate.json."""
 
-    run: str
     estimates: pl.DataFrame
     record: Record
 
-    @property
-    def branches(self) -> dict[str, PastBranch]:
-        """Its settings by title: artifacts may be open, and none is of matched answers."""
-        store = Store(self.record["run"]["artifacts"])
-        return {
-            title: setting(self.run, self.record, title, [opened(store, each) for each in folders])
-            for title, folders in self.record["artifacts"].items()
-        }
 
-    def of(self, title: str) -> pl.DataFrame:
-        """The estimates of a setting."""
-        rows = self.estimates
-        several = len(self.record["artifacts"]) > 1
-        return rows.filter(called("setting", "variant") == title) if several else rows
-
-    def mark(self, title: str) -> str:
-        """What marks the numbers of a setting, wherever they are shown."""
-        return f"estimate from {tables.asked(self.of(title))} of the prompts"
-
-
-def files(plan: Plan, found: pl.DataFrame, sentences: Sequence[str] = ()) -> dict[str, bytes]:
-    """The files of what was estimated, by name; estimate.json, which names the others, is last.
-
-    The text ends with the sentences, if there are any.
-    """
+def files(plan: Plan, rows: pl.DataFrame, sentences: Sequence[str] = ()) -> dict[str, bytes]:
+    """The files of estimates by name, estimate.json last; the text ends with the sentences."""
     content = json.loads(json.dumps(record.record(plan, {})))
-    text = "\n".join([tables.written(found), *sentences])
-    page = page_of([PastEstimate(plan.run.name, found, content)])
-    made = {
-        record.ESTIMATED: encode(found, _PLACE),
+    text = "\n".join([tables.written(rows), *sentences])
+    content_by_name = {
+        record.ESTIMATED: encode(rows, _PLACE),
         record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
-        record.ESTIMATES_PAGE: page.encode(),
     }
-    content |= {"files": record.checksums(made)}
-    return {**made, record.ESTIMATE: to_json(content)}
+    return {
+        **content_by_name,
+        record.ESTIMATE: to_json({**content, "files": record.checksums(content_by_name)}),
+    }
 
 
 def is_estimate(results: str, name: str) -> bool:
@@ -257,65 +227,22 @@ def is_estimate(results: str, name: str) -> bool:
 
 
 def read(results: str, name: str) -> PastEstimate:
-    """What a run with a budget estimated.
+    """The estimates of a run.
 
     Raises:
-        DamagedFileError: it is not what was written.
+        DamagedFileError: a file differs from its checksum.
     """
     store = Store(below(results, name))
     content = record.read(store, record.ESTIMATE)
-    where = Stored(store.where(record.ESTIMATED))
+    source = Stored(store.where(record.ESTIMATED))
     numbers = record.file(store, record.ESTIMATED, content)
-    return PastEstimate(name, decode(numbers, _PLACE, where), content)
+    return PastEstimate(decode(numbers, _PLACE, source), content)
 
 
 def wrong(run: Run) -> Iterator[str]:
-    """What is wrong with the estimates of a run, if it has any, with texts and pages, too."""
+    """A sentence for each damaged file of a run's estimates, if it has any."""
     try:
         if is_estimate(run.results, run.name):
             yield from record.wrong_files(Store(run.folder), read(run.results, run.name).record)
     except DamagedFileError as error:
         yield str(error)
-
-
-def matched_answers(branch: PastBranch) -> pl.DataFrame:
-    """The matched answers of a setting: to all of its prompts, or to those that were asked."""
-    if "matched" in branch.artifacts:
-        return branch.matched_answers()
-    pipeline = branch.record["run"]["matching"]["pipeline"]
-    # No tokenizer: masked models, whose tokens are matched, have no estimates.
-    matcher = branch.how.measure.matcher(branch.facts, pipeline, lambda: None)
-    return matched_by(matcher, branch.method, branch.answers, branch.artifacts["chosen"])
-
-
-def page_of(estimates: Sequence[PastEstimate]) -> str:
-    """The page of estimates, by runs."""
-    rows = pl.concat(each.estimates for each in estimates)
-    names = {each.record["run"]["benchmark"]["method"] for each in estimates}
-    main = {METHODS[name].measure.main_metric for name in names}
-    asked = (", ".join(rows[each].unique(maintain_order=True)) for each in ("model", "benchmark"))
-    runs = []
-    for each in estimates:
-        told = {"budget": str(each.record["run"]["budget"]), **ran_rows(each.record, {})}
-        runs.append(ran(each.run, each.record, {k: v for k, v in told.items() if v}, _SHOWN))
-    return page.render(
-        "estimates.html",
-        title=" on ".join(asked),
-        lead=tables.mark(rows),
-        main_metric=", ".join(tables.heading(name) for name in sorted(main)),
-        tiles=list(estimated_tiles(rows, main)),
-        settings=[one for each in estimates for one in _settings(each, several=len(estimates) > 1)],
-        runs=runs,
-    )
-
-
-def _settings(of: PastEstimate, *, several: bool) -> Iterator[dict[str, Any]]:
-    """The estimates of each setting."""
-    for _, rows in of.estimates.group_by("setting", "variant", maintain_order=True):
-        part = f"{tables.asked(rows)} of the prompts"
-        name = f"{of.run}: {tables.title(rows)}" if several else tables.title(rows)
-        yield {
-            "title": f"{name}, from {part}",
-            "estimates": grid(tables.numbers_table(rows), "estimates", name),
-            "notes": list(tables.notes(rows)),
-        }

@@ -33,8 +33,8 @@ NAME, METRICS = "run.json", "metrics.parquet"
 EXPORTS = "export"  # the folder of what `export` writes
 # Of a run that asks a part of its prompts: the file of its table, and all of them.
 ESTIMATED = "estimates.parquet"
-ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE = "estimates.md", "estimates.html", "estimate.json"
-ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATES_PAGE, ESTIMATE)
+ESTIMATES_TEXT, ESTIMATE = "estimates.md", "estimate.json"
+ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATE)
 # What making the artifacts took, which stays as it is when a finished run is written again.
 TAKEN = ("seconds", "started", "cost", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")

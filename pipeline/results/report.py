@@ -33,7 +33,7 @@ from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.estimates import estimates_table
+from factsweep.operators.tables.estimates import asked, estimates_table
 from factsweep.operators.tables.shared.paper_table import of_other_facts
 from factsweep.operators.tables.shared.wide import (
     Answers,
@@ -62,7 +62,7 @@ from factsweep.pipeline.storage.tables import drop_reports, report_files, write_
 PAGE = "index.html"
 _NOTHING: Record = MappingProxyType({})
 _ESTIMATES = "estimates"  # the folder of those in a report
-_REPLACED = (*ESTIMATES, "variance.parquet")  # earlier versions wrote the last one
+_REPLACED = (*ESTIMATES, "estimates.html", "variance.parquet")  # the last two: of earlier versions
 _PER_SEED = ("seed", "repetition")
 
 
@@ -243,11 +243,11 @@ def report(
         InputError: no such runs, or one that is not whole.
     """
     known = names or past.known(results, ESTIMATE)
-    asked = [each for each in known if estimates.is_estimate(results, each)]
-    full = [each for each in names or past.known(results) if each not in asked]
-    parts = together(past.branches(results, full)) if full or not asked else []
+    estimated = [name for name in known if estimates.is_estimate(results, name)]
+    full = [name for name in names or past.known(results) if name not in estimated]
+    parts = together(past.branches(results, full)) if full or not estimated else []
     entries: list[dict[str, str]] = []
-    folders = {each.folder for each in parts} | ({_ESTIMATES} if asked else set())
+    folders = {each.folder for each in parts} | ({_ESTIMATES} if estimated else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for each in parts:
         store = Store(below(out, each.folder))
@@ -268,8 +268,8 @@ def report(
             f"of {runs}"
         )
         yield from (f"  {line}" for line in lines)
-    if asked:
-        entries.append(_write_estimates(asked, results, out))
+    if estimated:
+        entries.append(_write_estimates(estimated, results, out))
         yield f"{Store(out).where(entries[-1]['link'])}: estimates of {entries[-1]['lead']}"
     whole = Store(out)
     whole.put(PAGE, render("index.html", title="Results by benchmark", entries=entries).encode())
@@ -280,12 +280,12 @@ def report(
 def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
     """Write the estimates of runs together, in a folder of their own; no full number is there."""
     found = [estimates.read(results, name) for name in names]
-    table = estimates_table(pl.concat(each.estimates for each in found), whose=True)
-    store = Store(below(out, _ESTIMATES))
-    write_report(store, Report({_ESTIMATES: table}))
-    store.put(PAGE, estimates.page_of(found).encode())
-    title = "Estimates from a part of the prompts"
-    return {"link": f"{_ESTIMATES}/{PAGE}", "title": title, "lead": ", ".join(sorted(names))}
+    rows = pl.concat(estimate.estimates for estimate in found)
+    report = Report({_ESTIMATES: estimates_table(rows, whose=True)})
+    write_report(Store(below(out, _ESTIMATES)), report)
+    title = f"Estimates from {asked(rows)} of the prompts"
+    link = f"{_ESTIMATES}/tables/{_ESTIMATES}.md"
+    return {"link": link, "title": title, "lead": ", ".join(sorted(names))}
 
 
 def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:

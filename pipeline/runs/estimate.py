@@ -1,7 +1,4 @@
-"""estimate: ask the prompts of a budget, and write what the full run would give.
-
-With a target more is asked, look after look, until its interval is narrow enough.
-"""
+"""estimate: ask the prompts of a budget, or ever more until a target is met; write estimates."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +13,6 @@ from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import Budget, Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.costs import paid_for
 from factsweep.pipeline.decoding.remaining import work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record
@@ -39,13 +35,13 @@ _PERCENT = percent(2)
 
 
 def estimate(settings: Run) -> pl.DataFrame:
-    """Ask what of the budget is not answered yet, and estimate; tables of all settings.
+    """Ask the prompts of the budget that have no answer yet, and estimate; tables of all settings.
 
-    Everything that is answered stays in the artifacts of the full run, whose shards stay open.
-    Where another system's answers are given (`answers=`), those to the budget's prompts are taken.
+    All answers stay in the artifacts of the full run, whose shards stay open. With `answers=`,
+    another system's answers to the budget's prompts are read instead.
 
     Raises:
-        InputError: something that was given is wrong, or the results are those of a full run.
+        InputError: a setting is wrong, or the results are those of a full run.
         StoppedError: the user asked to stop; the next run resumes.
     """
     past.check_free(settings.results, settings.name)
@@ -57,94 +53,91 @@ def estimate(settings: Run) -> pl.DataFrame:
         )
     if settings.answers is not None:
         check_answers(settings)
-    settings = paid_for(settings)
     check_budget(settings)
-    whole = planned(settings)
-    settings = replace(settings, decoding=whole.run.decoding)
-    controls = estimates.controls_of(whole)
-    for earlier in controls.values():
-        estimates.say_missing(settings, earlier)
+    full_plan = planned(settings)
+    settings = replace(settings, decoding=full_plan.run.decoding)
+    controls = estimates.controls_of(full_plan)
+    for control in controls.values():
+        estimates.say_missing(settings, control)
     with journal.kept(settings):
         if settings.target is None:
-            found = _answered(whole, settings, controls)
-            _write(whole, settings, found)
+            tables = _estimated(full_plan, settings, controls)
+            _write(full_plan, settings, tables)
         else:
-            found = _until_sure(whole, controls)
-        say_served(sampled(whole))
+            tables = _until_sure(full_plan, controls)
+        say_served(sampled(full_plan))
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
-        return found
+        return tables
 
 
-def _until_sure(whole: Plan, controls: Controls) -> pl.DataFrame:
-    """Ask more and more of each setting, until the target's interval is narrow enough.
-
-    After every look the tables are written anew.
-    """
-    run, done, sentences = whole.run, list[pl.DataFrame](), list[str]()
+def _until_sure(full_plan: Plan, controls: Controls) -> pl.DataFrame:
+    """Ask ever more of each setting until the target is met; each look writes the tables."""
+    run, tables, sentences = full_plan.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
     assert sampling is not None
     goal = target(str(run.target), sampling.targets)
-    for branch in whole.branches:
+    for branch in full_plan.branches:
         variances = list[float | None]()  # at the looks at this setting
-        more: str | None = str(run.budget)
-        while more is not None:
-            now = replace(run, budget=more)
-            found = _answered(whole, now, controls, [branch.title])
-            latest, sentence, more = _look(found, goal, budget(more), variances)
+        next_budget: str | None = str(run.budget)
+        while next_budget is not None:
+            budget_run = replace(run, budget=next_budget)
+            rows = _estimated(full_plan, budget_run, controls, [branch.title])
+            rows, sentence, next_budget = _look(rows, goal, budget(next_budget), variances)
             LOG.info("%s: %s", branch.title, sentence)
-            said = [*sentences, f"{branch.title}: {sentence}"]
-            together = pl.concat([*done, latest])
-            _write(whole, now, together, said)
-        done, sentences = [*done, latest], said
-    return together
+            all_rows = pl.concat([*tables, rows])
+            lines = [*sentences, f"{branch.title}: {sentence}"]
+            _write(full_plan, budget_run, all_rows, lines)
+        tables, sentences = [*tables, rows], lines
+    return all_rows
 
 
 def _look(
-    found: pl.DataFrame, goal: Target, of: Budget, variances: list[float | None]
+    rows: pl.DataFrame, goal: Target, part: Budget, variances: list[float | None]
 ) -> tuple[pl.DataFrame, str, str | None]:
-    """Look at the estimates of a budget, with the target's interval as wide as all looks need it.
+    """Look at the estimates of a budget, with the target's interval widened for repeated looks.
 
-    Also says how far it got, and the next budget; null at the end.
+    Also a sentence on the progress, and the next budget; null at the end.
     """
-    is_target, wanted = pl.col("metric") == goal.metric, goal.half_width
-    row = found.filter(is_target).row(0, named=True)
+    is_target = pl.col("metric") == goal.metric
+    row = rows.filter(is_target).row(0, named=True)
     value, low, high, n = (row[name] for name in ("value", "full_low", "full_high", "n"))
-    # Of those that were asked, answers may be missing.
-    share = of.share or min(1.0, float(of.n_prompts or n) / (n / row["share"]))
-    part, narrow = f"{_PERCENT.text(share)} of the prompts", f"±{SHARE.text(wanted)}"
-    is_known = f"{goal.metric} is {'–' if value is None else SHARE.text(value)}"
+    # Some prompts of the budget may have no answer.
+    share = part.share or min(1.0, float(part.n_prompts or n) / (n / row["share"]))
+    share_text = f"{_PERCENT.text(share)} of the prompts"
+    goal_text = f"±{SHARE.text(goal.half_width)}"
+    is_value = f"{goal.metric} is {'–' if value is None else SHARE.text(value)}"
     if share >= 1 and low == high:
-        return found, f"{is_known}, of all prompts: exactly, since {narrow} took them all.", None
+        return rows, f"{is_value}, of all prompts: exactly, since {goal_text} took them all.", None
     if low is None:
         variances.append(None)
-        more = f"{100 * next_share(share, None, wanted):.6g}%"
-        return found, f"{is_known} from {part}, and nothing says yet how exact that is.", more
+        next_budget = f"{100 * next_share(share, None, goal.half_width):.6g}%"
+        return rows, f"{is_value} from {share_text}, without an interval yet.", next_budget
     variance = (max(high - value, value - low) / Z) ** 2
     variances.append(variance)
-    last = look([each for each in variances if each is not None], wanted)
+    last = look([item for item in variances if item is not None], goal.half_width)
     _, low, high, _ = within_bounds(value, last.half_width)
-    wider = found.with_columns(
+    wider = rows.with_columns(
         pl.when(is_target).then(pl.lit(end)).otherwise(pl.col(name)).alias(name)
         for name, end in (("full_low", low), ("full_high", high))
     )
-    is_narrow = last.half_width <= wanted
+    is_narrow = last.half_width <= goal.half_width
     looks = f"look {len(variances)}, {last.bound:.2f} standard errors for {Z:.2f}"
     half, compared = SHARE.text(last.half_width), "no wider" if is_narrow else "wider"
-    sentence = f"{is_known} ± {half} from {part}, {compared} than {narrow} ({looks})."
+    sentence = f"{is_value} ± {half} from {share_text}, {compared} than {goal_text} ({looks})."
     if is_narrow or share >= 1:
         return wider, sentence, None
-    return wider, sentence, f"{100 * next_share(share, variance, wanted):.6g}%"
+    return wider, sentence, f"{100 * next_share(share, variance, goal.half_width):.6g}%"
 
 
-def _answered(
-    whole: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
+def _estimated(
+    full_plan: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """Ask what is missing of a run's budget, and estimate; what is damaged is made anew.
+    """Ask the missing prompts of a run's budget, repair damaged files, and estimate.
 
-    Only of the settings with these titles; null: of all. The run is noted as begun and not as done:
-    its answers are there for a larger budget.
+    Only the settings with these titles; null: all. The run is noted as begun and not as done: its
+    answers are kept for a larger budget.
     """
-    plan = sampled(replace(whole, run=run))
+    plan = sampled(replace(full_plan, run=run))
     folders = [step.artifact.folder for step in plan.steps]
     note_use(plan.store, begin_use(run.name, run.results, folders))
     if titles is not None:
@@ -152,12 +145,16 @@ def _answered(
     renewed = Counter[str]()
     while True:
         try:
-            return _made(plan, controls)
+            _ask(plan)
+            return pl.concat(
+                estimates.estimated_setting(run, branch, controls) for branch in plan.branches
+            )
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
 
 
-def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
+def _ask(plan: Plan) -> None:
+    """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
         journal.begin(plan)
         say_warnings(plan)
@@ -171,23 +168,20 @@ def _made(plan: Plan, controls: Controls) -> pl.DataFrame:
         assert branch.chosen is not None, "a budget chooses"
         tables = ((branch.chosen, "chosen"), (branch.prompts, "prompts"), (branch.facts, "pairs"))
         sizes = (sum(artifact.rows(table).values()) for artifact, table in tables)
-        first, *few = budget_lines(plan.run, branch.title, *sizes)
-        if few:
-            LOG.warning("budget=%s is %s.", first, *few)
-    return pl.concat(
-        estimates.estimated_setting(plan.run, branch, controls) for branch in plan.branches
-    )
+        budget_text, *warnings = budget_lines(plan.run, branch.title, *sizes)
+        if warnings:
+            LOG.warning("budget=%s is %s.", budget_text, *warnings)
 
 
-def _write(whole: Plan, run: Run, found: pl.DataFrame, sentences: Sequence[str] = ()) -> None:
+def _write(full_plan: Plan, run: Run, rows: pl.DataFrame, lines: Sequence[str] = ()) -> None:
     store = Store(run.folder)
-    files = estimates.files(sampled(replace(whole, run=run)), found, sentences)
+    files = estimates.files(sampled(replace(full_plan, run=run)), rows, lines)
     for name, content in files.items():
         store.put(name, content)
 
 
 def is_answered(plan: Plan) -> bool:
-    """Whether all prompts that a plan asks have an answer, or a reason why they have none."""
+    """Whether all prompts that a plan asks have an answer, or a reason for having none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
     return not any(remaining.left(work(plan)))

@@ -27,8 +27,7 @@ from factsweep.pipeline.decoding.tally import Loading, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import journal
 from factsweep.pipeline.stages.plan import Branch, Plan
-from factsweep.pipeline.stages.stage import Alone
-from factsweep.pipeline.stages.step import Step
+from factsweep.pipeline.stages.step import Alone, Step
 from factsweep.pipeline.storage.lease import Lease, Writer
 from factsweep.pipeline.storage.object_store import REFUSED
 

@@ -21,7 +21,7 @@ from factsweep.pipeline.config.budget import budget_lines
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.costs import paid_for, place, predicted, unknown
+from factsweep.pipeline.decoding.costs import place, predicted, unknown
 from factsweep.pipeline.decoding.progress import clock
 from factsweep.pipeline.decoding.remaining import branch_work, paid, requests_per_prompt
 from factsweep.pipeline.inputs import catalog, models
@@ -71,7 +71,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     Raises:
         InputError: the configuration is wrong, or the engine cannot compute with the weights here.
     """
-    plan = asked(paid_for(run))
+    plan = asked(run)
     run = plan.run
     if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
@@ -138,10 +138,9 @@ def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl
     stage = branch.step(branch.chosen).stage
     assert isinstance(stage, Choose)
     expansions = run.method.ask.expand(facts, branch.setting, seed=run.seed)
-    selection = stage.chosen(
-        {e.relation_id: stage.known(e.relation_id, e.prompts) for e in expansions}
-    )
-    return lambda expansion: stage.of(selection.asked[expansion.relation_id], expansion.prompts)
+    designs = {e.relation_id: stage.design(e.relation_id, e.prompts) for e in expansions}
+    samples = stage.chosen(designs).samples
+    return lambda expansion: stage.of(samples[expansion.relation_id], expansion.prompts)
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:

@@ -9,7 +9,6 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.costs import paid_for
 from factsweep.pipeline.decoding.remaining import branch_work
 from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import answers_of_budget
@@ -34,7 +33,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
     With `repair`, damaged files are quarantined, so that the next run computes them again.
     """
-    plan = asked(paid_for(settings))
+    plan = asked(settings)
     artifacts = [step.artifact for step in plan.steps]
     problems = _results(Store(settings.folder), plan, repair=repair)
     verified = _verified(artifacts, repair=repair)

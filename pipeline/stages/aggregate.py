@@ -1,13 +1,12 @@
-"""aggregate: matched answers → the metrics of a setting, and what its figures show.
+"""aggregate: matched answers → the metrics of a setting, and the tables of its figures.
 
-One process makes it, a few relations at a time, and keeps of each what its metrics need.
+One process reads a few relations at a time, and keeps only the input of their metrics.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -31,7 +30,7 @@ _RANK = ("pair_id", "calibration_rank")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Measures a setting from its matched answers; `again` are the answers made a second time."""
+    """Measures a setting from its matched answers; `again` are the repeated answers."""
 
     method: str
     model: str
@@ -48,7 +47,7 @@ class Aggregate:
 
     @property
     def recipe(self) -> Recipe:
-        """The matched answers, those made again, what is drawn, and the names in the table."""
+        """The matched and repeated answers, the options and seed, and the names in the table."""
         fields = {
             **asdict(self.options),
             "version": METHODS[self.method].measure.version,
@@ -68,77 +67,76 @@ class Aggregate:
     def make(self, artifact: Artifact) -> None:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
-        method = METHODS[self.method]
-        again = None if self.again is None else self.again.read_all(self.again.stage)
-        evidence = self._evidence(again)
-        with ThreadPoolExecutor(1) as beside:  # they are read while others are measured
-            of_asking = beside.submit(lambda: list(self._of_asking(again)))
-            measured = dict(method.measure.compute(evidence))
-        found = [measured["metrics"], *of_asking.result()]
-        measured["metrics"] = pl.concat(found, how="diagonal")
-        for table, rows in measured.items():
+        measure = METHODS[self.method].measure
+        repeated = None if self.again is None else self.again.read_all(self.again.stage)
+        evidence = self._evidence(repeated)
+        with ThreadPoolExecutor(1) as reader:  # the answers are read while metrics are computed
+            answer_metrics = reader.submit(lambda: list(self._answer_metrics(repeated)))
+            tables = dict(measure.compute(evidence))
+        metrics = [tables["metrics"], *answer_metrics.result()]
+        tables["metrics"] = pl.concat(metrics, how="diagonal")
+        for table, rows in tables.items():
             artifact.write(table, "all", _named(rows, artifact.recipe))
-        read = (self.facts, self.prompts, self.answers, self.matched, self.again)
-        made_of = [each for each in read if each is not None]
-        artifact.finish(method.measure.measured, made_of=made_of)
+        inputs = (self.facts, self.prompts, self.answers, self.matched, self.again)
+        made_of = [source for source in inputs if source is not None]
+        artifact.finish(measure.measured, made_of=made_of)
 
-    def _of_asking(self, again: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
-        """What the answers themselves say, each of which is read once."""
+    def _answer_metrics(self, repeated: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+        """The metrics of unmatched answers (cut ones, changed ones), which are read once."""
         ability, answers = METHODS[self.method].ask.ability, self.answers
-        if ability != GENERATE and again is None:
+        if ability != GENERATE and repeated is None:
             return
         first, ends = [empty(answers.stage)], list[pl.DataFrame]()
-        wanted = None if again is None or again.is_empty() else again
-        columns = ["finish_reason"] if wanted is None and ability == GENERATE else None
-        read = answers.each(answers.stage, columns)
-        for shard, rows in zip(answers.shards(answers.stage), read, strict=True):
-            if wanted is not None:
-                first.append(rows.join(wanted, on="prompt_id", how="semi"))
+        sought = None if repeated is None or repeated.is_empty() else repeated
+        columns = ["finish_reason"] if sought is None and ability == GENERATE else None
+        tables = answers.each(answers.stage, columns)
+        for shard, rows in zip(answers.shards(answers.stage), tables, strict=True):
+            if sought is not None:
+                first.append(rows.join(sought, on="prompt_id", how="semi"))
             if ability == GENERATE:
                 ends.append(rows.select("finish_reason", relation_id=pl.lit(relation_of(shard))))
         if ability == GENERATE:
             yield cut_share(pl.concat(ends))
-        if again is not None:
-            yield ability.differ(pl.concat(first), again)
+        if repeated is not None:
+            yield ability.differ(pl.concat(first), repeated)
 
-    def _evidence(self, again: pl.DataFrame | None) -> Evidence:
+    def _evidence(self, repeated: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure
         facts = facts_stage.load(self.facts)
         expected = n_prompts(self.prompts)
-        if measure.left_out is not None:  # what the model cannot say has not failed
-            expected -= self._n_matched(measure.left_out)
+        if measure.left_out is not None:  # a prompt that the model cannot answer has not failed
+            expected -= Counter(self.matched.rows(measure.left_out))
         return Evidence(
             facts=facts,
             setting=self.setting,
             tables=self._tables(facts),
-            n_failed=_missing(expected, self._n_matched(measure.answers)),
+            n_failed=_missing(expected, Counter(self.matched.rows(measure.answers))),
             n_failed_samples=self._failed_samples(),
-            again=again,
+            again=repeated,
             options=self.options,
             seed=self.seed,
         )
 
     def _tables(self, facts: Facts) -> Tables:
         measure = METHODS[self.method].measure
-        nothing = {table: empty(table) for table in measure.matched}
-        none = empty("ranked").select("prompt_id")
-        condensed = partial(self._condensed, facts=facts)
-        known = by_relation(condensed, self.matched.shards(measure.answers))
-        found = [measure.condense(nothing, none, facts, self.options), *known]
-        return {table: pl.concat([each[table] for each in found]) for table in found[0]}
 
-    def _condensed(self, relation_id: str, facts: Facts) -> Tables:
-        measure = METHODS[self.method].measure
-        categories = {measure.answers: measure.categories}
-        matched = {
-            table: self.matched.read(table, relation_id, categories=categories.get(table, ()))
-            for table in measure.matched
-        }
-        again = self.prompts.read("ranked", relation_id, ("prompt_id",))
-        return measure.condense(matched, again, facts, self.options)
+        def condense(relation_id: str) -> Tables:
+            matched = {
+                table: self.matched.read(
+                    table,
+                    relation_id,
+                    categories=measure.categories if table == measure.answers else (),
+                )
+                for table in measure.matched
+            }
+            ranked = self.prompts.read("ranked", relation_id, ("prompt_id",))
+            return measure.condense(matched, ranked, facts, self.options)
 
-    def _n_matched(self, table: str) -> Counter[str]:
-        return Counter(self.matched.rows(table))
+        no_rows = {table: empty(table) for table in measure.matched}
+        no_prompts = empty("ranked").select("prompt_id")
+        parts = [measure.condense(no_rows, no_prompts, facts, self.options)]
+        parts += by_relation(condense, self.matched.shards(measure.answers))
+        return {table: pl.concat([part[table] for part in parts]) for table in parts[0]}
 
     def _failed_samples(self) -> pl.DataFrame | None:
         calibration = METHODS[self.method].measure.calibration
@@ -148,22 +146,22 @@ class Aggregate:
         for rows in self.prompts.each("ranked", _RANK):
             sampled = rows.filter(pl.col("calibration_rank") < self.n_sampled)
             expected.update(map(relation_of, sampled["pair_id"]))
-        return _missing(expected, self._n_matched(calibration))
+        return _missing(expected, Counter(self.matched.rows(calibration)))
 
 
 def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
-    """The rows with model, benchmark, setting and variant; their own variant stands last."""
+    """The rows with model, benchmark, setting and variant, to which their own is appended."""
     names = [pl.lit(recipe.fields[name]).alias(name) for name in ("model", "benchmark")]
-    own = ["variant"] if "variant" in rows.columns else []
+    own_variant = ["variant"] if "variant" in rows.columns else []
     # A method that measures several settings at once names them itself.
     setting = [pl.col("setting")] if "setting" in rows.columns else []
     names.append(pl.coalesce(*setting, pl.lit(recipe.fields["setting"])).alias("setting"))
-    asked = pl.lit(recipe.fields["variant"], pl.String)
-    variant = pl.concat_str(asked, *own, separator=",", ignore_nulls=True)
+    run_variant = pl.lit(recipe.fields["variant"], pl.String)
+    variant = pl.concat_str(run_variant, *own_variant, separator=",", ignore_nulls=True)
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
-def _missing(expected: Counter[str], there: Counter[str]) -> pl.DataFrame:
-    """relation_id, n_failed: how many prompts should be there and are not."""
-    rows = [(relation, n - there[relation]) for relation, n in expected.items()]
+def _missing(expected: Counter[str], answered: Counter[str]) -> pl.DataFrame:
+    """relation_id, n_failed: the number of expected prompts without an answer."""
+    rows = [(relation, n - answered[relation]) for relation, n in expected.items()]
     return pl.DataFrame(rows, {"relation_id": pl.String, "n_failed": pl.Int64}, orient="row")

@@ -1,14 +1,13 @@
 """expand: facts × a setting → prompts and contexts, in shards of prefix order.
 
 prompts/<relation>.<number>   at most rows_per_shard prompts, fewer in the last ones
-ranked/<relation>             the prompts that may be sampled: one a pair
+ranked/<relation>             the prompts that may be sampled: one per pair
 content_free/<relation>       the prompts that name no subject, where the method has any
-contexts/<any of these>       the contexts that the shards of that name use
+contexts/<any of these>       the contexts of the shard of that name
 candidate_sets/<of prompts>   the entities that are compared after the prompts of that name, if any
 
-Of a setting's last relations engines take the largest shards first. When there are none left to
-take, one may still be at its last shard while the others wait for it; the smaller the last ones
-are, the shorter they wait.
+Engines take the largest shards of the last relations first: the smaller the last shards, the less
+the other engines idle while one decodes the last shard.
 """
 
 from collections import Counter
@@ -38,8 +37,8 @@ T = TypeVar("T")
 
 VERSION = 3
 TABLES = ("prompts", "ranked", "contexts", "content_free", "candidate_sets")
-_AT_ONCE = 3  # relations that are worked on, and held in memory
-FEWEST = 1024  # prompts of a shard, unless shards are to be smaller: half a minute of a slow model
+_AT_ONCE = 3  # relations in memory
+FEWEST = 1024  # prompts of a shard, unless rows_per_shard is less: half a minute of a slow model
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,23 @@ class Expand:
     setting: Asked
     seed: int
     rows_per_shard: int
-    base: Artifact | None = None  # what is known of the facts' entities; null: none needs it
-    # The language in which demonstrations write dates and numbers in one way; null: as they are.
+    base: Artifact | None = None  # the knowledge base of the facts' entities; null: none is needed
+    # The language in which demonstrations write dates and numbers in one way; null: unchanged.
     values_in: str | None = None
 
     @property
     def recipe(self) -> Recipe:
         """The facts, the setting and the seed; not the size of a shard, which changes no prompt."""
-        fields = {"method": self.method, "setting": _fields(self.setting), "seed": self.seed}
+        setting: dict[str, Any] = asdict(self.setting)  # type: ignore[call-overload]
+        if setting.get("words") == asdict(ENGLISH):  # the only language of earlier versions
+            del setting["words"]
+        if setting.get("leading_blank") is False:  # earlier versions had none
+            del setting["leading_blank"]
+        # A chat template wraps one turn of the user without a change of its text.
+        asked_as, system = setting.pop("as_", None), setting.pop("system", None)
+        if asked_as == "turns":
+            setting |= {"as": asked_as, **({} if system is None else {"system": system})}
+        fields = {"method": self.method, "setting": setting, "seed": self.seed}
         if self.values_in is not None:
             fields["values_in"] = self.values_in
         inputs = {"facts": self.facts.fingerprint}
@@ -78,63 +86,48 @@ class Expand:
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""
         artifact.begin()
-        # An artifact that was left half made keeps the sizes of shards that it was begun with: all
-        # the same, if that was before shards grew smaller towards the end.
+        # An unfinished artifact keeps its sizes of shards.
         size = artifact.settled("rows_per_shard", self.rows_per_shard)
-        fewest = size if artifact.published("prompts") else FEWEST
-        fewest = artifact.settled("fewest_rows", fewest)
-        # While shards are packed and the store is waited for, the next relation is written.
+        # While shards are packed and published, the next relation is expanded.
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []
-            for each in self.expansions():
+            for expansion in self.expansions():
                 for future in published:  # at most two relations are held in memory
                     future.result()
-                published = list(map(publishers.submit, _shards(artifact, each, size, fewest)))
+                jobs = _jobs(artifact, expansion, size)
+                published = list(map(publishers.submit, jobs))
             for future in published:
                 future.result()
-        made_of = [each for each in (self.facts, self.base) if each is not None]
+        made_of = [self.facts] if self.base is None else [self.facts, self.base]
         artifact.finish(TABLES, made_of=made_of)
 
 
-def _fields(setting: Asked) -> dict[str, Any]:
-    """What of a setting changes a prompt's text; that it is a turn of the user changes nothing."""
-    found: dict[str, Any] = asdict(setting)  # type: ignore[call-overload]
-    if found.get("words") == asdict(ENGLISH):  # which was the only language
-        del found["words"]
-    if found.get("leading_blank") is False:  # which no question had
-        del found["leading_blank"]
-    asked, system = found.pop("as_", None), found.pop("system", None)
-    if asked != "turns":
-        return found
-    return {**found, "as": asked, **({} if system is None else {"system": system})}
+def _jobs(artifact: Artifact, expansion: Expansion, size: int) -> Iterator[Callable[[], None]]:
+    """The jobs that publish the shards of a relation, each with its contexts."""
+    relation_id, contexts = expansion.relation_id, expansion.contexts
 
+    def publish(shard: str, rows: pl.DataFrame) -> None:
+        artifact.write("contexts", shard, _used(contexts, rows, "context_id"))
+        if expansion.candidate_sets is not None:
+            sets = _used(expansion.candidate_sets, rows, "candidates_id")
+            artifact.write("candidate_sets", shard, sets)
+        artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
 
-def _shards(
-    artifact: Artifact, found: Expansion, size: int, fewest: int
-) -> Iterator[Callable[[], None]]:
-    """What publishes the shards of a relation, each with the contexts that it uses."""
-    for number, rows in enumerate(shards(found.prompts, found.together, size, fewest)):
-        yield partial(_publish, artifact, found, f"{found.relation_id}.{number:04d}", rows)
-    yield partial(_publish_further, artifact, found)
+    def publish_further() -> None:
+        further_tables = {
+            "ranked": expansion.prompts.filter(pl.col("calibration_rank").is_not_null())
+        }
+        if expansion.content_free is not None:
+            further_tables["content_free"] = expansion.content_free
+        rows = pl.concat(table.select("context_id") for table in further_tables.values())
+        artifact.write("contexts", relation_id, _used(contexts, rows, "context_id"))
+        for name, table in further_tables.items():
+            artifact.write(name, relation_id, table)
 
-
-def _publish(artifact: Artifact, found: Expansion, shard: str, rows: pl.DataFrame) -> None:
-    artifact.write("contexts", shard, _used(found.contexts, rows, "context_id"))
-    if found.candidate_sets is not None:
-        sets = _used(found.candidate_sets, rows, "candidates_id")
-        artifact.write("candidate_sets", shard, sets)
-    artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
-
-
-def _publish_further(artifact: Artifact, found: Expansion) -> None:
-    relation_id = found.relation_id
-    ranked = found.prompts.filter(pl.col("calibration_rank").is_not_null())
-    further = [ranked] if found.content_free is None else [ranked, found.content_free]
-    asked = pl.concat(rows.select("context_id") for rows in further)
-    artifact.write("contexts", relation_id, _used(found.contexts, asked, "context_id"))
-    artifact.write("ranked", relation_id, ranked)
-    if found.content_free is not None:
-        artifact.write("content_free", relation_id, found.content_free)
+    parts = shards(expansion.prompts, expansion.together, size, FEWEST)
+    for number, rows in enumerate(parts):
+        yield partial(publish, f"{relation_id}.{number:04d}", rows)
+    yield publish_further
 
 
 def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
@@ -158,73 +151,70 @@ def prompts_of(prompts: Artifact, relation_id: str, columns: Sequence[str]) -> p
 
 
 def by_relation(work: Callable[[str], T], relations: Sequence[str]) -> list[T]:
-    """What some work says of each relation, in their order: while one is read others are done."""
+    """The result of some work for each relation, in order, by a few threads."""
     threads = ThreadPoolExecutor(_AT_ONCE)
     try:
-        found = [threads.submit(work, each) for each in relations]
-        wait(found, return_when=FIRST_EXCEPTION)
+        futures = [threads.submit(work, relation_id) for relation_id in relations]
+        wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        threads.shutdown(cancel_futures=True)  # where one fails, what has not begun is left
-    return [each.result() for each in found]
+        threads.shutdown(cancel_futures=True)  # after a failure no other relation begins
+    return [future.result() for future in futures]
 
 
 def n_prompts(prompts: Artifact) -> Counter[str]:
-    """How many prompts each relation has."""
-    found = Counter[str]()
-    for shard, rows in prompts.rows("prompts").items():
-        found[relation_of(shard)] += rows
-    return found
+    """The number of prompts of each relation."""
+    counts = Counter[str]()
+    for shard, n_rows in prompts.rows("prompts").items():
+        counts[relation_of(shard)] += n_rows
+    return counts
 
 
 def with_text(artifact: Artifact, table: str, shard: str) -> pl.DataFrame:
     """The prompts of a shard with their full text: context, then query."""
-    both = [partial(artifact.read, each, shard) for each in (table, "contexts")]
-    return expansion.with_text(*artifact.store.at_once(*both))
+    reads = [partial(artifact.read, name, shard) for name in (table, "contexts")]
+    return expansion.with_text(*artifact.store.at_once(*reads))
 
 
 def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-    """The candidate sets of some prompts, by id; each shard of prompts has those that it uses.
+    """The candidate sets of some prompts, by id; each shard of prompts has its own.
 
     Raises:
         InputError: one of them is missing.
     """
-    wanted = rows["candidates_id"].unique()
+    ids = rows["candidates_id"].unique()
     relations = set(map(relation_of, rows["template_id"].unique()))
-    found: dict[str, pl.DataFrame] = {}
+    sets: dict[str, pl.DataFrame] = {}
     for shard in artifact.shards("candidate_sets"):
-        if relation_of(shard) in relations and len(found) < len(wanted):
-            each = artifact.read("candidate_sets", shard)
-            each = each.filter(pl.col("candidates_id").is_in(wanted.implode()))
-            parts = each.partition_by("candidates_id", as_dict=True, maintain_order=True)
-            found |= {str(name): part for (name,), part in parts.items()}
-    for name in wanted.filter(~wanted.is_in(list(found))):
+        if relation_of(shard) in relations and len(sets) < len(ids):
+            table = artifact.read("candidate_sets", shard)
+            table = table.filter(pl.col("candidates_id").is_in(ids.implode()))
+            parts = table.partition_by("candidates_id", as_dict=True, maintain_order=True)
+            sets |= {str(name): part for (name,), part in parts.items()}
+    for name in ids.filter(~ids.is_in(list(sets))):
         raise InputError(f"candidate set {name} is missing; run again to expand its prompts.")
-    return found
+    return sets
 
 
 def ends(n: int, size: int, fewest: int = FEWEST) -> list[int]:
-    """Where the shards of a relation's `n` prompts end.
+    """The ends of the shards of a relation's `n` prompts.
 
-    Each has at most `size`, an eighth of all, and a third of what is left; but none has less than
-    `fewest` (or `size`, where that is smaller), except for the last.
+    Each has at most `size`, an eighth of all, and a third of the remaining prompts; but at least
+    `fewest` (or `size`, if that is less), except for the last.
 
     >>> ends(16000, size=5000, fewest=500)
     [2000, 4000, 6000, 8000, 10000, 12000, 13333, 14222, 14814, 15314, 15814, 16000]
     >>> ends(16000, size=5000, fewest=5000)
     [5000, 10000, 15000, 16000]
     """
-    found: list[int] = []
-    end = 0
+    shard_ends, end = list[int](), 0
     while end < n:
         end = min(n, end + min(size, max(fewest, min(n // 8, (n - end) // 3))))
-        found.append(end)
-    return found
+        shard_ends.append(end)
+    return shard_ends
 
 
-def shards(
-    prompts: pl.DataFrame, together: str, size: int, fewest: int = FEWEST
-) -> Iterator[pl.DataFrame]:
-    """The prompts in shards, none of which ends between two with the same value in `together`."""
+def shards(prompts: pl.DataFrame, together: str, size: int, fewest: int) -> Iterator[pl.DataFrame]:
+    """The prompts in shards; rows with the same value in `together` share one."""
     is_first = pl.col(together).rle_id().diff().ne_missing(0)
     firsts = prompts.select(is_first.arg_true()).to_series().to_numpy()
     places = np.searchsorted(firsts, [0, *ends(prompts.height, size, fewest)[:-1]])

@@ -1,4 +1,4 @@
-"""facts: a data set's files → relations, templates, pairs; its knowledge base; one's own table.
+"""facts: a data set's files → relations, templates, pairs; a knowledge base; one's own table.
 
 knowledge-base: entities/<number>, triples/<number>   at most a million rows each
 """
@@ -58,12 +58,12 @@ class ReadFacts:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The reader, the content of the files, and which part of them is taken."""
-        version, mapped = READERS[self.entry.reader].version, catalog.mapping(self.entry)
+        """The reader, the content of the files, and the part of them that is taken."""
+        version, columns = READERS[self.entry.reader].version, catalog.mapping(self.entry)
         files = catalog.files(self.entry, self.benchmark.path)
         fields = {
             "reader": self.entry.reader if version == 1 else f"{self.entry.reader} {version}",
-            **({"columns": mapped} if mapped else {}),
+            **({"columns": columns} if columns else {}),
             "sha256": catalog.checksum(files, self.entry),
             "relations": self.entry.relations,
             "method": self.benchmark.method,
@@ -75,16 +75,16 @@ class ReadFacts:
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        everything = _everything(self.benchmark, self.entry)
-        found = catalog.contradictions(self.entry, self.benchmark.path, everything)
+        full_set = _full_set(self.benchmark, self.entry)
+        contradictions = catalog.contradictions(self.entry, self.benchmark.path, full_set)
         files = catalog.files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"], self.entry)
-        facts = METHODS[self.benchmark.method].ask.sliced(everything, part(self.benchmark))
+        facts = METHODS[self.benchmark.method].ask.sliced(full_set, part(self.benchmark))
         artifact.begin()
         published = tables(facts)
         for table, rows in published.items():
             artifact.write(table, "all", rows)
-        artifact.finish(list(published), {**counts(facts), **found})
+        artifact.finish(list(published), {**counts(facts), **contradictions})
 
 
 def part(benchmark: Benchmark) -> Slice:
@@ -93,10 +93,7 @@ def part(benchmark: Benchmark) -> Slice:
 
 
 def read(benchmark: Benchmark) -> Facts:
-    """The part of the data set that the benchmark takes, from its files.
-
-    It is read once while the entry and the files stay the same.
-    """
+    """The part of the data set that the benchmark takes, cached while its files do not change."""
     entry = catalog.of_benchmark(benchmark)
     checksum = catalog.checksum(catalog.files(entry, benchmark.path))
     return _read(benchmark, repr(entry), checksum)
@@ -105,16 +102,16 @@ def read(benchmark: Benchmark) -> Facts:
 @lru_cache(maxsize=4)
 def _read(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
     entry = catalog.of_benchmark(benchmark)
-    return METHODS[benchmark.method].ask.sliced(_everything(benchmark, entry), part(benchmark))
+    return METHODS[benchmark.method].ask.sliced(_full_set(benchmark, entry), part(benchmark))
 
 
-def _everything(benchmark: Benchmark, entry: Entry) -> Facts:
-    """All facts of the files, with characters that nobody sees kept or removed."""
+def _full_set(benchmark: Benchmark, entry: Entry) -> Facts:
+    """All facts of the files, with invisible characters kept or removed."""
     return treated(catalog.read(entry, benchmark.path), benchmark.unseen)
 
 
 def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
-    """Say which right answers no answer can match, and which texts hold invisible characters.
+    """Warn of right answers that no answer can match, and of invisible characters.
 
     Raises:
         InputError: a fact of one's own table has no right answer that can be matched.
@@ -129,7 +126,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
         n_lost = count(lost["pair_id"].n_unique(), "fact")
         sentence = (
             f"{benchmark.name}: no answer can match {unmatched.height:,} of the right answers "
-            f"({_first(unmatched)}), since nothing is left of them when texts are compared; "
+            f"({_first(unmatched)}), since comparison removes all their characters; "
             f"{n_lost} without another name. Give an alias (object_aliases) that has a letter or "
             "digit, or leave the fact out."
         )
@@ -139,40 +136,40 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     hidden = unseen(facts)
     if not hidden.is_empty():
         yield (
-            f"{benchmark.name}: {count(hidden.height, 'text')} with a character that nobody sees "
+            f"{benchmark.name}: {count(hidden.height, 'text')} with an invisible character "
             f"({_first(hidden)}). Comparing ignores it, and prompts keep it; "
-            "benchmark.unseen=remove takes it out."
+            "benchmark.unseen=remove removes it."
         )
 
 
 def _first(rows: pl.DataFrame) -> str:
-    """The first three texts, each behind where it stands."""
-    return ", ".join(f"{where} {text!a}" for where, text, *_ in rows.head(3).iter_rows())
+    """The first three texts with their places."""
+    return ", ".join(f"{place} {text!a}" for place, text, *_ in rows.head(3).iter_rows())
 
 
 def contradictions(artifact: Artifact) -> list[str]:
-    """What the rows of the set contradict each other in, as sentences; of the whole set."""
+    """The contradictions between rows of the data set, as sentences."""
     return list(sentences(artifact.manifest().counts)) if artifact.is_complete() else []
 
 
 def tables(facts: Facts) -> dict[str, pl.DataFrame]:
-    """What is published of facts, by table."""
+    """The published tables of facts."""
     return {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
 
 
 def load(artifact: Artifact) -> Facts:
-    """The published facts, without a knowledge base: that is an artifact of its own."""
-    found = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
-    relations, templates, pairs = (found.pop(table) for table in TABLES)
-    return Facts(relations, templates, pairs, found)
+    """The published facts, without a knowledge base, which is an artifact of its own."""
+    further_tables = {table: artifact.read(table, "all") for table in artifact.manifest().tables}
+    relations, templates, pairs = (further_tables.pop(table) for table in TABLES)
+    return Facts(relations, templates, pairs, further_tables)
 
 
 @dataclass(frozen=True)
 class ReadKnowledgeBase:
-    """Reads the folder that a benchmark names, or else what its data set says of its entities.
+    """Reads the folder that a benchmark names, or else the entities of its data set.
 
-    It makes an artifact of its own, named after its files and not after the part of the facts that
-    is measured: a large one is stored once, whatever is asked with it.
+    The artifact is named after its files and not after the slice of the facts, so that a large
+    knowledge base is stored once.
     """
 
     benchmark: Benchmark
@@ -180,8 +177,8 @@ class ReadKnowledgeBase:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The content of the files, and the reader of those of a data set."""
-        fields: dict[str, Any] = {"sha256": catalog.checksum(self._read, self.entry)}
+        """The content of the files, and the reader of a data set's."""
+        fields: dict[str, Any] = {"sha256": catalog.checksum(self._files, self.entry)}
         if self.benchmark.knowledge_base is None:
             reader, relations = self.entry.reader, self.entry.relations
             fields["reader"] = f"{reader} {READERS[reader].version}"
@@ -190,7 +187,7 @@ class ReadKnowledgeBase:
         return Recipe("knowledge-base", BASE_VERSION, fields)
 
     @property
-    def _read(self) -> list[Path]:
+    def _files(self) -> list[Path]:
         if self.benchmark.knowledge_base is not None:
             return _base_files(self.benchmark.knowledge_base)
         return catalog.files(self.entry, self.benchmark.path)
@@ -198,7 +195,7 @@ class ReadKnowledgeBase:
     def make(self, artifact: Artifact) -> None:
         """Read and check the knowledge base, and publish its tables in shards."""
         base = read_knowledge_base(self.benchmark, self.entry)
-        catalog.check_unchanged(self._read, artifact.recipe.fields["sha256"], self.entry)
+        catalog.check_unchanged(self._files, artifact.recipe.fields["sha256"], self.entry)
         artifact.begin()
         for table in BASE_TABLES:
             rows: pl.DataFrame = getattr(base, table)
@@ -208,7 +205,7 @@ class ReadKnowledgeBase:
 
 
 def read_knowledge_base(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
-    """The knowledge base of a benchmark: the one that it names, its set's, or made of its facts.
+    """The knowledge base of a benchmark: its folder, its data set's, or one made of its facts.
 
     Raises:
         InputError: a file is missing, or a table is unfit; the message names the folder.
@@ -230,8 +227,8 @@ def load_knowledge_base(artifact: Artifact) -> KnowledgeBase:
 
 def with_knowledge_base(facts: Artifact, base: Artifact | None) -> Facts:
     """The published facts, with their knowledge base if they have one."""
-    found = load(facts)
-    return found if base is None else replace(found, knowledge_base=load_knowledge_base(base))
+    loaded = load(facts)
+    return loaded if base is None else replace(loaded, knowledge_base=load_knowledge_base(base))
 
 
 def _base_files(folder: str) -> list[Path]:
@@ -256,7 +253,7 @@ def with_room(run: Run) -> Decoding:
 
 
 def demonstrated_in(benchmark: Benchmark) -> str | None:
-    """The language in which demonstrations are written alike; null: they are as they stand."""
+    """The language in which demonstrations are written alike; null: they are not changed."""
     if benchmark.types == "names":
         return None
     _, examples = object_types.written_alike(read(benchmark), benchmark.language)
@@ -264,7 +261,7 @@ def demonstrated_in(benchmark: Benchmark) -> str | None:
 
 
 def own_table_sentences(run: Run) -> Iterator[str]:
-    """What is read of the table otherwise than as names, and what may not be meant so."""
+    """Sentences on the columns of one's own table that are read as dates, quantities or lists."""
     benchmark = run.benchmark
     if benchmark.types == "names":
         return
@@ -276,15 +273,15 @@ def own_table_sentences(run: Run) -> Iterator[str]:
     if any(getattr(setting, "shots", 0) for setting in run.settings):
         _, examples = object_types.written_alike(facts, benchmark.language)
         if examples:
-            how = listed(f"{relation} as {text!r}" for relation, text in examples.items())
-            yield f"demonstrations write dates and numbers in one way: {how}."
+            formats = listed(f"{relation} as {text!r}" for relation, text in examples.items())
+            yield f"demonstrations write dates and numbers in one way: {formats}."
     rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
     yield from object_types.unread_types(rows)
     yield from plain_tables.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
 
 
 def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
-    """That the longest right answer of the table does not fit max_tokens, if so."""
+    """A sentence if the longest right answer of the table exceeds max_tokens."""
     if run.benchmark.types == "names" or run.method.ask.ability != GENERATE:
         return
     relation_id, answer = _longest_answer(run.benchmark)

@@ -1,4 +1,4 @@
-"""What models are asked: to write answers, to score texts, to fill masks."""
+"""The questions to models: to write answers, to score texts, to fill masks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,20 +29,20 @@ from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.question import Answered, Question, Questions, Whole
+from factsweep.pipeline.stages.question import Answered, Question, Questions, Task
 from factsweep.pipeline.storage.artifact import Artifact
 
-# In counts: what a server said that it is, and what it did without.
+# In counts: the name that a server gives itself, and the options that it ignored.
 SERVED, WITHOUT = "prompts answered by ", "prompts answered without "
 REQUESTS = "requests for prompts answered without n"
 PROMPTS_REMOVED = "answers without the prompt that they repeated"
 
 
 def questions(run: Run, setting: Asked) -> Questions:
-    """Greedy answers to all prompts; some of them a second time; blocks of samples of some.
+    """Greedy answers to all prompts; repeated answers and blocks of samples for some.
 
-    How many of the second answers differ is the noise floor of the hardware. They alone have
-    log-probabilities: asked of all prompts those would halve vLLM's throughput.
+    The share of repeated answers that differ is the noise floor of the hardware. They alone have
+    log-probabilities, which would halve vLLM's throughput for all prompts.
     """
     decoding, samples = run.decoding, run.decoding.samples
     greedy = Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
@@ -67,32 +67,38 @@ def questions(run: Run, setting: Asked) -> Questions:
         prefill=run.model.prefill,
         is_served=run.model.endpoint is not None,
     )
-    once = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
-    again = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
-    again |= decoding.fresh(canary=True)
-    twice = Question("canary", replace(task, sampling=canary), "ranked", n_canary, again)
-    drawn = {"sampling": asdict(block), "seed": run.seed, "n_prompts": samples.n_prompts, **thinks}
+    fields = {"sampling": asdict(greedy), **thinks, **decoding.fresh()}
+    answers = Question("generations", task, fields=fields)
+    canary_fields = {"sampling": asdict(canary), "n_prompts": n_canary, **thinks}
+    canary_fields |= decoding.fresh(canary=True)
+    canary_task = replace(task, sampling=canary)
+    repeated = Question("canary", canary_task, "ranked", n_canary, canary_fields)
+    sample_fields = {
+        "sampling": asdict(block),
+        "seed": run.seed,
+        "n_prompts": samples.n_prompts,
+        **thinks,
+    }
 
     def sampled(number: int) -> Question:
-        fields = {**drawn, "block": number, **decoding.fresh()}
-        own = replace(task, sampling=block, block=number)
-        return Question("samples", own, "ranked", samples.n_prompts, fields)
+        fields = {**sample_fields, "block": number, **decoding.fresh()}
+        block_task = replace(task, sampling=block, block=number)
+        return Question("samples", block_task, "ranked", samples.n_prompts, fields)
 
-    answers = Question("generations", task, fields=once)
-    return Questions(answers, twice if n_canary else None, tuple(map(sampled, range(n_blocks))))
+    return Questions(answers, repeated if n_canary else None, tuple(map(sampled, range(n_blocks))))
 
 
-# Prompts whose texts are tokenised together: few at first, which an engine waits for.
+# Prompts that are tokenised together: few at first, since an engine waits for them.
 _READ_FIRST, _READ_AT_ONCE = 32, 256
 
 
 @dataclass(frozen=True)
-class Generate:
+class Generate(Task):
     """Answers decoded token by token: greedy ones, or with a `block`, samples of that number.
 
     With `chat_template` a prompt is a chat: with `as_turns` its own turns, else one of the user;
-    `template_kwargs` are what the template is told besides, `thinking` that a thought goes first,
-    `prefill` how each reply begins. `is_served`: by a server, which may think unasked.
+    `template_kwargs` go to the template, `thinking` asks for a thought first, and each reply begins
+    with `prefill`. `is_served`: by a server, which may think unasked.
     """
 
     sampling: Sampling
@@ -107,17 +113,17 @@ class Generate:
 
     @property
     def answers_per_prompt(self) -> int:
-        """How many answers a prompt gets."""
+        """The number of answers to a prompt."""
         return self.sampling.n
 
     @property
     def shares_answers(self) -> bool:
-        """Greedy answers to the same text are the same; samples are drawn for each prompt."""
+        """Whether prompts of the same text share one answer: greedy answers do, samples do not."""
         return self.block is None
 
     @property
     def keeps_thoughts(self) -> bool:
-        """Whether there may be thoughts, which a table of their own keeps."""
+        """Whether the table `thoughts` is written."""
         return self.thinking is not None or self.is_served
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -133,7 +139,7 @@ class Generate:
         )
 
     def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """A sentence for each part of a prompt that the model may read in another sense."""
+        """A sentence for each part of a prompt that the model may misread."""
         return warnings(
             tokenizer,
             text,
@@ -145,7 +151,7 @@ class Generate:
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
     ) -> Iterator[Answered]:
-        """An answer for each row, in the order in which they are finished."""
+        """An answer for each row, in order of completion."""
         for answer in engine.answers(self._requests(groups, tokenizer)):
             if isinstance(answer, Refused):
                 yield refused(answer)
@@ -166,23 +172,23 @@ class Generate:
     def _read(
         self, groups: Iterable[pl.DataFrame], tokenizer: Any
     ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
-        """Slices of the rows with their token ids, each read while the one before is answered."""
+        """Slices of the rows with their token ids; the next slice is read ahead."""
         with ThreadPoolExecutor(1, "tokenizer") as reader:
-            before = None
+            last = None
             for part in chain.from_iterable(map(_slices, groups)):
-                now = part, reader.submit(self.token_ids, tokenizer, part["text"].to_list())
-                if before is not None:
-                    yield before[0], before[1].result()
-                before = now
-            if before is not None:
-                yield before[0], before[1].result()
+                future = reader.submit(self.token_ids, tokenizer, part["text"].to_list())
+                if last is not None:
+                    yield last[0], last[1].result()
+                last = part, future
+            if last is not None:
+                yield last[0], last[1].result()
 
     def _row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:
             texts = [completion.text for completion in answer.completions]
             return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
         (completion,) = answer.completions
-        return {  # not by `asdict`, which took a tenth of the time of a thread that feeds an engine
+        return {  # `asdict` would take a tenth of the time of a thread that feeds an engine
             "prompt_id": answer.request_id,
             "text": completion.text,
             "n_tokens": completion.n_tokens,
@@ -191,22 +197,26 @@ class Generate:
         }
 
     def _thought(self, answer: Answer) -> dict[str, Any] | None:
-        """What was thought before the answers of a prompt: a row of `thoughts`."""
-        thoughts = [each.thought for each in answer.completions if each.thought is not None]
+        """The thoughts before the answers to a prompt: a row of `thoughts`."""
+        thoughts = [
+            completion.thought
+            for completion in answer.completions
+            if completion.thought is not None
+        ]
         if not self.keeps_thoughts or not thoughts:
             return None
         return {
             "prompt_id": answer.request_id,
-            "texts": [each.text for each in thoughts],
-            "n_tokens": [each.n_tokens for each in thoughts],
-            "ended": [each.ended for each in thoughts],
+            "texts": [thought.text for thought in thoughts],
+            "n_tokens": [thought.n_tokens for thought in thoughts],
+            "ended": [thought.ended for thought in thoughts],
         }
 
 
 def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """All rows in their order, twice as many at a time as before, up to a limit.
+    """Slices of the rows that double in size up to a limit.
 
-    >>> [each.height for each in _slices(pl.DataFrame({"a": range(600)}))]
+    >>> [part.height for part in _slices(pl.DataFrame({"a": range(600)}))]
     [32, 32, 64, 128, 256, 88]
     """
     start, n = 0, _READ_FIRST
@@ -216,17 +226,20 @@ def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def refused(request: Refused) -> Answered:
-    """A request without an answer, with what it cost."""
+    """The error of a request without an answer, and its cost."""
     tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
-    why = {"reason": request.reason, "detail": request.detail}
-    error = {"prompt_id": request.request_id, **why}
+    error = {
+        "prompt_id": request.request_id,
+        "reason": request.reason,
+        "detail": request.detail,
+    }
     return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
 
 
 def _counts(answer: Answer) -> dict[str, float]:
     n_output = answer.n_output_tokens
     if n_output is None:
-        n_output = sum(each.n_tokens for each in answer.completions)
+        n_output = sum(completion.n_tokens for completion in answer.completions)
     return {
         "prompts": 1,
         "answers": len(answer.completions),
@@ -240,9 +253,9 @@ def _counts(answer: Answer) -> dict[str, float]:
     }
 
 
-def served(said: Answer | Scored) -> dict[str, float]:
-    """What a server said that it is, as a count; none of an engine here."""
-    return {f"{SERVED}{said.served}": 1} if said.served else {}
+def served(output: Answer | Scored) -> dict[str, float]:
+    """The name that a server gives itself, as a count; empty for a local engine."""
+    return {f"{SERVED}{output.served}": 1} if output.served else {}
 
 
 _SCORED = ("n_tokens", "logprob", "entity_n_tokens", "entity_logprob")
@@ -250,21 +263,21 @@ _PREDICTED = ("token_id", "token", "probability", "candidate_probabilities")
 
 
 def score_questions(run: Run) -> Questions:
-    """The scores of all texts, and of some in another order, which must not change them."""
+    """The scores of all texts, and of some in reverse order, which must not change them."""
     decoding, n = run.decoding, run.decoding.canary_prompts
-    again = {"n_prompts": n, **decoding.fresh(canary=True)}
+    fields = {"n_prompts": n, **decoding.fresh(canary=True)}
     return Questions(
         Question("scores", Score(), fields=decoding.fresh()),
-        Question("rescored", Score(backwards=True), "ranked", n, again) if n else None,
+        Question("rescored", Score(backwards=True), "ranked", n, fields) if n else None,
         (),
     )
 
 
 @dataclass(frozen=True)
-class Score(Whole):
+class Score(Task):
     """Log-probabilities of whole texts; `backwards` scores the candidates of a group last to first.
 
-    Groups stay together: an engine computes what their texts share once.
+    Groups stay together: an engine computes the common prefix of their texts once.
     """
 
     backwards: bool = False
@@ -272,16 +285,16 @@ class Score(Whole):
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
     ) -> Iterator[Answered]:
-        """The scores of each row, in the order in which they are made."""
-        requests = (each for rows in groups for each in self._requests(rows, tokenizer))
+        """The scores of each row, in order of completion."""
+        requests = (request for rows in groups for request in self._requests(rows, tokenizer))
         for scored in engine.scores(requests):
             if isinstance(scored, Refused):
                 yield refused(scored)
             else:
-                said = {name: getattr(scored, name) for name in _SCORED}
+                scores = {name: getattr(scored, name) for name in _SCORED}
                 answer = Answered.single(
                     scored.request_id,
-                    said,
+                    scores,
                     read=scored.n_prompt_tokens,
                     cached=scored.n_cached_tokens,
                     written=scored.n_output_tokens,
@@ -300,7 +313,7 @@ class Score(Whole):
 
 
 def masked_questions(run: Run, facts: Artifact) -> Questions:
-    """The predictions for all prompts, and for those that name no subject."""
+    """The predictions for all prompts, and for content-free ones."""
     fresh = run.decoding.fresh()
     all_prompts = Question("masked", Fill(facts), fields=fresh)
     priors = Question("priors", Fill(facts), "content_free", fields=fresh)
@@ -308,7 +321,7 @@ def masked_questions(run: Run, facts: Artifact) -> Questions:
 
 
 @dataclass(frozen=True)
-class Fill(Whole):
+class Fill(Task):
     """The most probable token at the mask, and the probabilities of the relation's candidates."""
 
     facts: Artifact
@@ -322,24 +335,24 @@ class Fill(Whole):
     def answered_of(
         self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any
     ) -> Iterator[Answered]:
-        """A prediction for each row, in the order in which they are made."""
+        """A prediction for each row, in order of completion."""
         lengths: dict[str, int] = {}
-        for found in engine.predictions(self._requests(rows, tokenizer, lengths)):
-            said = {name: getattr(found, name) for name in _PREDICTED}
-            read = lengths.pop(found.request_id)
-            yield Answered.single(found.request_id, said, read=read, written=1)
+        for prediction in engine.predictions(self._requests(rows, tokenizer, lengths)):
+            answer = {name: getattr(prediction, name) for name in _PREDICTED}
+            n_read = lengths.pop(prediction.request_id)
+            yield Answered.single(prediction.request_id, answer, read=n_read, written=1)
 
     def _requests(
         self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]
     ) -> Iterator[MaskedRequest]:
         facts = facts_stage.load(self.facts)
-        asked = rows.with_columns(relation_id=pl.col("template_id").str.split(".").list.first())
-        for mine in asked.partition_by("relation_id", maintain_order=True):
+        rows = rows.with_columns(relation_id=pl.col("template_id").str.split(".").list.first())
+        for prompts in rows.partition_by("relation_id", maintain_order=True):
             tokens = masked.candidates(
-                masked.label_tokens(facts.of(mine["relation_id"][0]), tokenizer)
+                masked.label_tokens(facts.of(prompts["relation_id"][0]), tokenizer)
             )
             candidate_ids = tokens["token_id"].to_list()
-            ids = self.token_ids(tokenizer, mine["text"].to_list())
-            for prompt_id, token_ids in zip(mine["prompt_id"], ids, strict=True):
+            ids = self.token_ids(tokenizer, prompts["text"].to_list())
+            for prompt_id, token_ids in zip(prompts["prompt_id"], ids, strict=True):
                 lengths[prompt_id] = len(token_ids)
                 yield MaskedRequest(prompt_id, token_ids, candidate_ids)

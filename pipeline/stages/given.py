@@ -1,4 +1,4 @@
-"""given: answers of another system, in place of those that an engine of ours would write."""
+"""given: the answers of another system, in place of our engine's."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ _NO_LOGPROB = "a log-probability is at most 0: give nats, no loss or perplexity"
 _ROUNDING = 1e-3  # nats that a sum of log-probabilities may be too high by
 VERSION = 2  # 2: a prompt whose text stands earlier may have an answer of its own
 _TEXTS_VERSION = 3  # 3: texts lose their prompt, and end at a stop
-# In counts: what was done to texts, or should have been.
+# Counts of texts by their treatment.
 PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT = "prompt_removed", "cut_at_stop", "thought_kept"
-NOTHING_LEFT = "nothing_left"  # in front of the first stop
+NOTHING_LEFT = "nothing_left"  # before the first stop
 TREATED = (PROMPT_REMOVED, CUT_AT_STOP, THOUGHT_KEPT, NOTHING_LEFT)
 _READING = {
     "text": pl.String,
     "thought": pl.String,
-    "reason": pl.String,  # why the text is no answer
+    "reason": pl.String,  # for a text that is no answer
     **dict.fromkeys(TREATED, pl.Boolean),
 }
 _NO_TEXT = (None, None, _NOT_GIVEN, False, False, False, False)
@@ -62,10 +62,10 @@ class GivenAnswers:
 
     The file has one row per prompt: prompt_id and text. Where texts are scored (PRobELM), it has
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
-    prompt type) if several are asked; entity_logprob and entity_n_tokens may be there. Where
+    prompt type) if several are asked; entity_logprob and entity_n_tokens are optional. Where
     entities are compared (distractors), it has one row per candidate: prompt_id, entity_id, logprob
-    (nats); label, n_tokens and open_logprob may be there. A text loses its prompt and what follows
-    a stop; if the model `thinks`, also its thought, which the table `thoughts` keeps.
+    (nats); label, n_tokens and open_logprob are optional. A text is stripped of its prompt and cut
+    at a stop; if the model `thinks`, its thought moves to the table `thoughts`.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class GivenAnswers:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The content of the file, how its texts are read, and the prompts."""
+        """The content of the file, the treatment of its texts, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
         fields: dict[str, Any] = {"answers": catalog.checksum([self.path])}
         if self.ability != GENERATE:
@@ -89,25 +89,25 @@ class GivenAnswers:
         """Publish the answers as the shards of an answered artifact.
 
         Raises:
-            InputError: a missing column, or a prompt_id that is unknown or stands twice.
+            InputError: a missing column, or an unknown or repeated prompt_id.
         """
         artifact.begin()
         table, column = self.ability.answers, self.ability.column
-        further = ["thoughts"] if self.thinks else []
+        further_tables = ["thoughts"] if self.thinks else []
         for shard, rows in self.by_shard():
-            given = rows.filter(pl.col(column).is_not_null()).drop("same_as")
-            columns = [name for name in TREATED if name in given.columns]
-            counts = {name: n for name in columns if (n := int(given[name].sum()))}
-            answers = pl.concat([empty(table), given], how="diagonal_relaxed")
+            answered = rows.filter(pl.col(column).is_not_null()).drop("same_as")
+            columns = [name for name in TREATED if name in answered.columns]
+            counts = {name: n for name in columns if (n := int(answered[name].sum()))}
+            answers = pl.concat([empty(table), answered], how="diagonal_relaxed")
             artifact.write(table, shard, answers, counts)
-            for name in further:
-                artifact.write(name, shard, given.select("prompt_id", **_THOUGHT))
-        artifact.finish([table, *further], made_of=[self.prompts])
+            for name in further_tables:
+                artifact.write(name, shard, answered.select("prompt_id", **_THOUGHT))
+        artifact.finish([table, *further_tables], made_of=[self.prompts])
 
     def by_shard(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Each shard of prompts (prompt_id, same_as) with its answers, null where there is none.
+        """Each shard of prompts (prompt_id, same_as) with its answers, or nulls.
 
-        Of a text there are also its thought, why it is no answer, and what was removed from it.
+        A text comes with its thought, the reason if it is no answer, and its treatment.
         """
         answers = self._answers()
         for shard in self.prompts.shards("prompts"):
@@ -116,7 +116,7 @@ class GivenAnswers:
             yield shard, self._read_texts(shard, rows) if self.ability == GENERATE else rows
 
     def _read_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """The texts of a shard as an engine of ours would have written them."""
+        """The texts of a shard, treated like those of our engines."""
         as_turns = getattr(self.setting, "as_", None) == "turns"
         prompts = with_text(self.prompts, "prompts", shard)["text"]
         readings = [
@@ -129,13 +129,19 @@ class GivenAnswers:
         batch = self.batch
         reasons, details = ({}, {}) if batch is None else (batch.failed, batch.details)
         return texts.with_columns(
-            reason=_by_prompt(reasons, pl.col("reason")), detail=_by_prompt(details, None)
+            pl.col("prompt_id")
+            .replace_strict([*by_id], [*by_id.values()], default=default, return_dtype=pl.String)
+            .alias(name)
+            for name, by_id, default in (
+                ("reason", reasons, pl.col("reason")),
+                ("detail", details, None),
+            )
         )
 
     def _reading(
         self, text: str, thought: str | None, turns: Sequence[Mapping[str, str]]
     ) -> tuple[Any, ...]:
-        """What `_READING` has of a text."""
+        """The values of `_READING` for a text."""
         answer = strip_prompt(text, *(turn["content"] for turn in turns))
         is_prompt_removed = len(answer) < len(text)
         parts = split_thought(answer)
@@ -163,27 +169,27 @@ class GivenAnswers:
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         names = rows.collect_schema().names()
         rows = rows.rename(alike(names, (*texts, *_LOGPROBS, *_COUNTS)))
-        scored = self.ability == SCORE
-        # Columns are read when they are asked for: what is damaged further on is found only here.
+        is_scored = self.ability == SCORE
+        # Columns are read lazily: damage further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):
             _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
             if self.ability == PREFER:
                 answers = self._preferences(rows)
             else:
-                answers = self._scores(rows) if scored else self._texts(rows)
+                answers = self._scores(rows) if is_scored else self._texts(rows)
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
-        named = "candidate_id and setting" if scored else "prompt_id"
-        known = pl.concat([each.select("prompt_id") for each in self.prompts.each("prompts")])
+        ids = "candidate_id and setting" if is_scored else "prompt_id"
+        prompt_ids = pl.concat(self.prompts.each("prompts", ("prompt_id",)))["prompt_id"]
         column = self.ability.column
         empty_text = ' (`""` in CSV if it is empty)' if column == "text" else ""
         fix = f"give one{empty_text} or leave the row out"
         problems = {
             f"its {column} is null; {fix}": pl.col(column).is_null(),
-            f"its {named} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
+            f"its {ids} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
             "it is no prompt of this benchmark, setting and seed; check prompt= and seed=": ~pl.col(
                 "prompt_id"
-            ).is_in(known["prompt_id"].implode(), nulls_equal=True),
+            ).is_in(prompt_ids.implode(), nulls_equal=True),
         }
         answers = answers.with_row_index("row")
         for problem, wrong in problems.items():
@@ -194,10 +200,10 @@ class GivenAnswers:
 
     @cached_property
     def batch(self) -> openai_batch.Answers | None:
-        """What the output of a batch says; null: the file is none.
+        """The output of a batch; null: the file is none.
 
         Raises:
-            InputError: a line of it is none of ours.
+            InputError: a line does not belong to our batch.
         """
         if table_files.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
@@ -205,14 +211,14 @@ class GivenAnswers:
         if not openai_batch.is_output(lines[0]):
             return None
         try:
-            found = openai_batch.answers(lines, thinks=self.thinks)
+            batch = openai_batch.answers(lines, thinks=self.thinks)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from error
-        if found.failed:
-            counts = sorted(Counter(found.failed.values()).items())
-            why = ", ".join(f"{reason} {n:,}" for reason, n in counts)
-            LOG.warning("%s: requests of the batch without an answer: %s.", self.path, why)
-        return found
+        if batch.failed:
+            counts = sorted(Counter(batch.failed.values()).items())
+            reasons = ", ".join(f"{reason} {n:,}" for reason, n in counts)
+            LOG.warning("%s: requests of the batch without an answer: %s.", self.path, reasons)
+        return batch
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
@@ -229,14 +235,14 @@ class GivenAnswers:
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
         _check_columns(self.path, rows, columns)
-        further = [name for name in FURTHER if name in rows.collect_schema()]
+        columns |= {name: "" for name in FURTHER if name in rows.collect_schema()}
         sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
         n = self.prompts.recipe.fields["setting"]["n"]
-        given = rows.select(*columns, *further).collect()
-        _check_numbers(self.path, given)
+        scores = rows.select(*columns).collect()
+        _check_numbers(self.path, scores)
         prompts = pl.concat(self.prompts.each("prompts"))
         try:
-            return given_preferences(given.drop_nulls("logprob"), prompts, sets, n)
+            return given_preferences(scores.drop_nulls("logprob"), prompts, sets, n)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from error
 
@@ -244,56 +250,51 @@ class GivenAnswers:
         columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
         several = self.setting.name not in PROMPT_TYPES
         _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
-        asked = pl.col("setting") if several else pl.lit(self.setting.name)
-        prompt_id = pl.format("{}.{}", "candidate_id", asked).alias("prompt_id")
-        further = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
-        found = rows.select(prompt_id, "logprob", "n_tokens", *further).collect()
-        _check_numbers(self.path, found)
-        return found
-
-
-def _by_prompt(texts: Mapping[str, str], default: pl.Expr | None) -> pl.Expr:
-    """The text of each prompt_id, or the default."""
-    return pl.col("prompt_id").replace_strict(
-        [*texts], [*texts.values()], default=default, return_dtype=pl.String
-    )
+        setting = pl.col("setting") if several else pl.lit(self.setting.name)
+        prompt_id = pl.format("{}.{}", "candidate_id", setting).alias("prompt_id")
+        optional = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
+        scores = rows.select(prompt_id, "logprob", "n_tokens", *optional).collect()
+        _check_numbers(self.path, scores)
+        return scores
 
 
 def asked_name(setting: Asked, prompts: Artifact) -> str:
-    """What an answer names as what it answers: the setting, the seed and the prompts' artifact."""
+    """The value of an answer's column `asked`: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
     return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
 
 
-def _check_asked(path: Path, rows: pl.LazyFrame, asked: str) -> None:
-    """Refuse answers to other prompts; warn where nobody can tell."""
+def _check_asked(path: Path, rows: pl.LazyFrame, expected: str) -> None:
+    """Refuse answers to other prompts; warn without the column `expected`."""
     if "asked" not in rows.collect_schema():
         LOG.warning(
             "%s does not say what it answers, and is taken for answers to %s; keep the column "
             "asked of what `factsweep prompts` writes.",
             path,
-            asked,
+            expected,
         )
         return
-    others = rows.select(pl.col("asked").cast(pl.String)).filter(pl.col("asked").ne_missing(asked))
-    for (found,) in others.head(1).collect().iter_rows():
+    wrong = rows.select(pl.col("asked").cast(pl.String)).filter(
+        pl.col("asked").ne_missing(expected)
+    )
+    for (value,) in wrong.head(1).collect().iter_rows():
         raise InputError(
-            f"{path} answers {found or 'nothing that it names'}, not {asked}; give prompt=, seed= "
-            "and benchmark= as for its prompts."
+            f"{path} answers {value or 'nothing that it names'}, not {expected}; give prompt=, "
+            "seed= and benchmark= as for its prompts."
         )
 
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Finds the prompts to which no answer was given, as error rows: a batch says why."""
+    """Finds the prompts without an answer, as error rows; a batch has the reasons."""
 
     given: GivenAnswers
 
     @property
     def recipe(self) -> Recipe:
         """The content of the file, and the prompts."""
-        taken = self.given.recipe
-        return Recipe("admitted", VERSION, taken.fields, taken.inputs)
+        recipe = self.given.recipe
+        return Recipe("admitted", VERSION, recipe.fields, recipe.inputs)
 
     def make(self, artifact: Artifact) -> None:
         """Publish an error row for each prompt without an answer of its own or of its text."""
@@ -301,40 +302,40 @@ class Unanswered:
         is_absent = pl.col(self.given.ability.column).is_null() & pl.col("same_as").is_null()
         default = {"reason": pl.lit(_NOT_GIVEN), "detail": pl.lit(None, pl.String)}
         for shard, rows in self.given.by_shard():
-            further = {name: value for name, value in default.items() if name not in rows.columns}
-            absent = rows.filter(is_absent).with_columns(**further)
+            missing = {name: value for name, value in default.items() if name not in rows.columns}
+            absent = rows.filter(is_absent).with_columns(**missing)
             errors = absent.select("prompt_id", "reason", "detail", stage=pl.lit("score"))
             artifact.write("errors", shard, errors)
         artifact.finish(["errors"], made_of=[self.given.prompts])
 
 
 def _check_numbers(path: Path, rows: pl.DataFrame) -> None:
-    for columns, beyond, limit, what in (
+    for columns, is_beyond, limit, rule in (
         (_LOGPROBS, gt, _ROUNDING, _NO_LOGPROB),
         (_COUNTS, lt, 0, "a number of tokens is at least 0"),
     ):
-        for column in (each for each in columns if each in rows.columns):
+        for column in (name for name in columns if name in rows.columns):
             values = rows[column].cast(pl.Float64)
-            wrong = (values.is_nan() | beyond(values, limit)).fill_null(value=False)
-            for row in wrong.arg_true().head(1):
+            is_wrong = (values.is_nan() | is_beyond(values, limit)).fill_null(value=False)
+            for row in is_wrong.arg_true().head(1):
                 raise InputError(
                     f"{path}, row {row} (counted from 0): its {column} is {rows[column][row]}; "
-                    f"{what}."
+                    f"{rule}."
                 )
 
 
 def _check_columns(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> None:
     schema = rows.collect_schema()
     for column, kind in kinds.items():
-        found = schema.get(column)
-        is_fit = found in (pl.String, pl.Categorical, pl.Enum, pl.Null)
-        if kind == "numbers":
-            is_fit = found is not None and (found.is_numeric() or found == pl.Null)
-        if found is None:
+        dtype = schema.get(column)
+        if dtype is None:
             raise InputError(
                 f"{path}: column {column} must be {kind}, found nothing; add it, or rename one of "
                 f"{', '.join(schema)}."
             )
+        is_fit = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+        if kind == "numbers":
+            is_fit = dtype.is_numeric() or dtype == pl.Null
         if not is_fit:
             fix = f"write its values as {kind}"
-            raise InputError(f"{path}: column {column} must be {kind}, found {found}; {fix}.")
+            raise InputError(f"{path}: column {column} must be {kind}, found {dtype}; {fix}.")

@@ -1,25 +1,37 @@
-"""A question: which prompts an engine is asked, with what text, and whether they fit its context.
+"""A question to an engine: its prompts, their texts and room; and the recipe of its answers."""
 
-Deciding what to decode, planning it, measuring its rate and checking it all ask here.
-"""
-
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.methods.ability import Ability
 from factsweep.operators.prompts.expansion import Source
 from factsweep.operators.prompts.tokens import encode, warnings
+from factsweep.pipeline.config.decoding import Decoding
+from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.inputs.models import Weights
+from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.recipe import Recipe
 
 Row = Mapping[str, Any]
 _CLOSING = 16  # tokens, at most, that close a thought
+# 2: the recipes of all abilities hold the same fields of model and engine.
+# 3: every byte of the weights counts, and the tokenizers' version.
+VERSION = 3
+# Fields of a model that say how it is loaded.
+LOADED = (
+    *("dtype", "gguf_file", "tensor_parallel", "pipeline_parallel", "trust_remote_code"),
+    *("tokenizer", "content"),  # they count tokens, and are part of the recipe of `admitted`
+)
 
 
 class Answered(NamedTuple):
-    """A row of the table that is written, and what it counts for."""
+    """A row of the answers' table, and its counts."""
 
     row: dict[str, Any]
     counts: Mapping[str, float]
@@ -28,95 +40,79 @@ class Answered(NamedTuple):
 
     @classmethod
     def single(
-        cls, prompt_id: str, said: Row, *, read: int, cached: int = 0, written: int = 0
+        cls, prompt_id: str, answer: Row, *, read: int, cached: int = 0, written: int = 0
     ) -> "Answered":
-        """One answer to a prompt: what is said to it, and its tokens."""
+        """One answer to a prompt, and its tokens."""
         tokens = {"prompt_tokens": read, "cached_tokens": cached, "output_tokens": written}
-        return cls({"prompt_id": prompt_id, **said}, {"prompts": 1, "answers": 1, **tokens})
+        return cls({"prompt_id": prompt_id, **answer}, {"prompts": 1, "answers": 1, **tokens})
 
 
-class Task(Protocol):
-    """How an engine is asked about each prompt."""
+class Task:
+    """How an engine is asked about each prompt: by default each text verbatim, for one answer."""
 
     @property
     def answers_per_prompt(self) -> int:
-        """How many answers a prompt gets."""
+        """The number of answers to a prompt."""
+        return 1
 
     @property
     def shares_answers(self) -> bool:
-        """Whether prompts of the same text get the same answer, so that one of them is asked."""
+        """Whether prompts of the same text share one answer."""
+        return False
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
-
-    def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """A sentence for each part of a prompt that the model may read in another sense."""
-
-    def answered(
-        self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
-    ) -> Iterator[Answered]:
-        """An answer for each row (a prompt with its text), in whatever order they are finished.
-
-        A group is taken when the last rows of the one before it are about to be handed out.
-        """
-
-
-def check_reading(task: Task, tokenizer: Any, prompts: pl.DataFrame) -> None:
-    """Refuse prompts that the model would not read as their text: each template's first is tried.
-
-    Raises:
-        InputError: it names the tokenizer or the chat template, what it did, and the fix.
-    """
-    for text in prompts.unique("template_id", keep="first", maintain_order=True)["text"]:
-        task.token_ids(tokenizer, [text])
-
-
-class Whole:
-    """A task whose texts are read as they are, each by itself, and get one answer."""
-
-    answers_per_prompt = 1
-    shares_answers = False
-
-    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-        """The texts as the model reads them."""
         return encode(tokenizer, texts)
 
     def warnings(self, tokenizer: Any, text: str) -> list[str]:
-        """A sentence for each part of a text that the model may read in another sense."""
+        """A sentence for each part of a prompt that the model may misread."""
         return warnings(tokenizer, text)
 
     def answered(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
     ) -> Iterator[Answered]:
-        """An answer for each row, one group after the other."""
+        """An answer for each row (a prompt with its text), in order of completion.
+
+        A group is taken just before the last rows of the previous one.
+        """
         for rows in groups:
             yield from self.answered_of(rows, engine, tokenizer)
 
     def answered_of(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
-        """An answer for each row of a group, in the order in which they are made."""
+        """An answer for each row of a group, in order of completion."""
         raise NotImplementedError
+
+
+def check_reading(task: Task, tokenizer: Any, prompts: pl.DataFrame) -> None:
+    """Refuse prompts that the model would misread, by the first of each template.
+
+    Raises:
+        InputError: the tokenizer or the chat template changes the text.
+    """
+    for text in prompts.unique("template_id", keep="first", maintain_order=True)["text"]:
+        task.token_ids(tokenizer, [text])
 
 
 @dataclass(frozen=True)
 class Question:
-    """What an engine is asked, and the table that its answers are written to."""
+    """A question to an engine, and the table of its answers."""
 
     table: str
     task: Task
     source: Source = "prompts"  # the table of prompts
     n_ranked: int | None = None  # of the ranked prompts; null: every prompt of the source
-    # What the recipe of the answers holds beside the model, the engine and the prompts.
+    # Further fields of the answers' recipe (than the model, the engine and the prompts).
     fields: Mapping[str, Any] = field(default_factory=dict)
     # The prompts of a budget (table `needed`): their shards stay open for the others; null: all.
     part: Artifact | None = None
 
     @property
     def further(self) -> list[str]:
-        """The tables that are written beside that of the answers."""
+        """The tables that are written in addition to the answers."""
         return ["thoughts"] if getattr(self.task, "keeps_thoughts", False) else []
 
     def shards(self, prompts: Artifact) -> list[str]:
-        """The shards of the source that an engine is asked any prompt of."""
+        """The shards of the source with prompts of this question."""
         shards = prompts.shards(self.source)
         if self.part is None:
             return shards
@@ -124,7 +120,7 @@ class Question:
         return [shard for shard in shards if n_needed[shard]]
 
     def asked_of(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """Those of a shard's rows that an engine is asked."""
+        """The rows of a shard that an engine is asked."""
         rows = self.asked(rows)
         if self.part is None:
             return rows
@@ -132,10 +128,9 @@ class Question:
         return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
 
     def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Those of the source's rows that an engine is asked.
+        """The rows of the source that an engine is asked without a budget.
 
-        Prompts whose text stands earlier are left out if they share its answer: it is joined back
-        when answers are matched. Of a budget's all are taken.
+        Repeated texts are left out if they share an answer, which is joined back by `match`.
         """
         if self.task.shares_answers:
             rows = rows.filter(pl.col("same_as").is_null())
@@ -145,14 +140,53 @@ class Question:
 
 
 class Questions(NamedTuple):
-    """All that an engine is asked in a setting; `again`: some prompts once more, for the noise."""
+    """The questions of a setting; `again` repeats some prompts, for the noise floor."""
 
     answers: Question
     again: Question | None
     further: tuple[Question, ...]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The answers of an engine to a question about a setting's prompts."""
+
+    question: Question
+    admitted: Artifact
+    weights: Weights
+    decoding: Decoding
+    ability: Ability
+
+    @property
+    def recipe(self) -> Recipe:
+        """The prompts, the model, the engine, and the question."""
+        model = {**in_recipe(self.weights.model), **self.weights.fields}
+        if self.weights.model.source == "endpoint":  # only the server knows how it loads the model
+            model = {name: value for name, value in model.items() if name not in LOADED}
+        elif self.decoding.mix_tensor_parallel:
+            model["tensor_parallel"] = "any"
+        # Environment variables that may change an answer, if any are set.
+        switches = self.decoding.engine_for(self.ability.name).switches(os.environ)
+        fields = {
+            "model": model,
+            "software": software(self.ability, self.decoding),
+            "determinism": self.decoding.determinism,
+            **({"environment": switches} if switches else {}),
+            **self.question.fields,
+        }
+        inputs = {"admitted": self.admitted.fingerprint}
+        return Recipe(self.question.table, VERSION, fields, inputs)
+
+
+def software(ability: Ability, decoding: Decoding) -> dict[str, str]:
+    """The engine and the libraries that it computes with, each with its version on this machine."""
+    engine = decoding.engine_for(ability.name)
+    if engine.gpus == "none":  # nothing is computed here
+        return {"engine": engine.version()}
+    return {"engine": engine.version(), **versions("torch", "transformers", "tokenizers")}
+
+
 def room(run: Run) -> int:
-    """The most tokens a prompt may have, so that an answer fits behind it."""
+    """The most tokens of a prompt that leave room for an answer."""
     thought = run.decoding.thinking_tokens + _CLOSING if run.model.thinking else 0
     return run.model.max_model_len - run.decoding.max_tokens - thought

@@ -1,23 +1,71 @@
-"""A step of a plan: an artifact, what it is made of and how, and what making it took."""
+"""A stage: how an artifact is made. A step of a plan: an artifact with its inputs and its stage."""
 
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import Question
-from factsweep.pipeline.stages.stage import Alone, Shared, Sharing, Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import SOURCES, cut_otherwise, set_all_aside, set_aside
 from factsweep.pipeline.storage.json_files import Stored, digest
 from factsweep.pipeline.storage.lease import Lease
-from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.recipe import Recipe, differences
 
 _COST = "cost.json"
+
+
+class Stage(Protocol):
+    """A frozen dataclass of a stage's inputs: configuration, and artifacts that it waits for.
+
+    It travels to a worker, so it holds no open file and no engine.
+    """
+
+    @property
+    def recipe(self) -> Recipe:
+        """Everything that determines the content; its fingerprint is the artifact's name."""
+
+    def make(self, artifact: Artifact) -> None:
+        """Compute the content and publish it."""
+
+
+class Sharing(Protocol):
+    """How parts of an artifact are distributed over processes."""
+
+    @property
+    def core_seconds(self) -> float:
+        """The CPU seconds of other processes."""
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        """Have `work` make and publish all parts (by their number of prompts) in some processes."""
+
+
+class Alone:
+    """This process makes all parts."""
+
+    core_seconds = 0.0
+
+    def __call__(self, work: Callable[[Sequence[str]], None], parts: Mapping[str, int]) -> None:
+        """Make all parts in turn."""
+        if parts:
+            work(list(parts))
+
+
+class Shared(ABC):
+    """A stage whose artifact has independent parts."""
+
+    def make(self, artifact: Artifact) -> None:
+        """Compute all parts in this process, and publish them."""
+        self.make_shared(artifact, Alone())
+
+    @abstractmethod
+    def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
+        """Compute the unpublished parts, distributed by `sharing`, and publish all."""
 
 
 @dataclass(frozen=True)
@@ -30,44 +78,36 @@ class Step:
     question: Question | None = None
 
     def run(self, lease: Lease | None = None, sharing: Sharing | None = None) -> None:
-        """Make the artifact, unless it is complete, and note what it took.
+        """Make the artifact, unless it is complete, and note its cost.
 
-        `sharing` is how its parts are shared out, if it has any; null: this process makes all.
+        `sharing` distributes its parts, if it has any; null: this process makes all. Shards that
+        were made of other inputs are set aside.
 
         Raises:
-            InputError: this machine would make it of something else than was planned.
+            InputError: this machine would make it from other inputs than planned.
         """
         assert self.stage is not None, "engines are asked"
         if self.artifact.is_complete():
             return
-        artifact, sharing = self.opened(lease), sharing or Alone()
+        self.check()
+        artifact, sharing = replace(self.artifact, lease=lease), sharing or Alone()
+        check_inputs(artifact, [step.artifact for step in self.after])
         with timed(artifact, sharing):
             if isinstance(self.stage, Shared):
                 self.stage.make_shared(artifact, sharing)
             else:
                 self.stage.make(artifact)
 
-    def opened(self, lease: Lease | None = None) -> Artifact:
-        """The artifact as its holder publishes it, without shards that were made of other inputs.
-
-        Raises:
-            InputError: this machine would make it of something else than was planned.
-        """
-        self.check()
-        artifact = replace(self.artifact, lease=lease)
-        check_inputs(artifact, [each.artifact for each in self.after])
-        return artifact
-
     def check(self) -> None:
-        """Refuse to make the artifact of something else than was planned."""
+        """Refuse to make the artifact from other inputs than planned."""
         assert self.stage is not None, "engines are asked"
         check_planned(self.stage.recipe.fields, self.artifact)
 
 
-def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
-    """Refuse to make an artifact of other fields than it is named after: those that are `here`."""
-    planned = {name: artifact.recipe.fields.get(name) for name in here}
-    for line in differences(planned, here):
+def check_planned(fields: Mapping[str, Any], artifact: Artifact) -> None:
+    """Refuse to make an artifact if this machine's recipe fields differ from the planned ones."""
+    planned = {name: artifact.recipe.fields.get(name) for name in fields}
+    for line in differences(planned, fields):
         raise InputError(
             f"{socket.gethostname()} differs from the machine that planned "
             f"{artifact.store.where(artifact.folder)} ({line}); install the same versions on every "
@@ -76,12 +116,12 @@ def check_planned(here: Mapping[str, Any], artifact: Artifact) -> None:
 
 
 def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bool = False) -> None:
-    """Set aside the shards of an open artifact that were made of other inputs than are there.
+    """Set aside the shards of an open artifact that were made of earlier inputs.
 
     Raises:
         InputError: an engine was asked for them, so that they are kept.
     """
-    sources = digest([each.manifest().state for each in inputs])
+    sources = digest([each_input.manifest().state for each_input in inputs])
     if artifact.settled(SOURCES, sources) != sources:
         if is_asked and artifact.all_published():
             raise InputError(cut_otherwise(artifact, inputs[0].folder))
@@ -92,29 +132,29 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bo
 
 @contextmanager
 def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
-    """Note in the artifact what making it took, in this process and where it was shared out."""
-    began, busy = time.monotonic(), time.process_time()
+    """Note in the artifact the time of making it, in this process and the others."""
+    start, core_start = time.monotonic(), time.process_time()
     yield
     content = {
         "hardware": processor.cpu(),
-        "seconds": time.monotonic() - began,
-        "core_seconds": time.process_time() - busy + sharing.core_seconds,
+        "seconds": time.monotonic() - start,
+        "core_seconds": time.process_time() - core_start + sharing.core_seconds,
     }
     artifact.put_note(_COST, content)
 
 
 def took(artifact: Artifact) -> dict[str, Any]:
-    """What making an artifact without an engine took: hardware, seconds, core_seconds.
+    """The cost of making an artifact without an engine: hardware, seconds, core_seconds.
 
     Raises:
         FileNotFoundError: it was not noted.
         DamagedFileError: the note is not what was written.
     """
     types = {"hardware": str, "seconds": int | float, "core_seconds": int | float}
-    found = artifact.note(_COST, *types)
+    cost = artifact.note(_COST, *types)
     for name, type_ in types.items():
-        if not isinstance(found[name], type_):
+        if not isinstance(cost[name], type_):
             file = f"{artifact.folder}/{_COST}"
-            where = artifact.store.where(file)
-            raise Stored(where, file).damaged(f"says {name} {found[name]!r}")
-    return found
+            place = artifact.store.where(file)
+            raise Stored(place, file).damaged(f"says {name} {cost[name]!r}")
+    return cost

@@ -29,8 +29,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import measured
 from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.stages.stage import Alone
-from factsweep.pipeline.stages.step import timed
+from factsweep.pipeline.stages.step import Alone, timed
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]

@@ -3,14 +3,9 @@
 A regression or an improvement is a difference that exceeds the threshold, that chance does not
 explain, and that is larger than what decoding again changes. No change is an interval within the
 tolerance. All else is not enough evidence, whatever the difference.
-
-Where one or both runs are estimates from a part of the prompts, an interval is one of the full
-run's own number, which shrinks to nothing as all prompts are asked. So is that of the difference:
-it says what the two full runs would differ by, and nothing about other facts.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,9 +21,6 @@ Outcome = Literal["regression", "not enough evidence", "improvement", "no change
 
 WORST_FIRST: tuple[Outcome, ...] = get_args(Outcome)
 VERDICTS = schema("metric text, relation_id text, verdict text, reason text")
-DIFFERENCES = schema(
-    "metric text, first float, second float, difference float, ci_low float, ci_high float"
-)
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
 
@@ -158,70 +150,3 @@ def _told(where: str, difference: float, low: float, high: float) -> str:
     if not difference:
         return f"{where} did not change {interval}"
     return f"{where} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"
-
-
-class Known(NamedTuple):
-    """What is known of a full run's number: an estimate with its interval, or the number itself."""
-
-    value: float
-    low: float
-    high: float
-
-
-def difference(first: Known, second: Known) -> Known:
-    """The second number less the first, with its 95 % interval.
-
-    The two errors are taken for independent (MOVER: Zou and Donner 2008, equation 3, which needs
-    no interval to be symmetric). Estimates that ask the same prompts err in the same direction,
-    as far as prompts are hard for both: then the interval is too wide rather than too narrow.
-
-    >>> difference(Known(0.5, 0.47, 0.54), Known(0.6, 0.6, 0.6))
-    Known(value=0.1, low=0.06, high=0.13)
-    """
-    value = second.value - first.value
-    below = math.hypot(second.value - second.low, first.high - first.value)
-    above = math.hypot(second.high - second.value, first.value - first.low)
-    return Known(*(round(each, 12) for each in (value, value - below, value + above)))
-
-
-def differences(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The difference of each metric that both know: the table DIFFERENCES, in the first's order.
-
-    Columns in: metric, value, full_low, full_high. What has no value or no interval in one of them
-    has no difference.
-    """
-    names = ("value", "full_low", "full_high")
-    both = first.join(second, on="metric", suffix="_other", maintain_order="left")
-    rows = []
-    columns = ("metric", *names, *(f"{name}_other" for name in names))
-    for metric, *known in both.select(columns).iter_rows():
-        one, other = known[:3], known[3:]
-        found = (None,) * 3 if None in known else difference(Known(*one), Known(*other))
-        rows.append((metric, one[0], other[0], *found))
-    return pl.DataFrame(rows, schema=DIFFERENCES, orient="row")
-
-
-def judged(rows: pl.DataFrame, metrics: Sequence[str], margin: float) -> Verdict:
-    """The verdict on two full runs by the metrics that decide; columns in: DIFFERENCES.
-
-    A regression or an improvement is a whole interval beyond the margin, and no change a whole
-    interval within it, of each metric. All else is not enough evidence: a larger budget gives more.
-    """
-    known = {row["metric"]: row for row in rows.iter_rows(named=True)}
-    found = [_judged_full(metric, known.get(metric), margin) for metric in metrics]
-    return min(found, key=lambda verdict: WORST_FIRST.index(verdict.outcome))
-
-
-def _judged_full(metric: str, row: dict[str, float | None] | None, margin: float) -> Verdict:
-    names = ("difference", "ci_low", "ci_high")
-    number, low, high = (None,) * 3 if row is None else (row[name] for name in names)
-    if number is None or low is None or high is None:
-        return Verdict("not enough evidence", f"{metric} has no estimate with an interval in both.")
-    seen = _told(f"{metric} of all prompts of these facts", number, low, high)
-    if low > margin or high < -margin:
-        why = f"all of which exceeds the {margin:.4g} threshold"
-        return Verdict(_direction(metric, number), f"{seen}, {why}.")
-    if max(-low, high) <= margin:
-        return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
-    why = f"and the interval is not on one side of the {margin:.4g} threshold; a larger budget may"
-    return Verdict("not enough evidence", f"{seen}, {why} tell.")

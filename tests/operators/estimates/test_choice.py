@@ -26,12 +26,14 @@ def made(names: list[int], n_templates: int, seed: int = 0) -> Square:
 def test_laps_all_of_a_fact_ask_each_template_under_each_name_once(
     names: list[int], n_templates: int, seed: int
 ) -> None:
-    found = made(names, n_templates, seed)
+    blocks = made(names, n_templates, seed)
     for fact, n_names in enumerate(names):
         n = n_names * n_templates
-        asked = found.at(np.full(n, fact), np.arange(n))
+        lap_prompts = blocks.at(np.full(n, fact), np.arange(n))
         every = {(t, k) for t in range(n_templates) for k in range(n_names)}
-        assert set(zip(asked.template.tolist(), asked.name.tolist(), strict=True)) == every
+        assert (
+            set(zip(lap_prompts.template.tolist(), lap_prompts.name.tolist(), strict=True)) == every
+        )
 
 
 @given(n_blocks=st.integers(1, 4), n_names=st.integers(1, 3), n_templates=st.integers(1, 9))
@@ -39,26 +41,26 @@ def test_lap_of_whole_blocks_asks_templates_equally_often(
     n_blocks: int, n_names: int, n_templates: int
 ) -> None:
     facts = np.arange(n_blocks * n_templates)
-    found = made([n_names] * len(facts), n_templates)
+    blocks = made([n_names] * len(facts), n_templates)
     for lap in range(n_names * n_templates):
-        asked = found.at(facts, np.full(len(facts), lap)).template
-        assert np.bincount(asked, minlength=n_templates).tolist() == [n_blocks] * n_templates
+        templates = blocks.at(facts, np.full(len(facts), lap)).template
+        assert np.bincount(templates, minlength=n_templates).tolist() == [n_blocks] * n_templates
 
 
 def test_laps_two_of_a_fact_share_a_name_as_often_as_any_two() -> None:
     facts = np.arange(8000)
-    found = made([2] * len(facts), 10)
-    first, second = (found.at(facts, np.full(len(facts), lap)) for lap in (0, 1))
+    blocks = made([2] * len(facts), 10)
+    first, second = (blocks.at(facts, np.full(len(facts), lap)) for lap in (0, 1))
     share = np.mean(first.name == second.name)
     assert abs(share - 9 / 19) < 0.02
     assert abs(np.mean(first.template == second.template) - 1 / 19) < 0.01
 
 
 def test_laps_another_seed_or_relation_gives_another_order() -> None:
-    one, other = made([1] * 30, 10), made([1] * 30, 10, seed=1)
-    assert (one.templates != other.templates).any()
-    again = made([1] * 30, 10)
-    assert (one.templates == again.templates).all()
+    first, other = made([1] * 30, 10), made([1] * 30, 10, seed=1)
+    assert (first.templates != other.templates).any()
+    repeated = made([1] * 30, 10)
+    assert (first.templates == repeated.templates).all()
 
 
 SIZES = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=30)
@@ -70,15 +72,15 @@ def test_budget_each_contains_the_smaller_and_all_is_all(
 ) -> None:
     relation = np.unique([r for r, _ in sizes], return_inverse=True)[1]
     n_prompts, place = np.array([n for _, n in sizes]), np.arange(len(sizes))
-    before = np.zeros(len(sizes), np.int64)
+    last_laps = np.zeros(len(sizes), np.int64)
     for budget in range(int(n_prompts.sum()) + 1):
         laps = allotted(budget, n_prompts, relation, place, seed=seed)
-        assert (laps >= before).all()
+        assert (laps >= last_laps).all()
         assert budget - 1 <= laps.sum() <= budget or laps.sum() == n_prompts.sum()
-        asked = laps[laps > 0]
-        assert (asked >= np.minimum(2, n_prompts[laps > 0])).all()
-        before = laps
-    assert (before == n_prompts).all()
+        n_asked = laps[laps > 0]
+        assert (n_asked >= np.minimum(2, n_prompts[laps > 0])).all()
+        last_laps = laps
+    assert (last_laps == n_prompts).all()
 
 
 def test_budget_takes_relations_in_proportion() -> None:
@@ -108,10 +110,10 @@ def test_prompts_of_a_budget_are_among_those_of_a_larger_one(
         for number, (names, n_templates) in enumerate(crossed)
     }
     size = sum(sum(names) * n_templates for names, n_templates in crossed)
-    found = chosen(relations, Budget(None, budget).of, seed=seed)
-    assert min(budget, size) - 1 <= sum(rows.height for rows in found.values()) <= budget
+    sample = chosen(relations, Budget(None, budget).of, seed=seed)
+    assert min(budget, size) - 1 <= sum(rows.height for rows in sample.values()) <= budget
     larger = chosen(relations, Budget(None, 2 * budget).of, seed=seed)
-    for name, rows in found.items():
+    for name, rows in sample.items():
         assert rows.is_duplicated().sum() == 0
         assert rows.join(larger[name], on=rows.columns, how="anti").is_empty()
 
@@ -127,12 +129,12 @@ def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
         f"P{number}": pl.DataFrame({"pair_id": [f"t{i}" for i in range(len(sizes))], "n": sizes})
         for number, sizes in enumerate(groups)
     }
-    before: set[tuple[str, str]] = set()
+    last_pairs: set[tuple[str, str]] = set()
     for budget in range(sum(map(sum, groups)) + 1):
-        found = whole_pairs(prompts, Budget(None, budget).of, seed=seed)
-        asked = {(name, pair) for name, rows in found.items() for pair in rows["pair_id"]}
-        n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in found.items())
+        sample = whole_pairs(prompts, Budget(None, budget).of, seed=seed)
+        pairs = {(name, pair) for name, rows in sample.items() for pair in rows["pair_id"]}
+        n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in sample.items())
         assert n <= budget
-        assert before <= asked
-        before = asked
-    assert len(before) == sum(map(len, groups))
+        assert last_pairs <= pairs
+        last_pairs = pairs
+    assert len(last_pairs) == sum(map(len, groups))

@@ -26,15 +26,15 @@ def test_sd_of_few_answers_is_null_with_the_budget_that_gives_it(
     sizes: tuple[int, ...], share: float
 ) -> None:
     full = made(*sizes)
-    sample, said = full.sampled(share, 0)
-    correct = (said == 0).astype(float)
-    value, low, high, why = fluctuation_sd(sample, correct)
+    sample, answers = full.sampled(share, 0)
+    correct = (answers == 0).astype(float)
+    value, low, high, reason = fluctuation_sd(sample, correct)
     if answers_per_template(sample) >= 6:
-        assert (value is None) == (why == APART)
+        assert (value is None) == (reason == APART)
         return
     assert (value, low, high) == (None, None, None)
-    assert why is not None
-    (percent,) = re.findall(r"; ask budget=([\d.]+)%$", why)
+    assert reason is not None
+    (percent,) = re.findall(r"; ask budget=([\d.]+)%$", reason)
     enough, _ = full.sampled(float(percent) / 100, 0)
     assert answers_per_template(enough) >= 6
     assert enough.is_asked.all()
@@ -43,12 +43,12 @@ def test_sd_of_few_answers_is_null_with_the_budget_that_gives_it(
 
 
 def test_sd_that_no_budget_gives_says_that_all_prompts_do() -> None:
-    few = made(5, 5)
-    sample, said = few.sampled(0.5, 0)
-    why = fluctuation_sd(sample, (said == 0).astype(float)).why or ""
-    assert why.endswith("; only all prompts give it")
-    everything, said = few.sampled(1.0, 0)
-    assert fluctuation_sd(everything, (said == 0).astype(float)).value is not None
+    small_set = made(5, 5)
+    sample, answers = small_set.sampled(0.5, 0)
+    reason = fluctuation_sd(sample, (answers == 0).astype(float)).why or ""
+    assert reason.endswith("; only all prompts give it")
+    everything, answers = small_set.sampled(1.0, 0)
+    assert fluctuation_sd(everything, (answers == 0).astype(float)).value is not None
 
 
 def test_fluctuation_sd_is_without_bias_and_covered_where_names_matter(
@@ -63,38 +63,42 @@ def test_fluctuation_sd_is_without_bias_and_covered_where_names_matter(
         ),
         "facts with many names are known better": popular(sizes, 1, known_better, with_names=1.0),
     }
-    for what, made in cases.items():
-        known = truth(made)["fluctuation_sd"]
+    for case, data in cases.items():
+        true_sd = truth(data)["fluctuation_sd"]
         for share in (0.3, 0.6):
-            samples = (made.sampled(share, seed) for seed in range(40))
-            found = [fluctuation_sd(each, (said == 0).astype(float)) for each, said in samples]
-            values = np.array([each.value for each in found])
-            covered = np.mean([low <= known <= high for _, low, high, _ in found])
-            with subtests.test(what, share=share):
-                error = (values.mean() - known) / values.std() * np.sqrt(len(values))
+            samples = (data.sampled(share, seed) for seed in range(40))
+            estimates = [
+                fluctuation_sd(item, (answers == 0).astype(float)) for item, answers in samples
+            ]
+            values = np.array([item.value for item in estimates])
+            covered = np.mean([low <= true_sd <= high for _, low, high, _ in estimates])
+            with subtests.test(case, share=share):
+                error = (values.mean() - true_sd) / values.std() * np.sqrt(len(values))
                 assert abs(error) < 3.5
                 assert covered >= 0.85
 
 
 def test_noise_of_a_single_relation_is_its_own_however_few_its_degrees() -> None:
     sizes = Sizes(n_relations=1, n_facts=8, n_templates=4, most_names=1)
-    made = popular(
+    data = popular(
         sizes, 1, Logits(fact=1.0, template=1.0, fact_template=1.0, name=0.0), with_names=0.0
     )
-    sample, said = made.sampled(0.6, 1)
-    found = components(sample, (said == 0).astype(np.float64))
-    assert found is not None
-    assert 0 < found.degrees < FEW
-    assert found.residual == pytest.approx([found.fits[0].squares / found.degrees])
+    sample, answers = data.sampled(0.6, 1)
+    split = components(sample, (answers == 0).astype(np.float64))
+    assert split is not None
+    assert 0 < split.degrees < FEW
+    assert split.residual == pytest.approx([split.fits[0].squares / split.degrees])
 
 
 def test_noise_of_templates_is_each_ones_own_where_degrees_are_enough() -> None:
     sizes = Sizes(n_relations=1, n_facts=60, n_templates=5, most_names=1)
-    sample, said = popular(sizes, 1, Logits(), with_names=0.0).sampled(0.6, 1)
-    found = components(sample, (said == 0).astype(np.float64))
-    assert found is not None
-    (fit,) = found.fits
+    sample, answers = popular(sizes, 1, Logits(), with_names=0.0).sampled(0.6, 1)
+    split = components(sample, (answers == 0).astype(np.float64))
+    assert split is not None
+    (fit,) = split.fits
     assert fit.degrees > FEW
-    left = noise(sample, found, 0)
-    assert 0 < np.trace(left) < np.trace(fit.sandwich)
-    np.testing.assert_allclose(left / np.trace(left), fit.sandwich / np.trace(fit.sandwich))
+    covariance = noise(sample, split, 0)
+    assert 0 < np.trace(covariance) < np.trace(fit.sandwich)
+    np.testing.assert_allclose(
+        covariance / np.trace(covariance), fit.sandwich / np.trace(fit.sandwich)
+    )

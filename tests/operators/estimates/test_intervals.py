@@ -32,20 +32,20 @@ def test_intervals_of_all_looks_cover_at_once_while_plain_ones_do_not() -> None:
     rng = np.random.default_rng(1)
     variances = np.array([1.0, 0.7, 0.45, 0.3, 0.2, 0.1]) * 1e-4
     half_width = 2.1 * np.sqrt(variances[-1])
-    known = [look(variances[: k + 1], half_width).bound for k in range(len(variances))]
+    look_bounds = [look(variances[: k + 1], half_width).bound for k in range(len(variances))]
     information = 1 / variances
     steps = np.sqrt(np.diff(information, prepend=0))
     z = np.cumsum(rng.standard_normal((20_000, len(steps))) * steps, 1) / np.sqrt(information)
-    wrong, plain = ((np.abs(z) > bound).any(1).mean() for bound in (np.array(known), Z))
+    wrong, plain = ((np.abs(z) > bound).any(1).mean() for bound in (np.array(look_bounds), Z))
     assert wrong == pytest.approx(0.05, abs=0.006)
     assert plain > 0.1
 
 
 def test_look_foresees_the_budget_that_is_enough() -> None:
-    asked, variance = [0.01], 0.25 / 5000
-    while (last := look([variance * _left(s) for s in asked], 0.003)).half_width > 0.003:
-        asked.append(next_share(asked[-1], variance * _left(asked[-1]), 0.003))
-    assert len(asked) <= 4
+    shares, variance = [0.01], 0.25 / 5000
+    while (last := look([variance * _left(s) for s in shares], 0.003)).half_width > 0.003:
+        shares.append(next_share(shares[-1], variance * _left(shares[-1]), 0.003))
+    assert len(shares) <= 4
     assert last.half_width > 0.0015
     assert last.bound < 2.1
     assert next_share(0.01, 1e9, 1e-9) == pytest.approx(0.04)
@@ -58,20 +58,20 @@ def _left(share: float) -> float:
 
 @pytest.mark.slow
 def test_interval_at_the_stop_covers_the_full_run() -> None:
-    made = made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
-    known, covered, stops = truth(made)["acc_at_1"], [], []
+    data = made_up(n_relations=10, n_facts=30, n_templates=12, most_names=2, seed=2)
+    true_value, covered, stops = truth(data)["acc_at_1"], [], []
     for seed in range(100):
         share, variances = 0.05, list[float]()
         while True:
-            sample, said = made.sampled(share, seed)
-            found = measured(sample, (said == 0).astype(np.float64), np.ones(sample.n_facts))
-            assert found.variance is not None
-            variances.append(found.variance)
+            sample, answers = data.sampled(share, seed)
+            mean = measured(sample, (answers == 0).astype(np.float64), np.ones(sample.n_facts))
+            assert mean.variance is not None
+            variances.append(mean.variance)
             last = look(variances, 0.02)
             if last.half_width <= 0.02:
                 break
-            share = next_share(share, found.variance, 0.02)
-        covered.append(abs(found.value - known) <= last.half_width + 1e-12)
+            share = next_share(share, mean.variance, 0.02)
+        covered.append(abs(mean.value - true_value) <= last.half_width + 1e-12)
         stops.append(share)
     assert np.mean(covered) >= 0.9
     assert 0.05 < np.mean(stops) < 0.5
@@ -86,11 +86,11 @@ N_DRAWS = 200
 def test_band_of_estimates_holds_for_the_whole_curve() -> None:
     last = made_up(**SIZES._asdict(), seed=2)
     steps = [later(last, share, seed=i) for i, share in enumerate(np.linspace(0.95, 0.08, 11))]
-    values, known = np.array([truth(each)["acc_at_1"] for each in steps]), Known(last)
+    values, control = np.array([truth(item)["acc_at_1"] for item in steps]), Known(last)
     inside, each_inside = 0, 0
     for draw in range(N_DRAWS):
-        found = [estimated(step, known, 0.05, draw).found for step in steps]
-        rows = [("a", *each[:3], 0.05) for each in found]
+        estimates = [estimated(step, control, 0.05, draw).found for step in steps]
+        rows = [("a", *item[:3], 0.05) for item in estimates]
         columns = ["setting", "value", "ci_low", "ci_high", "estimated"]
         points = banded(pl.DataFrame(rows, columns, orient="row"))
         low, high, alone_low, alone_high = points.select(
@@ -111,8 +111,8 @@ def test_band_is_of_each_setting_and_known_where_all_was_asked() -> None:
         ("b", 0.3, None, None, 0.01),
     ]
     columns = ["setting", "value", "ci_low", "ci_high", "estimated"]
-    found = banded(pl.DataFrame(rows, columns, orient="row"))["band_low", "band_high"].rows()
-    assert found[0] == found[1] == (pytest.approx(0.386, abs=1e-3), pytest.approx(0.614, abs=1e-3))
-    assert found[2] == (0.9, 0.9)
-    assert found[3] == (pytest.approx(0.01), pytest.approx(0.5))
-    assert found[4] == (None, None)
+    bands = banded(pl.DataFrame(rows, columns, orient="row"))["band_low", "band_high"].rows()
+    assert bands[0] == bands[1] == (pytest.approx(0.386, abs=1e-3), pytest.approx(0.614, abs=1e-3))
+    assert bands[2] == (0.9, 0.9)
+    assert bands[3] == (pytest.approx(0.01), pytest.approx(0.5))
+    assert bands[4] == (None, None)

@@ -12,19 +12,16 @@ from hypothesis import strategies as st
 
 from factsweep.operators.estimates.crossed import Crossed
 from factsweep.operators.estimates.fluctuation import fluctuation_sd
-from factsweep.operators.estimates.means import ONCE, between_facts, moments_of, variance_of_share
-from factsweep.operators.estimates.table import (
-    ESTIMATES,
-    estimates,
+from factsweep.operators.estimates.means import (
+    ONCE,
+    between_facts,
+    moments_of,
     n_matching,
-    scored,
+    variance_of_share,
 )
+from factsweep.operators.estimates.table import ESTIMATES, estimates, scored
 from factsweep.operators.metrics.belief.answers import fluctuation, match_counts
-from tests.operators.metrics.scalars import (
-    acc_at_1,
-    consist,
-    one_word_ratio,
-)
+from tests.operators.metrics.scalars import acc_at_1, consist, one_word_ratio
 
 Tables = st.SearchStrategy[pl.DataFrame]
 
@@ -34,17 +31,17 @@ def test_estimates_of_the_full_run_are_its_numbers(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables.filter(len))
-    found = estimates(scored(everything(answers), answers), seed=1, n_draws=100)
-    assert found.schema == ESTIMATES
-    assert found["share"].to_list() == [1.0] * found.height
-    value = dict(found.select("metric", "value").iter_rows())
+    table = estimates(scored(everything(answers), answers), seed=1, n_draws=100)
+    assert table.schema == ESTIMATES
+    assert table["share"].to_list() == [1.0] * table.height
+    value = dict(table.select("metric", "value").iter_rows())
     assert value["acc_at_1"] == pytest.approx(acc_at_1(answers))
     assert value["one_word_ratio"] == pytest.approx(one_word_ratio(answers))
     expected = consist(answers)
     assert value["consist"] == (None if expected is None else pytest.approx(expected))
-    drawn = fluctuation(answers, draw="template", n_draws=100, seed=1)
-    assert value["fluctuation_sd"] == drawn.sd
-    for low, high, middle in found.select("full_low", "full_high", "value").iter_rows():
+    full_draws = fluctuation(answers, draw="template", n_draws=100, seed=1)
+    assert value["fluctuation_sd"] == full_draws.sd
+    for low, high, middle in table.select("full_low", "full_high", "value").iter_rows():
         assert low == high == middle
 
 
@@ -63,20 +60,20 @@ def small() -> Made:
 
 def test_estimates_fluctuation_of_the_full_run_is_that_of_its_draws() -> None:
     answers = small().answers()
-    drawn = fluctuation(answers, draw="template", n_draws=50_000, seed=1)
+    full_draws = fluctuation(answers, draw="template", n_draws=50_000, seed=1)
     all_of_it = scored(everything(answers), answers)
-    found = fluctuation_sd(all_of_it.sample, all_of_it.correct)
-    assert found.value == pytest.approx(drawn.sd, rel=0.02)
+    table = fluctuation_sd(all_of_it.sample, all_of_it.correct)
+    assert table.value == pytest.approx(full_draws.sd, rel=0.02)
 
 
 def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
     answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
-    found = estimates(scored(everything(small().answers()), answers), seed=1).rows_by_key(
+    table = estimates(scored(everything(small().answers()), answers), seed=1).rows_by_key(
         "metric", named=True
     )
-    (accuracy,) = found["acc_at_1"]
+    (accuracy,) = table["acc_at_1"]
     assert (accuracy["full_low"], accuracy["why"]) == (None, ONCE)
-    (spread,) = found["fluctuation_sd"]
+    (spread,) = table["fluctuation_sd"]
     assert spread["value"] is None
     assert spread["why"]
 
@@ -86,22 +83,24 @@ def test_intervals_of_shares_of_few_prompts_are_shares(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables.filter(len))
-    kept = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
-    part = answers.filter(pl.Series(kept)).filter(pl.len().over("pair_id") > 1)  # as a budget asks
+    is_kept = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
+    part = answers.filter(pl.Series(is_kept)).filter(
+        pl.len().over("pair_id") > 1
+    )  # as a budget asks
     assume(len(part))
-    found = estimates(scored(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
-    shares = found.filter(pl.col("metric") != "fluctuation_sd").drop_nulls("full_low")
+    table = estimates(scored(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
+    shares = table.filter(pl.col("metric") != "fluctuation_sd").drop_nulls("full_low")
     assert shares.filter((pl.col("full_low") < 0) | (pl.col("full_high") > 1)).is_empty(), shares
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_intervals_of_the_full_run_cover_it(share: float) -> None:
-    found = coverage(small(), share, n_samples=100)
-    # Those that only some samples can tell are told by samples that are not like the others.
-    found = found.filter(pl.col("n") == 100)
-    assert found.filter(pl.col("covered") < 0.9).is_empty(), found
-    assert found.filter(pl.col("bias_in_sd").abs() > 0.4).is_empty(), found
+    table = coverage(small(), share, n_samples=100)
+    # A metric that only some samples can estimate is estimated by unusual samples.
+    table = table.filter(pl.col("n") == 100)
+    assert table.filter(pl.col("covered") < 0.9).is_empty(), table
+    assert table.filter(pl.col("bias_in_sd").abs() > 0.4).is_empty(), table
 
 
 def test_intervals_shrink_with_the_budget_to_nothing() -> None:
@@ -114,16 +113,16 @@ def test_intervals_shrink_with_the_budget_to_nothing() -> None:
     assert np.isfinite(halves).all()
 
 
-@pytest.mark.parametrize("said", [0, 5])
-def test_intervals_of_samples_that_are_all_alike_have_a_width(said: int) -> None:
+@pytest.mark.parametrize("answer", [0, 5])
+def test_intervals_of_samples_that_are_all_alike_have_a_width(answer: int) -> None:
     everyone = small().answers_of
-    alike = Made(tuple(np.full_like(each, said) for each in everyone), small().n_names_of)
+    alike = Made(tuple(np.full_like(part, answer) for part in everyone), small().n_names_of)
     for share in (0.02, 0.1, 0.3):
         sample, answers = alike.sampled(share, 1)
-        found = estimated(sample, answers)
+        table = estimated(sample, answers)
         for metric in ("acc_at_1", "one_word_ratio", "consist"):
-            value, low, high, _ = found[metric]
-            assert value == (0.0 if said and metric != "consist" else 1.0)
+            value, low, high, _ = table[metric]
+            assert value == (0.0 if answer and metric != "consist" else 1.0)
             assert low is not None
             assert high is not None
             assert 0 < high - low < 0.3
@@ -136,23 +135,30 @@ def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
     fact = np.repeat(np.arange(8), 2)
     sample = Crossed(zeros, names, np.array([20]), fact, np.arange(16), np.zeros(16, np.int64))
     share = sample.n_prompts / sample.n_prompts.sum()
-    found = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
+    table = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
     part = share[:8] / share[:8].sum()
-    assert np.mean(found) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
+    assert np.mean(table) == pytest.approx((1 - 8 / 40) * (part**2).sum(), rel=0.05)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6])
 def test_consist_variance_is_that_over_all_samples_of_a_fact(n: int) -> None:
-    said = np.array([0, 0, 0, 1, 1, 2, 3])
+    fact_answers = np.array([0, 0, 0, 1, 1, 2, 3])
 
     def matches(answers: np.ndarray) -> np.ndarray:
         return (answers[:, None] == answers).sum(axis=1) - 1.0
 
-    zeros, size = np.zeros(len(said), np.int64), np.array([len(said)])
-    whole = Crossed(zeros[:1], zeros[:1] + 1, size, zeros, np.arange(len(said)), zeros)
-    samples = [said[list(each)] for each in combinations(range(len(said)), n)]
-    shares = [matches(each).sum() / (n * (n - 1)) for each in samples]
-    found = variance_of_share(
-        moments_of(whole, matches(said)), np.array([float(n)]), size * 1.0, np.array([True])
+    zeros, size = np.zeros(len(fact_answers), np.int64), np.array([len(fact_answers)])
+    full_sample = Crossed(
+        zeros[:1], zeros[:1] + 1, size, zeros, np.arange(len(fact_answers)), zeros
     )
-    assert found[0] == pytest.approx(np.var(shares))
+    samples = [
+        fact_answers[list(sample_rows)] for sample_rows in combinations(range(len(fact_answers)), n)
+    ]
+    shares = [matches(sample_rows).sum() / (n * (n - 1)) for sample_rows in samples]
+    table = variance_of_share(
+        moments_of(full_sample, matches(fact_answers)),
+        np.array([float(n)]),
+        size * 1.0,
+        np.array([True]),
+    )
+    assert table[0] == pytest.approx(np.var(shares))

@@ -215,6 +215,9 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
         [*ESTIMATE, "target=acc±0.003"]
     ],
     ("precision, recall, f1",): [[*ESTIMATE, "benchmark=kamel-mini", "target=acc_at_1±0.003"]],
+    ("control=before", "kamel-mini", "without a control"): [
+        [*ESTIMATE, "benchmark=kamel-mini", "control=before"]
+    ],
     ("more than 0 and less than 1, such as acc_at_1±0.003",): [
         [*ESTIMATE, "target=acc_at_1±0"],
         [*ESTIMATE, "target=acc_at_1±5"],

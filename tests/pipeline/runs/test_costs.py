@@ -11,18 +11,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
-from factsweep.pipeline.decoding.costs import SPENT, Place, cost_table, paid_for, predict, spent
+from factsweep.pipeline.decoding.costs import SPENT, Place, cost_table, predict, spent
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.stages.stage import Alone
-from factsweep.pipeline.stages.step import timed
+from factsweep.pipeline.stages.step import Alone, timed
 from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.here import complete, overwrite
@@ -277,37 +275,3 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     assert by_stage["generations"]["answers"] == "200"
     assert by_stage["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
     assert by_stage["matched"]["core-hours"] is None
-
-
-def test_paid_for_hours_are_the_prompts_of_all_settings_at_the_known_rate(
-    small_settings: Settings,
-) -> None:
-    one_setting, two = (
-        small_settings("budget=9 core-hours", "cluster.answers_per_s=0.01", *overrides)
-        for overrides in (["prompt=zero-shot"], ["sweep=demo"])
-    )
-    n = int(9 * 3600 * 0.01 / hardware(one_setting).cores)
-    assert len(two.settings) == 2
-    assert [paid_for(one_setting).budget, paid_for(two).budget] == [str(n), str(n // 2)]
-
-
-@pytest.mark.parametrize("budget", ["1%", "30", "2k"])
-def test_paid_for_prompts_stay_as_they_are(small_settings: Settings, budget: str) -> None:
-    settings = small_settings(f"budget={budget}")
-    assert paid_for(settings) is settings
-
-
-@pytest.mark.parametrize(
-    ("budget", "overrides", "problem"),
-    [
-        ("2 GPU-hours", (), "generations of tiny .* were never measured on fake engine"),
-        ("2 GPU-hours", ("cluster.answers_per_s=1",), "use no GPU-hours here; give core-hours"),
-        ("0.00001 core-hours", ("cluster.answers_per_s=1",), "pays for no prompt; one takes"),
-        ("2 hours", (), "or hours such as 2 GPU-hours or 10 core-hours"),
-    ],
-)
-def test_paid_for_hours_that_pay_for_nothing_known_are_refused(
-    small_settings: Settings, budget: str, overrides: tuple[str, ...], problem: str
-) -> None:
-    with pytest.raises(InputError, match=problem):
-        paid_for(small_settings(f"budget={budget}", *overrides))

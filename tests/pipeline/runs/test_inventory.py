@@ -375,7 +375,8 @@ def test_plan_says_why_answers_are_decoded_anew(
     output = "\n".join(lines(*forecast(finished.run)))
     assert "decoded anew" not in output
     with monkeypatch.context() as patch:
-        patch.setattr("factsweep.pipeline.stages.answer.software", lambda *_: {"engine": "fake 2"})
+        software = {"engine": "fake 2"}
+        patch.setattr("factsweep.pipeline.stages.question.software", lambda *_: software)
         output = "\n".join(lines(*forecast(small_settings())))
     (reason,) = (line for line in output.splitlines() if "decoded anew because: " in line)
     assert "software.engine: fake 1 → fake 2" in reason

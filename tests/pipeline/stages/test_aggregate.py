@@ -12,7 +12,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.aggregate import Aggregate
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
@@ -57,8 +57,8 @@ def test_aggregate_accuracy_is_the_mean_over_pairs_of_the_mean_over_prompts(done
 def test_aggregate_names_model_benchmark_setting_and_variant(
     small_settings: Settings, compute_here: Compute
 ) -> None:
-    named = ("prompt.scope=prompt", "prompt.shots=2", "benchmark.name=small")
-    run = small_settings(*named, "metrics.n_draws=5", "metrics.n_rounds=2")
+    overrides = ("prompt.scope=prompt", "prompt.shots=2", "benchmark.name=small")
+    run = small_settings(*overrides, "metrics.n_draws=5", "metrics.n_rounds=2")
     metrics = compute_here(run).branches[0].metrics.read_all("metrics")
     assert metrics.select("model", "benchmark", "setting").unique().rows() == [
         ("tiny", "small", "2-template")
@@ -81,26 +81,22 @@ def test_aggregate_lost_answers_count_as_failed(
     assert row.select("n", "n_failed").row(0) == (70, 2)
 
 
-def test_aggregate_bins_share_out_the_sampled_prompts(done: Plan) -> None:
-    bins = done.branches[0].metrics.read_all("bins")
+def test_aggregate_tables_have_their_columns_and_bins_all_sampled_prompts(done: Plan) -> None:
+    metrics, bins = map(done.branches[0].metrics.read_all, ("metrics", "bins"))
+    assert metrics.columns == SCHEMAS["metrics"].names
+    assert bins.columns == SCHEMAS["bins"].names
     assert bins["n"].sum() == 8
     assert bins["mean_confidence"].is_between(0, 1).all()
-
-
-def test_aggregate_tables_have_the_canonical_columns(done: Plan) -> None:
-    metrics = done.branches[0].metrics
-    for table in ("metrics", "bins"):
-        assert metrics.read_all(table).columns == SCHEMAS[table].names
 
 
 def test_aggregate_again_gives_the_same_table(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
     metrics = finished.branches[0].metrics
-    before = metrics.read_all("metrics")
+    first_metrics = metrics.read_all("metrics")
     metrics.store.drop(f"{metrics.folder}/manifest.json")
     compute_here(small_settings())
-    assert_frame_equal(metrics.read_all("metrics"), before)
+    assert_frame_equal(metrics.read_all("metrics"), first_metrics)
 
 
 @pytest.mark.parametrize("method", ["probelm", "distractors"])
@@ -112,13 +108,8 @@ def test_aggregate_scores_of_which_none_was_asked_again_have_no_difference(
     assert isinstance(stage, Aggregate)
     assert ability.again is not None
     recipe = Recipe(ability.answers, 1, {}, {})
-    given = Artifact(Store(f"memory://{uuid4().hex}"), recipe)
-    given.write(ability.answers, "P1", empty(ability.answers))
-    other = replace(stage, method=method, answers=given)
-    (found,) = other._of_asking(empty(ability.again))
-    assert found.select("metric", "value").rows() == [("permutation_difference", None)]
-
-
-def test_recipe_what_is_drawn_is_in_it(small_settings: Settings, done: Plan) -> None:
-    (other,) = planned(small_settings("metrics.n_draws=99")).branches
-    assert other.metrics.fingerprint != done.branches[0].metrics.fingerprint
+    scores = Artifact(Store(f"memory://{uuid4().hex}"), recipe)
+    scores.write(ability.answers, "P1", empty(ability.answers))
+    other = replace(stage, method=method, answers=scores)
+    (rows,) = other._answer_metrics(empty(ability.again))
+    assert rows.select("metric", "value").rows() == [("permutation_difference", None)]

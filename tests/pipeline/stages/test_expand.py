@@ -79,47 +79,6 @@ def test_make_each_shard_holds_the_contexts_it_needs(small_settings: Settings, s
             assert set(artifact.read("contexts", shard)["context_id"]) == needed
 
 
-def test_make_ranked_prompts_are_one_a_pair(done: Plan) -> None:
-    prompts = done.branches[0].prompts
-    ranked = prompts.read_all("ranked")
-    assert sorted(ranked["calibration_rank"]) == list(range(13))
-    assert ranked["pair_id"].n_unique() == 13
-    assert ranked.join(prompts.read_all("prompts"), on="prompt_id", how="anti").is_empty()
-
-
-def test_make_same_names_of_two_pairs_are_decoded_once(done: Plan) -> None:
-    prompts = done.branches[0].prompts.read_all("prompts")
-    twice = prompts.filter(pl.col("same_as").is_not_null())
-    assert 0 < twice.height <= 4
-    assert set(twice["pair_id"]) == {"P36.Q2"}
-
-
-def test_make_after_a_kill_with_another_shard_size_is_still_the_expansion(
-    small_settings: Settings,
-) -> None:
-    artifact = made(small_settings("cluster.rows_per_shard=7")).prompts
-    artifact.store.drop(f"{artifact.folder}/manifest.json")
-    run = small_settings("cluster.rows_per_shard=100")
-    branch = made(run)
-    prompts = branch.prompts.read_all("prompts")
-    assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
-
-
-def test_make_that_was_begun_before_shards_grew_smaller_goes_on_with_one_size(
-    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expand, "FEWEST", 20)
-    artifact = made(small_settings("cluster.rows_per_shard=20")).prompts  # all of one size
-    artifact.store.drop(f"{artifact.folder}/manifest.json")
-    artifact.store.drop(f"{artifact.folder}/fewest_rows.json")
-    monkeypatch.setattr(expand, "FEWEST", 5)
-    run = small_settings("cluster.rows_per_shard=100")
-    branch = made(run)
-    prompts = branch.prompts.read_all("prompts")
-    assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
-    assert set(branch.prompts.rows("prompts").values()) >= {20}
-
-
 def test_make_shards_grow_smaller_towards_the_end_of_a_relation(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,25 +93,23 @@ def test_make_shards_grow_smaller_towards_the_end_of_a_relation(
     assert_frame_equal(prompts, whole(branch, run).select(prompts.columns))
 
 
+def test_make_one_prompt_per_pair_is_ranked_and_repeated_texts_are_named(done: Plan) -> None:
+    artifact = done.branches[0].prompts
+    ranked, prompts = artifact.read_all("ranked"), artifact.read_all("prompts")
+    assert sorted(ranked["calibration_rank"]) == list(range(13))
+    assert ranked["pair_id"].n_unique() == 13
+    assert ranked.join(prompts, on="prompt_id", how="anti").is_empty()
+    repeated = prompts.filter(pl.col("same_as").is_not_null())
+    assert 0 < repeated.height <= 4
+    assert set(repeated["pair_id"]) == {"P36.Q2"}
+
+
 def test_with_text_context_stands_before_the_query(done: Plan) -> None:
     artifact = done.branches[0].prompts
     row = expand.with_text(artifact, "prompts", "P30.0000").row(0, named=True)
     assert row["text"].startswith("Predict the [MASK] in each sentence in one word.\nQ: ")
     assert row["text"].endswith(row["query"])
     assert row["text"].count("\nA: ") == 4
-
-
-def test_recipe_whatever_changes_a_prompt_is_another_and_no_shard_size_does(
-    small_settings: Settings, done: Plan, subtests: pytest.Subtests
-) -> None:
-    found = {
-        override: planned(small_settings(override)).branches[0].prompts
-        for override in ("cluster.rows_per_shard=7", "prompt.shots=3", "prompt.scope=prompt")
-    }
-    for override, prompts in found.items():
-        with subtests.test(override):
-            same = override.startswith("cluster.")
-            assert (prompts.fingerprint == done.branches[0].prompts.fingerprint) == same
 
 
 def test_relations_behind_one_that_fails_are_not_begun() -> None:
@@ -176,13 +133,13 @@ sizes = st.integers(1, 300)
 
 @given(n=st.integers(0, 5000), size=sizes, fewest=sizes)
 def test_ends_shards_never_grow_and_are_within_their_bounds(n: int, size: int, fewest: int) -> None:
-    found = ends(n, size, fewest)
-    lengths = [b - a for a, b in zip([0, *found], found, strict=False)]
+    shard_ends = ends(n, size, fewest)
+    lengths = [b - a for a, b in zip([0, *shard_ends], shard_ends, strict=False)]
     assert sum(lengths) == n
     assert lengths == sorted(lengths, reverse=True)
     assert all(length <= size for length in lengths)
     assert all(length >= min(size, fewest) for length in lengths[:-1])
-    for end, length in zip(found, lengths, strict=True):
+    for end, length in zip(shard_ends, lengths, strict=True):
         assert length <= max(min(size, fewest), min(n // 8, (n - end + length) // 3))
 
 
@@ -193,7 +150,7 @@ def test_shards_hold_every_prompt_once_and_what_belongs_together(
 ) -> None:
     kinds = [kind for kind, n in enumerate(runs) for _ in range(n)]
     prompts = pl.DataFrame({"prompt_id": map(str, range(len(kinds))), "kind": kinds})
-    found = list(shards(prompts, together, size, fewest=4))
-    assert_frame_equal(pl.concat(found), prompts)
-    assert sum(shard[together].n_unique() for shard in found) == prompts[together].n_unique()
-    assert all(shard.height < size + (max(runs) if together == "kind" else 1) for shard in found)
+    parts = list(shards(prompts, together, size, fewest=4))
+    assert_frame_equal(pl.concat(parts), prompts)
+    assert sum(shard[together].n_unique() for shard in parts) == prompts[together].n_unique()
+    assert all(shard.height < size + (max(runs) if together == "kind" else 1) for shard in parts)

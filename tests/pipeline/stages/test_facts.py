@@ -24,7 +24,7 @@ from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
-from factsweep.pipeline.stages.stage import Stage
+from factsweep.pipeline.stages.step import Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
@@ -43,9 +43,6 @@ def test_make_published_facts_are_the_data_sets(done: Plan) -> None:
     read = catalog.read(catalog.entry(benchmark.data), benchmark.path)
     assert_frame_equal(published.pairs, read.pairs)
     assert_frame_equal(published.templates, read.templates)
-
-
-def test_make_counts_stand_in_the_manifest(done: Plan) -> None:
     counts = done.branches[0].facts.manifest().counts
     assert (counts["pairs"], counts["templates"], counts["prompts"]) == (13, 8, 72)
 
@@ -59,24 +56,12 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     last = pl.int_range(pl.len()) == small_rows.height - 1
     rows = small_rows.with_columns(sub_ent=pl.when(last).then(pl.lit("Rome")).otherwise("sub_ent"))
     rows.write_parquet(tmp_path / "rows.parquet")
-    few = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "metrics.n_rounds=2")
-    run = small_settings(f"benchmark.path={tmp_path}/rows.parquet", "prompt=zero-shot", *few)
+    overrides = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "metrics.n_rounds=2")
+    run = small_settings(f"benchmark.path={tmp_path}/rows.parquet", "prompt=zero-shot", *overrides)
     for _ in range(2):  # the second finds everything complete
         caplog.clear()
         measured(run, make_here)
         assert re.search(naming("myriadlama-mini", "1 contradicting pair"), caplog.text)
-
-
-def test_make_file_that_changed_since_the_plan_is_refused(
-    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
-) -> None:
-    small_rows.write_parquet(tmp_path / "rows.parquet")
-    run = small_settings(f"benchmark.path={tmp_path}/rows.parquet")
-    artifact = planned(run).branches[0].facts
-    small_rows[:-1].write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=naming("rows.parquet", "run again")):
-        reading(run.benchmark).make(artifact)
-    assert not Path(artifact.store.where(artifact.folder)).exists()
 
 
 def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
@@ -104,34 +89,6 @@ def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -
         reading(run.benchmark).make(planned(run).branches[0].facts)
 
 
-def test_recipe_same_rows_at_another_path_is_the_same(
-    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
-) -> None:
-    benchmark = small_settings().benchmark
-    small_rows.write_parquet(tmp_path / "rows.parquet")
-    moved = replace(benchmark, path=f"{tmp_path}/rows.parquet", name="other")
-    assert reading(moved).recipe.fingerprint == reading(benchmark).recipe.fingerprint
-
-
-def test_recipe_one_row_changed_is_another(
-    small_settings: Settings, small_rows: pl.DataFrame, tmp_path: Path
-) -> None:
-    benchmark = small_settings().benchmark
-    small_rows[1:].write_parquet(tmp_path / "copy.parquet")
-    changed = replace(benchmark, path=f"{tmp_path}/copy.parquet")
-    assert reading(changed).recipe.fingerprint != reading(benchmark).recipe.fingerprint
-
-
-def test_recipe_changes_with_the_columns_that_the_entry_maps(
-    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    benchmark = small_settings().benchmark
-    entry, plain = catalog.entry(benchmark.data), reading(benchmark).recipe
-    mapped = replace(entry, columns={**entry.columns, "sub_ent": {"from": "rel_uri"}})
-    monkeypatch.setattr(catalog, "entry", lambda *_: mapped)
-    assert reading(benchmark).recipe != plain
-
-
 def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,11 +99,11 @@ def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
         "alias": 'band,[X] is in [Y].,Nic Offer,!!!,"[""Chk Chk Chk""]"\n',
         "hidden": "band,[X] is in [Y].,Bono,U\u200b2,\n",
     }
-    given = [f"benchmark={table}", f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]
+    changed = [f"benchmark={table}", f"artifacts={tmp_path}/a", f"results={tmp_path}/r"]
     sentences = {}
     for name, text in rows.items():
         table.write_text(head + text, encoding="utf-8")
-        plan = planned(load(given))
+        plan = planned(load(changed))
         try:
             sentences[name] = [line for line in warnings(plan) if "bands: " in line]
         except InputError as error:
@@ -158,7 +115,7 @@ def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
     assert re.search(naming("!!!", "0 facts"), *sentences["alias"])
     assert re.search(naming("1 text", r"U\u200b2", "benchmark.unseen=remove"), *sentences["hidden"])
     answers.write_text('{"prompt_id": "band.Bono.000.0", "text": "U2</s>"}\n')
-    scored = load([*given, f"answers={answers}", "prompt=zero-shot", "model.name=x"])
+    scored = load([*changed, f"answers={answers}", "prompt=zero-shot", "model.name=x"])
     metrics = score(scored)
     assert metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")["value"].to_list() == [1.0]
     assert "benchmark.unseen=remove" in caplog.text
@@ -216,19 +173,15 @@ def test_make_of_a_set_publishes_its_base_in_shards(
     assert artifact.manifest().counts["triples"] == base.triples.height == 1686
 
 
-def test_recipe_is_the_same_whatever_part_of_the_facts_is_asked(benchmark: Benchmark) -> None:
-    other = replace(benchmark, relations=None, pairs_per_relation=None, name="other")
-    one, two = (ReadKnowledgeBase(each, ENTRY).recipe.fingerprint for each in (benchmark, other))
-    assert one == two
-
-
-def test_recipe_of_a_folder_follows_its_content(benchmark: Benchmark, folder: Path) -> None:
-    given = replace(benchmark, knowledge_base=str(folder))
-    before = ReadKnowledgeBase(given, ENTRY).recipe.fingerprint
-    assert before != ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
+def test_recipe_of_a_folder_follows_its_content_alone(benchmark: Benchmark, folder: Path) -> None:
+    changed = replace(benchmark, knowledge_base=str(folder))
+    full_set = replace(changed, relations=None, pairs_per_relation=None, name="other")
+    assert ReadKnowledgeBase(full_set, ENTRY).recipe == ReadKnowledgeBase(changed, ENTRY).recipe
+    fingerprint_before = ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint
+    assert fingerprint_before != ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
     rows = pl.read_parquet(folder / "entities.parquet")
     rows.head(2).write_parquet(folder / "entities.parquet")
-    assert ReadKnowledgeBase(given, ENTRY).recipe.fingerprint != before
+    assert ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint != fingerprint_before
 
 
 @pytest.mark.parametrize(
@@ -240,43 +193,50 @@ def test_recipe_of_a_folder_follows_its_content(benchmark: Benchmark, folder: Pa
     ],
 )
 def test_recipe_of_a_set_follows_its_entry(benchmark: Benchmark, change: dict[str, Any]) -> None:
-    before = ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
-    assert ReadKnowledgeBase(benchmark, replace(ENTRY, **change)).recipe.fingerprint != before
+    fingerprint_before = ReadKnowledgeBase(benchmark, ENTRY).recipe.fingerprint
+    assert (
+        ReadKnowledgeBase(benchmark, replace(ENTRY, **change)).recipe.fingerprint
+        != fingerprint_before
+    )
 
 
 def test_recipe_of_a_set_follows_its_files_and_its_reader(
     benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(catalog.files(ENTRY)[0].parent, tmp_path / "set")
-    given = replace(benchmark, path=str(tmp_path / "set"))
-    found = [ReadKnowledgeBase(given, ENTRY).recipe.fingerprint]
-    path = catalog.files(ENTRY, given.path)[0]
+    changed = replace(benchmark, path=str(tmp_path / "set"))
+    fingerprints = [ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint]
+    path = catalog.files(ENTRY, changed.path)[0]
     path.write_bytes(path.read_bytes() + b" ")
-    found.append(ReadKnowledgeBase(given, ENTRY).recipe.fingerprint)
+    fingerprints.append(ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint)
     reader = READERS[ENTRY.reader]
     monkeypatch.setitem(READERS, ENTRY.reader, replace(reader, version=reader.version + 1))
-    found.append(ReadKnowledgeBase(given, ENTRY).recipe.fingerprint)
-    assert len(set(found)) == len(found)
+    fingerprints.append(ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint)
+    assert len(set(fingerprints)) == len(fingerprints)
 
 
+@pytest.mark.parametrize("reader", [ReadFacts, ReadKnowledgeBase])
 def test_make_of_files_that_changed_since_the_plan_is_refused(
-    benchmark: Benchmark, folder: Path, tmp_path: Path
+    benchmark: Benchmark, tmp_path: Path, reader: type[ReadFacts | ReadKnowledgeBase]
 ) -> None:
-    stage = ReadKnowledgeBase(replace(benchmark, knowledge_base=str(folder)), ENTRY)
+    shutil.copytree(catalog.files(ENTRY)[0].parent, tmp_path / "set")
+    stage = reader(replace(benchmark, path=str(tmp_path / "set")), ENTRY)
     artifact = Artifact(Store(str(tmp_path / "store")), stage.recipe)
-    pl.read_parquet(folder / "entities.parquet").head(2).write_parquet(folder / "entities.parquet")
-    with pytest.raises(InputError, match=naming("run again")):
+    path = catalog.files(ENTRY, stage.benchmark.path)[0]
+    rows = pl.read_parquet(path)
+    rows.head(rows.height - 1).write_parquet(path)
+    with pytest.raises(InputError, match=naming("changed", "run again")):
         stage.make(artifact)
-    assert artifact.published("entities") == []
+    assert not Path(artifact.store.where(artifact.folder)).exists()
 
 
 def test_expand_draws_from_the_folder_that_the_benchmark_names(
     benchmark: Benchmark, folder: Path, tmp_path: Path
 ) -> None:
-    given, store = replace(benchmark, knowledge_base=str(folder)), tmp_path / "store"
-    read = made(ReadFacts(given, ENTRY), store)
+    changed, store = replace(benchmark, knowledge_base=str(folder)), tmp_path / "store"
+    read = made(ReadFacts(changed, ENTRY), store)
     assert set(read.manifest().tables) == {*facts.TABLES, "details"}
-    base = made(ReadKnowledgeBase(given, ENTRY), store)
+    base = made(ReadKnowledgeBase(changed, ENTRY), store)
     stage = Expand(read, "distractors", Distractors("temporal"), 0, 100, base)
     assert stage.recipe.inputs["knowledge_base"] == base.fingerprint
     prompts = made(stage, store)
@@ -289,17 +249,17 @@ def test_recipe_of_a_folder_without_a_table_names_it(
     benchmark: Benchmark, folder: Path, name: str
 ) -> None:
     (folder / name).unlink()
-    given = replace(benchmark, knowledge_base=str(folder))
+    changed = replace(benchmark, knowledge_base=str(folder))
     with pytest.raises(InputError, match=naming(name, "`factsweep", "knowledge-base`")):
-        _ = ReadKnowledgeBase(given, ENTRY).recipe
+        _ = ReadKnowledgeBase(changed, ENTRY).recipe
 
 
 def test_read_unfit_folder_names_folder_and_row(benchmark: Benchmark, folder: Path) -> None:
     rows = pl.read_parquet(folder / "entities.parquet")
     pl.concat([rows, rows]).write_parquet(folder / "entities.parquet")
-    given = replace(benchmark, knowledge_base=str(folder))
+    changed = replace(benchmark, knowledge_base=str(folder))
     with pytest.raises(InputError, match=naming("knowledge_base=", "table entities", "row 3")):
-        facts.read_knowledge_base(given, ENTRY)
+        facts.read_knowledge_base(changed, ENTRY)
 
 
 RIGHT = {
@@ -343,14 +303,14 @@ def test_score_compares_values_and_splits_cells(table_run: Settings, tmp_path: P
     )
     answers.join(texts, on="place").select("prompt_id", "text").write_ndjson(tmp_path / "a.jsonl")
     n_right = sum(is_right for _, is_right in RIGHT.values())
-    for overrides, more in (
+    for overrides, difference in (
         ((), 0),
         (("benchmark.separator=;",), 1),
         (("benchmark.types=names",), -4),
     ):
         metrics = score(table_run(f"answers={tmp_path}/a.jsonl", *overrides))
         accuracy = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")["value"].item()
-        assert accuracy == pytest.approx((n_right + more) / len(RIGHT))
+        assert accuracy == pytest.approx((n_right + difference) / len(RIGHT))
 
 
 def test_plan_names_types_cells_and_the_form_of_demonstrations(table_run: Settings) -> None:

@@ -84,24 +84,26 @@ SILENT = {
 }
 
 
-def leaves(thing: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+def leaves(section: Any, path: str = "") -> Iterator[tuple[str, bool]]:
     """The declared fields of a run, by dotted name, and whether each is part of a recipe."""
-    for name, declared in declarations(type(thing)).items():
+    for name, declared in declarations(type(section)).items():
         if declared is None:
-            yield from leaves(getattr(thing, name), f"{path}{name}.")
+            yield from leaves(getattr(section, name), f"{path}{name}.")
         else:
             yield f"{path}{name}", not isinstance(declared, NoNumber)
 
 
-def value_at(thing: Any, path: str) -> Any:
+def value_at(section: Any, path: str) -> Any:
     for name in path.split("."):
-        thing = getattr(thing, name)
-    return thing
+        section = getattr(section, name)
+    return section
 
 
-def changed(thing: Any, path: str, value: Any) -> Any:
+def changed(section: Any, path: str, value: Any) -> Any:
     name, _, inner = path.partition(".")
-    return replace(thing, **{name: changed(getattr(thing, name), inner, value) if inner else value})
+    return replace(
+        section, **{name: changed(getattr(section, name), inner, value) if inner else value}
+    )
 
 
 def hint_at(kind: Any, path: str) -> Any:
@@ -113,9 +115,9 @@ def hint_at(kind: Any, path: str) -> Any:
 def another(hint: Any, value: Any) -> Any:
     """Another value of the type."""
     either = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    first = next(each for each in either if each is not type(None))
+    first = next(choice for choice in either if choice is not type(None))
     if get_origin(first) is Literal:
-        return [each for each in get_args(first) if each != value][-1]
+        return [choice for choice in get_args(first) if choice != value][-1]
     kind = get_origin(first) or first
     if kind is bool:
         return not value
@@ -124,14 +126,17 @@ def another(hint: Any, value: Any) -> Any:
     if kind is str:
         return f"{value}x"
     if is_dataclass(kind):
-        one = fields(kind)[-1].name
-        return replace(value, **{one: another(type(getattr(value, one)), getattr(value, one))})
+        field_name = fields(kind)[-1].name
+        return replace(
+            value,
+            **{field_name: another(type(getattr(value, field_name)), getattr(value, field_name))},
+        )
     return {"x": 1} if kind is dict else (*(value or ()), "x")
 
 
 @pytest.fixture(scope="module")
 def _anywhere() -> Iterator[None]:
-    """Models that nobody has, and a spaCy pipeline that is not installed."""
+    """Missing models, and a spaCy pipeline that is not installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             models, "resolve", lambda model: Weights(model, f"commit of {model.revision}")
@@ -201,17 +206,17 @@ def test_fingerprints_part_of_a_recipe_changed_are_others_from_its_first_stage_o
 ) -> None:
     run, _ = before[ability]
     plan = planned(run)
-    for path in (path for each, path in PARTS if each == ability):
+    for path in (path for part_ability, path in PARTS if part_ability == ability):
         with subtests.test(path):
             other = planned(with_another(run, path))
             assert folders(other) != folders(plan)
             if path in FIRST:
-                now, then = (
-                    {role: getattr(each.branches[0], role).folder for role in ROLES}
-                    for each in (other, plan)
+                new_names, old_names = (
+                    {role: getattr(branch_plan.branches[0], role).folder for role in ROLES}
+                    for branch_plan in (other, plan)
                 )
-                others = {role for role in ROLES if now[role] != then[role]}
-                assert others >= set(ROLES[ROLES.index(FIRST[path]) :])
+                changed_roles = {role for role in ROLES if new_names[role] != old_names[role]}
+                assert changed_roles >= set(ROLES[ROLES.index(FIRST[path]) :])
 
 
 @pytest.mark.parametrize("ability", RUNS)
@@ -219,30 +224,29 @@ def test_fingerprints_anything_else_changed_are_the_same(
     ability: str, before: Before, fingerprints: Fingerprints, subtests: pytest.Subtests
 ) -> None:
     """All fields at once; only where that gives others, each by itself, to name the guilty."""
-    run, found = before[ability]
+    run, names_before = before[ability]
     everything = run
     for path in OTHERS:
-        with subtests.test(path):
-            assert with_another(run, path) != run
         everything = with_another(everything, path)
-    if fingerprints(everything) != found:
+        assert with_another(run, path) != run, path
+    if fingerprints(everything) != names_before:
         for path in OTHERS:
             with subtests.test(path):
-                assert fingerprints(with_another(run, path)) == found
+                assert fingerprints(with_another(run, path)) == names_before
         pytest.fail("all of them together give other artifacts")
 
 
 def test_fingerprints_same_files_elsewhere_are_the_same(
     before: Before, fingerprints: Fingerprints, tmp_path: Path
 ) -> None:
-    run, found = before["generate"]
+    run, names_before = before["generate"]
     (file,) = catalog.files(catalog.entry(run.benchmark.data))
     shutil.copy(file, tmp_path)
-    assert fingerprints(changed(run, "benchmark.path", str(tmp_path))) == found
+    assert fingerprints(changed(run, "benchmark.path", str(tmp_path))) == names_before
 
 
 @pytest.mark.parametrize(
-    ("variable", "engine", "same"),
+    ("variable", "engine", "is_same"),
     [
         ("VLLM_CPU_INT4_W4A8", "vllm", False),
         ("VLLM_NOBODY_KNOWS", "vllm", False),
@@ -256,24 +260,24 @@ def test_fingerprints_same_files_elsewhere_are_the_same(
 def test_fingerprints_switch_of_the_engine_in_the_environment_gives_others(
     variable: str,
     engine: str,
-    same: bool,
+    is_same: bool,
     before: Before,
     fingerprints: Fingerprints,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = changed(before["generate"][0], "decoding.engine", engine)
-    found = fingerprints(run)
+    names_before = fingerprints(run)
     monkeypatch.setenv(variable, "{}")
-    assert (fingerprints(run) == found) == same
+    assert (fingerprints(run) == names_before) == is_same
 
 
 @pytest.mark.parametrize("ability", RUNS)
 def test_fingerprints_less_precision_by_the_environment_gives_others(
     ability: str, before: Before, fingerprints: Fingerprints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, found = before[ability]
+    run, names_before = before[ability]
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
-    assert fingerprints(run) != found
+    assert fingerprints(run) != names_before
 
 
 SETTINGS = {
@@ -291,14 +295,16 @@ def test_fingerprints_any_field_of_a_setting_changed_are_others(
 ) -> None:
     run, _ = before[ability if ability in before else "generate"]
     setting = SETTINGS[ability]
-    found = fingerprints(replace(run, settings=(setting,)))
+    names_before = fingerprints(replace(run, settings=(setting,)))
     for path in (field.name for field in fields(setting)):
         with subtests.test(path):
             value = another(hint_at(type(setting), path), getattr(setting, path))
             other = changed(setting, path, value)
             assert other != setting
-            assert fingerprints(replace(run, settings=(other,))) != found
+            assert fingerprints(replace(run, settings=(other,))) != names_before
 
 
 def test_settings_are_those_of_all_methods() -> None:
-    assert {type(each) for each in SETTINGS.values()} == {m.ask.setting for m in METHODS.values()}
+    assert {type(setting) for setting in SETTINGS.values()} == {
+        m.ask.setting for m in METHODS.values()
+    }

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,14 +47,14 @@ def run(small: list[str], small_rows: pl.DataFrame, tmp_path: Path) -> Run:
 
 def names(plan: Plan) -> dict[str, str]:
     """The fingerprint of each stage of a run of one setting."""
-    return {each.stage: each.fingerprint for each in plan.branches[0].artifacts()}
+    return {artifact.stage: artifact.fingerprint for artifact in plan.branches[0].artifacts()}
 
 
-def assert_others(before: dict[str, str], run: Run, first: str) -> None:
+def assert_others(names_before: dict[str, str], run: Run, first: str) -> None:
     """Check that the stage `first` and what is made of it have other names, and nothing before."""
-    after, stages = names(planned(run)), list(before)
+    after, stages = names(planned(run)), list(names_before)
     place = stages.index(first)
-    assert {stage for stage in stages if after[stage] == before[stage]} == set(stages[:place])
+    assert {stage for stage in stages if after[stage] == names_before[stage]} == set(stages[:place])
 
 
 MODEL_FILES = [
@@ -67,53 +68,92 @@ def test_fingerprints_file_of_the_model_changed_are_others(
 ) -> None:
     for name in MODEL_FILES:
         with subtests.test(name):
-            before = names(planned(run))
+            names_before = names(planned(run))
             path = tmp_path / "model" / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes((path.read_bytes() if path.exists() else b"") + b" ")
-            assert_others(before, run, "admitted")
-
-
-def test_fingerprints_commit_of_the_hub_changed_are_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for commit in ("0123", "4567"):
-        monkeypatch.setattr(models, "resolve", lambda model, at=commit: Weights(model, at))
-        found.append(names(planned(run)))
-    assert found[0]["admitted"] != found[1]["admitted"]
-    assert found[0]["prompts"] == found[1]["prompts"]
-
-
-def test_fingerprints_byte_of_the_data_changed_are_others(run: Run, tmp_path: Path) -> None:
-    before = names(planned(run))
-    path = tmp_path / "data" / "rows.parquet"
-    path.write_bytes(path.read_bytes() + b" ")
-    assert_others(before, run, "facts")
-
-
-def test_fingerprints_file_of_the_data_renamed_are_others(run: Run, tmp_path: Path) -> None:
-    before = names(planned(run))
-    path = tmp_path / "data" / "rows.parquet"
-    path.rename(path.with_name("others.parquet"))
-    assert_others(before, run, "facts")
+            assert_others(names_before, run, "admitted")
 
 
 def test_fingerprints_file_of_a_layout_changed_are_others(
     small: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     facts = catalog.read(catalog.entry("kamel-mini"))
-    for each, content in files_from_facts(facts).items():
-        path = tmp_path / "kamel" / each
+    for name_of_file, content in files_from_facts(facts).items():
+        path = tmp_path / "kamel" / name_of_file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     run = load([*small, "benchmark=kamel-mini", f"benchmark.path={tmp_path}/kamel"])
     for name in ("question-templates.csv", "P36/train.jsonl", "P36/dev.jsonl"):
         with subtests.test(name):
-            before = names(planned(run))
+            names_before = names(planned(run))
             path = tmp_path / "kamel" / name
             path.write_text(path.read_text().replace("a", "o"))
-            assert_others(before, run, "facts")
+            assert_others(names_before, run, "facts")
+
+
+def rename_data(path: Path, _patch: pytest.MonkeyPatch) -> None:
+    path.rename(path.with_name("others.parquet"))
+
+
+def append_to_data(path: Path, _patch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def raise_reader_version(_path: Path, patch: pytest.MonkeyPatch) -> None:
+    reader = READERS["myriadlama"]
+    patch.setitem(READERS, "myriadlama", replace(reader, version=reader.version + 1))
+
+
+def raise_method_version(_path: Path, patch: pytest.MonkeyPatch) -> None:
+    method = METHODS["belief"]
+    measure = replace(method.measure, version=method.measure.version + 1)
+    patch.setitem(METHODS, "belief", replace(method, measure=measure))
+
+
+def shorten_lemmas(path: Path, patch: pytest.MonkeyPatch) -> None:
+    (table,) = normalise._lookup_tables("en")
+    other = path.parents[1] / table.name
+    other.write_bytes(table.read_bytes()[:-1])
+    patch.setattr(normalise, "_lookup_tables", lambda _: [other])
+
+
+def change_commit(_path: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(models, "resolve", lambda model: Weights(model, "4567"))
+
+
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        (append_to_data, "facts"),
+        (rename_data, "facts"),
+        (raise_reader_version, "facts"),
+        (change_commit, "admitted"),
+        (raise_method_version, "matched"),
+        (shorten_lemmas, "matched"),
+    ],
+)
+def test_fingerprints_of_changed_content_are_others_from_its_stage_on(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path, pytest.MonkeyPatch], None],
+    first: str,
+) -> None:
+    names_before = names(planned(run))
+    change(tmp_path / "data" / "rows.parquet", monkeypatch)
+    assert_others(names_before, run, first)
+
+
+def test_fingerprints_answers_of_another_system_changed_are_others(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    fingerprints = []
+    for text in ("Paris", "Rome"):
+        path.write_text(f'{{"prompt_id": "P36.Q1", "text": "{text}"}}\n')
+        fingerprints.append(names(planned(replace(run, answers=str(path)))))
+    assert fingerprints[0]["generations"] != fingerprints[1]["generations"]
 
 
 @pytest.mark.parametrize(
@@ -127,16 +167,16 @@ def test_fingerprints_file_of_a_layout_changed_are_others(
 def test_fingerprints_catalog_entry_changed_are_others(
     run: Run, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
 ) -> None:
-    before = names(planned(run))
+    names_before = names(planned(run))
     entry = replace(catalog.entry(run.benchmark.data), **change)  # type: ignore[arg-type]
     monkeypatch.setattr(catalog, "entry", lambda *_: entry)
-    assert_others(before, run, "facts")
+    assert_others(names_before, run, "facts")
 
 
 def test_fingerprints_other_version_of_a_library_are_others(
     run: Run, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    before, installed = names(planned(run)), importlib.metadata.distribution
+    names_before, installed = names(planned(run)), importlib.metadata.distribution
     monkeypatch.setattr(software, "_version", software._version.__wrapped__)  # else read once
     for library, first in LIBRARIES.items():
 
@@ -145,59 +185,20 @@ def test_fingerprints_other_version_of_a_library_are_others(
 
         monkeypatch.setattr(importlib.metadata, "distribution", other)
         with subtests.test(library):
-            assert_others(before, run, first)
-
-
-def test_fingerprints_higher_version_of_a_reader_are_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, reader = names(planned(run)), READERS["myriadlama"]
-    monkeypatch.setitem(READERS, "myriadlama", replace(reader, version=reader.version + 1))
-    assert_others(before, run, "facts")
-
-
-def test_fingerprints_higher_version_of_a_method_are_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, method = names(planned(run)), METHODS["belief"]
-    measure = replace(method.measure, version=method.measure.version + 1)
-    monkeypatch.setitem(METHODS, "belief", replace(method, measure=measure))
-    assert_others(before, run, "matched")
-
-
-def test_fingerprints_table_of_lemmas_changed_are_others(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (table,) = normalise._lookup_tables("en")
-    other = tmp_path / table.name
-    other.write_bytes(table.read_bytes()[:-1])
-    before = names(planned(run))
-    monkeypatch.setattr(normalise, "_lookup_tables", lambda _: [other])
-    assert_others(before, run, "matched")
-
-
-def test_fingerprints_answers_of_another_system_changed_are_others(
-    run: Run, tmp_path: Path
-) -> None:
-    given = replace(run, answers=str(tmp_path / "answers.jsonl"))
-    found = []
-    for text in ("Paris", "Rome"):
-        Path(str(given.answers)).write_text(f'{{"prompt_id": "P36.Q1", "text": "{text}"}}\n')
-        found.append(names(planned(given)))
-    assert found[0]["generations"] != found[1]["generations"]
+            assert_others(names_before, run, first)
 
 
 @pytest.mark.parametrize("benchmark", ["myriadlama-mini", "probelm-mini", "kamel-mini"])
 def test_fingerprints_of_the_fake_engine_are_its_own(small: list[str], benchmark: str) -> None:
-    given = [each for each in small if "path=" not in each]
-    run = load([*given, f"benchmark={benchmark}"])
+    overrides = [item for item in small if "path=" not in item]
+    run = load([*overrides, f"benchmark={benchmark}"])
     real, fake = (
         planned(replace(run, decoding=replace(run.decoding, engine=engine)))
         for engine in ("vllm", "fake")
     )
     written = [
         {artifact.folder for branch in plan.branches for artifact in branch.artifacts()}
-        - {each.folder for b in plan.branches for each in (b.facts, b.prompts, b.admitted)}
+        - {item.folder for b in plan.branches for item in (b.facts, b.prompts, b.admitted)}
         for plan in (real, fake)
     ]
     assert not written[0] & written[1]

@@ -12,7 +12,7 @@ from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
-from factsweep.pipeline.stages.stage import Alone
+from factsweep.pipeline.stages.step import Alone
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_aside
 from tests.pipeline.here import make_here, without
@@ -35,11 +35,11 @@ def answered(branch: Branch) -> dict[str, str]:
 
 
 def labels(branch: Branch) -> dict[str, list[str]]:
-    found = defaultdict(list)
+    labels_by_pair = defaultdict(list)
     for pair in branch.facts.read("pairs", "all").iter_rows(named=True):
-        for each in pair["objects"]:
-            found[pair["pair_id"]] += [label.lower() for label in each["labels"]]
-    return found
+        for entity in pair["objects"]:
+            labels_by_pair[pair["pair_id"]] += [label.lower() for label in entity["labels"]]
+    return labels_by_pair
 
 
 def test_match_every_prompt_has_its_answer_and_verdict(done: Plan) -> None:
@@ -78,13 +78,13 @@ _SAME_AS = {"P2.w": None, "P2.x": None, "P2.y": "P2.x", "P2.z": "P1.x", "P2.v": 
 def test_match_each_prompt_has_its_own_answer_or_that_of_its_text(
     prompts: list[str], answered: list[str], lost: set[str]
 ) -> None:
-    own = {prompt: f"own {prompt}" for prompt in answered if prompt not in lost}
-    shards = {"P1.0000": {"P1.x": "Oslo"}, "P2.0000": own, "P3.0000": {"P3.x": "?"}}
+    own_texts = {prompt: f"own {prompt}" for prompt in answered if prompt not in lost}
+    shards = {"P1.0000": {"P1.x": "Oslo"}, "P2.0000": own_texts, "P3.0000": {"P3.x": "?"}}
     same_as = {prompt: _SAME_AS[prompt] for prompt in prompts}
     rows, read = matched_texts(shards, same_as)
-    texts = own | shards["P1.0000"]
-    found = {each: texts.get(each, texts.get(same_as[each] or "")) for each in prompts}
-    assert rows == [(each, text) for each, text in found.items() if text is not None]
+    texts = own_texts | shards["P1.0000"]
+    expected = {each: texts.get(each, texts.get(same_as[each] or "")) for each in prompts}
+    assert rows == [(each, text) for each, text in expected.items() if text is not None]
     # Nothing of P3, which has none of its texts, nor of P1 where that is not needed.
     assert read == ["P2.0000", *(["P1.0000"] if "P2.z" in lost else [])]
 
@@ -94,9 +94,9 @@ def matched_texts(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Which answer each prompt of P2 has, and the shards that were read for it."""
     columns = dict.fromkeys(("prompt_id", "same_as"), pl.String)
-    asked = pl.DataFrame(list(same_as.items()), columns, orient="row")
+    prompts = pl.DataFrame(list(same_as.items()), columns, orient="row")
     answers = Given(shards)
-    rows = match._answers(asked, answers, "P2")  # type: ignore[arg-type]
+    rows = match._answers(prompts, answers, "P2", None)  # type: ignore[arg-type]
     return rows.select("prompt_id", "text").rows(), answers.read
 
 
@@ -113,9 +113,9 @@ class Given:
 
     def each(self, _: str, _columns: object, shards: Sequence[str]) -> list[pl.DataFrame]:
         self.read += shards
-        rows = [list(self._answers[each].items()) for each in shards]
+        rows = [list(self._answers[part].items()) for part in shards]
         columns = dict.fromkeys(("prompt_id", "text"), pl.String)
-        return [pl.DataFrame(each, columns, orient="row") for each in rows]
+        return [pl.DataFrame(part, columns, orient="row") for part in rows]
 
 
 def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
@@ -126,20 +126,14 @@ def test_match_calibration_has_a_row_a_sampled_prompt(done: Plan) -> None:
     assert rows["confidence"].is_between(0, 1).all()
 
 
-def test_match_no_samples_leave_no_calibration(small_settings: Settings) -> None:
-    (branch,) = matched(small_settings("decoding.samples.n_prompts=0")).branches
-    assert branch.further == ()
-    assert branch.matched.read_all("calibration").is_empty()
-
-
-@pytest.mark.parametrize("shards", [7, 1000])
-def test_match_any_shard_size_gives_the_same_answers(
-    done: Plan, small_settings: Settings, shards: int
+def test_match_smaller_shards_and_no_samples_give_the_same_answers(
+    done: Plan, small_settings: Settings
 ) -> None:
-    (other,) = matched(small_settings(f"cluster.rows_per_shard={shards}")).branches
-    for table in ("answers", "calibration"):
-        expected = done.branches[0].matched.read_all(table)
-        assert other.matched.read_all(table).equals(expected)
+    smaller = ("cluster.rows_per_shard=7", "decoding.samples.n_prompts=0")
+    (other,) = matched(small_settings(*smaller)).branches
+    assert other.matched.read_all("answers").equals(done.branches[0].matched.read_all("answers"))
+    assert other.further == ()
+    assert other.matched.read_all("calibration").is_empty()
 
 
 class Noted(Alone):
@@ -155,45 +149,45 @@ class Noted(Alone):
 
 
 @pytest.mark.parametrize(
-    ("stage", "table", "gone", "size"),
+    ("stage", "table", "shard", "size"),
     [("matched", "sampled", "P36", 36), ("admitted", "errors", "P36.0001", 16)],
 )
 def test_run_makes_only_the_parts_that_are_not_published(
-    finished: Plan, stage: str, table: str, gone: str, size: int
+    finished: Plan, stage: str, table: str, shard: str, size: int
 ) -> None:
     (branch,) = finished.branches
     step = branch.step(getattr(branch, stage))
-    before = step.artifact.manifest().tables
-    for name in (f"{table}/{gone}.parquet", "manifest.json"):
+    tables_before = step.artifact.manifest().tables
+    for name in (f"{table}/{shard}.parquet", "manifest.json"):
         set_aside(step.artifact, f"{step.artifact.folder}/{name}")
     step.artifact.forget()
     noted = Noted()
     step.run(None, noted)
-    assert noted.parts == {gone: size}
-    assert step.artifact.manifest().tables == before
+    assert noted.parts == {shard: size}
+    assert step.artifact.manifest().tables == tables_before
     set_aside(step.artifact, f"{step.artifact.folder}/manifest.json")
     nothing = Noted()
     step.run(None, nothing)
     assert nothing.parts == {}
 
 
-@pytest.mark.parametrize(("of", "function"), [(match, "_answers"), (Artifact, "write")])
+@pytest.mark.parametrize(("target", "function"), [(match, "_answers"), (Artifact, "write")])
 def test_match_error_in_a_relation_ends_it(
-    finished: Plan, monkeypatch: pytest.MonkeyPatch, of: object, function: str
+    finished: Plan, monkeypatch: pytest.MonkeyPatch, target: object, function: str
 ) -> None:
     (branch,) = finished.branches
     step = branch.step(branch.matched)
-    before = step.artifact.manifest().tables
+    tables_before = step.artifact.manifest().tables
     for name in ("answers/P30.parquet", "answers/P36.parquet", "manifest.json"):
         set_aside(step.artifact, f"{step.artifact.folder}/{name}")
     step.artifact.forget()
     with monkeypatch.context() as patch:
-        patch.setattr(of, function, fails)
+        patch.setattr(target, function, fails)
         with pytest.raises(ArtifactHeldError):
             step.run()
     assert step.artifact.published("answers") == []
     step.run()
-    assert step.artifact.manifest().tables == before
+    assert step.artifact.manifest().tables == tables_before
 
 
 def fails(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""plan: names are known before anything is computed, and what is there is not made again."""
+"""plan: names are known before anything is computed, and complete artifacts are not recomputed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +11,9 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding.remaining import paid, work
-from factsweep.pipeline.inputs.models import resolve
-from factsweep.pipeline.stages import answer, match
+from factsweep.pipeline.stages import match, question
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Branch, Plan, planned, settled
+from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import check_inputs, check_planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
@@ -34,22 +33,23 @@ def files(plan: Plan) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_planned_writes_nothing(small_settings: Settings, tmp_path: Path) -> None:
-    assert not planned(small_settings()).is_complete()
+def test_planned_writes_nothing_and_has_no_work_yet(
+    small_settings: Settings, tmp_path: Path
+) -> None:
+    plan = planned(small_settings())
+    assert not plan.is_complete()
+    assert work(plan) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_planned_finished_run_is_complete_and_has_no_work(finished: Plan) -> None:
+def test_planned_finished_run_is_complete_has_no_work_and_cost_nothing(finished: Plan) -> None:
     assert finished.is_complete()
     assert work(finished) == []
-
-
-def test_planned_same_run_in_another_folder_has_the_same_names(
-    finished: Plan, small_settings: Settings
-) -> None:
-    moved = planned(small_settings("artifacts=elsewhere", "results=there", "run_name=other"))
-    names = [[a.folder for a in plan.branches[0].artifacts()] for plan in (finished, moved)]
-    assert names[0] == names[1]
+    assert finished.answered
+    assert paid(finished) == 0
+    (branch,) = finished.branches
+    assert branch.admitted.shards("errors") == branch.prompts.shards("prompts")
+    assert branch.admitted.read_all("errors").is_empty()
 
 
 def test_work_prepared_run_has_an_item_for_each_shard(
@@ -63,22 +63,18 @@ def test_work_prepared_run_has_an_item_for_each_shard(
     assert by_stage["samples"] == ["P30", "P36"] * 4
 
 
-def test_work_unprepared_run_has_none(small_settings: Settings) -> None:
-    assert work(planned(small_settings())) == []
-
-
 def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
     run = small_settings("decoding.samples.n_answers=150")
-    (few,), (many,) = finished.branches, planned(run).branches
-    assert (many.answers, many.further[:4]) == (few.answers, few.further)
+    (smaller,), (larger,) = finished.branches, planned(run).branches
+    assert (larger.answers, larger.further[:4]) == (smaller.answers, smaller.further)
     assert {
         (item.table, getattr(item.question.task, "block", None)) for item in work(planned(run))
     } == {("samples", 4), ("samples", 5)}
-    before = files(finished)
+    files_before = files(finished)
     assert compute_here(run).is_complete()
-    assert before.items() <= files(finished).items()
+    assert files_before.items() <= files(finished).items()
 
 
 def test_compute_second_model_reuses_facts_and_prompts(
@@ -87,19 +83,19 @@ def test_compute_second_model_reuses_facts_and_prompts(
     compute_here: Compute,
     make_model: Callable[[str], Path],
 ) -> None:
-    run, before = (
+    run, files_before = (
         small_settings(f"model.id={make_model('second')}", "model.name=x"),
         files(finished),
     )
-    (mine,), (theirs,) = finished.branches, planned(run).branches
-    assert (theirs.facts, theirs.prompts) == (mine.facts, mine.prompts)
-    shared = {artifact.folder for artifact in mine.artifacts()}
-    assert shared & {artifact.folder for artifact in theirs.artifacts()} == {
-        mine.facts.folder,
-        mine.prompts.folder,
+    (first,), (second,) = finished.branches, planned(run).branches
+    assert (second.facts, second.prompts) == (first.facts, first.prompts)
+    shared = {artifact.folder for artifact in first.artifacts()}
+    assert shared & {artifact.folder for artifact in second.artifacts()} == {
+        first.facts.folder,
+        first.prompts.folder,
     }
     assert compute_here(run).is_complete()
-    assert before.items() <= files(finished).items()
+    assert files_before.items() <= files(finished).items()
 
 
 def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) -> None:
@@ -120,14 +116,16 @@ def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
 def test_set_aside_shard_alone_is_recomputed(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
-    greedy, before = finished.branches[0].answers, files(finished)
+    greedy, files_before = finished.branches[0].answers, files(finished)
     name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
     content = greedy.store.get(name)
     set_aside(greedy, name)
     assert compute_here(small_settings()).is_complete()
-    changed = {path.name for path, time in files(finished).items() if before.get(path) != time}
-    told = {"manifest.json", "recipe.json"}  # written by each run that goes on
-    assert Path(name).name in changed <= {Path(name).name, *told}
+    changed = {
+        path.name for path, time in files(finished).items() if files_before.get(path) != time
+    }
+    rewritten = {"manifest.json", "recipe.json"}  # written by each run that goes on
+    assert Path(name).name in changed <= {Path(name).name, *rewritten}
     assert greedy.read_all("generations").height == 72 - 2
     assert len(greedy.store.get(name)) == pytest.approx(len(content), rel=0.1)
 
@@ -140,11 +138,6 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
     set_aside(prompts, f"{prompts.folder}/prompts/{shards[0]}.parquet")
     assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
     assert prompts.shards("prompts") == shards
-
-
-def test_planned_weights_are_resolved_once_for_all_settings(small_settings: Settings) -> None:
-    run = small_settings("sweep.prompts=[zero-shot,4-template]")
-    assert planned(run).weights == resolve(settled(run).model)
 
 
 def test_run_step_where_a_library_is_another_than_planned_is_refused(
@@ -160,17 +153,12 @@ def test_run_step_where_a_library_is_another_than_planned_is_refused(
 
 def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> None:
     (branch,) = finished.branches
-    here = answer.software(finished.run.method.ask.ability, finished.run.decoding)
-    check_planned({"software": here}, branch.answers)
+    software = question.software(finished.run.method.ask.ability, finished.run.decoding)
+    check_planned({"software": software}, branch.answers)
     with pytest.raises(
         InputError, match=naming("software.engine", '"fake 1"', "→", '"fake 2"', "install")
     ):
-        check_planned({"software": {**here, "engine": "fake 2"}}, branch.answers)
-
-
-def test_paid_answers_without_a_price_cost_nothing(finished: Plan) -> None:
-    assert finished.answered
-    assert paid(finished) == 0
+        check_planned({"software": {**software, "engine": "fake 2"}}, branch.answers)
 
 
 LIMIT = 225
@@ -181,54 +169,40 @@ def tight(
     small: list[str], compute_here: Compute, tmp_path_factory: pytest.TempPathFactory
 ) -> Branch:
     """A run whose longer prompts do not fit. A token of the model is a byte, and an answer 10."""
-    given = [f"model.max_model_len={LIMIT + 10}", "metrics.n_draws=5", "metrics.n_rounds=2"]
+    overrides = [f"model.max_model_len={LIMIT + 10}", "metrics.n_draws=5", "metrics.n_rounds=2"]
     folder = tmp_path_factory.mktemp("tight")
-    return compute_here(load([*small, *given, f"artifacts={folder}"])).branches[0]
+    return compute_here(load([*small, *overrides, f"artifacts={folder}"])).branches[0]
 
 
-def long_prompts(branch: Branch) -> pl.DataFrame:
-    shards = branch.prompts.shards("prompts")
-    rows = pl.concat([with_text(branch.prompts, "prompts", shard) for shard in shards])
-    return rows.filter(pl.col("text").str.len_bytes() > LIMIT)
-
-
-def test_admit_long_prompts_are_error_rows_with_their_length(tight: Branch) -> None:
-    expected, errors = long_prompts(tight), tight.admitted.read_all("errors")
+def test_admit_long_prompts_are_error_rows_and_count_as_failed(
+    tight: Branch,
+) -> None:
+    shards = tight.prompts.shards("prompts")
+    prompts = pl.concat([with_text(tight.prompts, "prompts", shard) for shard in shards])
+    expected = prompts.filter(pl.col("text").str.len_bytes() > LIMIT)
+    errors = tight.admitted.read_all("errors")
     assert 0 < expected.height < 72
     assert sorted(errors["prompt_id"]) == sorted(expected["prompt_id"])
     lengths = expected.select("prompt_id", n=pl.col("text").str.len_bytes())
     row = errors.join(lengths, on="prompt_id").row(0, named=True)
     assert row["detail"] == f"{row['n']} tokens, room for {LIMIT}"
     assert (row["stage"], row["reason"]) == ("admit", "prompt_too_long")
-
-
-def test_admit_long_prompts_are_not_decoded(tight: Branch) -> None:
-    refused = set(long_prompts(tight)["prompt_id"])
     for artifact in tight.answered():
         answered = artifact.read_all(artifact.stage)["prompt_id"]
         assert len(answered) > 0
-        assert refused.isdisjoint(answered)
-
-
-def test_admit_long_prompts_count_as_failed(tight: Branch) -> None:
+        assert set(expected["prompt_id"]).isdisjoint(answered)
     overall = tight.metrics.read_all("metrics").filter(pl.col("slice").is_null())
-    failed = long_prompts(tight).height
+    failed = expected.height
     assert overall.filter(metric="acc_at_1").select("n", "n_failed").row(0) == (72 - failed, failed)
     ranked = tight.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
-    lost = ranked.join(long_prompts(tight), on="prompt_id", how="semi").height
+    lost = ranked.join(expected, on="prompt_id", how="semi").height
     assert overall.filter(metric="ovconf").select("n", "n_failed").row(0) == (8 - lost, lost)
-
-
-def test_admit_room_for_all_has_no_errors(done: Plan) -> None:
-    admitted = done.branches[0].admitted
-    assert admitted.shards("errors") == done.branches[0].prompts.shards("prompts")
-    assert admitted.read_all("errors").is_empty()
 
 
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
 
 
-def anew(source: Artifact, shards: dict[str, pl.DataFrame]) -> None:
+def rewrite(source: Artifact, shards: dict[str, pl.DataFrame]) -> None:
     """Set all aside, and complete the artifact with these shards."""
     artifact = replace(source)
     set_all_aside(artifact)
@@ -255,13 +229,13 @@ def test_check_inputs_keeps_what_was_made_of_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source, product = (Artifact(Store(str(tmp_path)), Recipe(s, 1, {})) for s in (stage, "matched"))
-    anew(source, {"all": ROWS})
+    rewrite(source, {"all": ROWS})
     product.begin()
     check_inputs(product, [source])
     product.write("relations", "all", ROWS)
     if stage == "admitted":
         pack_otherwise(monkeypatch)  # another pyarrow: other bytes of the same rows
-    anew(source, shards)
+    rewrite(source, shards)
     for _ in range(2):
         check_inputs(product, [source])
         assert (product.published("relations") == ["all"]) == (stage in is_kept)

@@ -42,13 +42,15 @@ MOST = 1e-4
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model that has opinions, and reads bytes."""
     path = Path(__file__).parents[2] / "tiny_models.py"
-    where: Path = runpy.run_path(str(path))["save"]("llama", tmp_path_factory.mktemp("llama"))
-    model = AutoModelForCausalLM.from_pretrained(where)
+    model_folder: Path = runpy.run_path(str(path))["save"](
+        "llama", tmp_path_factory.mktemp("llama")
+    )
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
     with torch.no_grad():
         for weights in model.parameters():
             weights.mul_(3 if weights.dim() > 1 else 1)
-    model.save_pretrained(where)
-    return where
+    model.save_pretrained(model_folder)
+    return model_folder
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +70,8 @@ def engine(model: Any, reads: Any) -> CandidatesLM:
 
 def rows_of(table: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     schema = empty(table).schema
-    whole = [{name: row.get(name) for name in schema} for row in rows]
-    return pl.DataFrame(whole, schema=schema)
+    full_rows = [{name: row.get(name) for name in schema} for row in rows]
+    return pl.DataFrame(full_rows, schema=schema)
 
 
 @pytest.fixture
@@ -134,8 +136,8 @@ def work(prompts: Artifact, task: Any, table: str = "preferences", name: str = "
     output.begin()
     question = Question(table, task, source, 1 if source == "ranked" else None)  # type: ignore[arg-type]
     shard = "P1" if source == "ranked" else SHARD
-    held = Hardware(0, 1, 1, "here")
-    return Work(output, prompts, admitted, shard, "tiny", question, 1, 30, 3, 0.5, held)
+    hardware = Hardware(0, 1, 1, "here")
+    return Work(output, prompts, admitted, shard, "tiny", question, 1, 30, 3, 0.5, hardware)
 
 
 def decoded(item: Work, engine: Any, reads: Any) -> pl.DataFrame:
@@ -145,14 +147,14 @@ def decoded(item: Work, engine: Any, reads: Any) -> pl.DataFrame:
 
 def plain(model: Any, reads: Any, cloze: str, entity_id: str, ends: Sequence[int]) -> float:
     """The plausibility by a pass over each whole text, tokenised as one."""
-    begin, found = len(reads(cloze).input_ids), []
+    begin, sums = len(reads(cloze).input_ids), []
     for label in set(LABELS[entity_id]):
         ids = torch.tensor([reads(f"{cloze} {label}").input_ids])
         with torch.inference_mode():
             rows = model(ids).logits[0].double().log_softmax(-1)
-        own = sum(float(rows[i - 1, ids[0, i]]) for i in range(begin, ids.shape[1]))
-        found.append(own + math.log(float(rows[-1, list(ends)].exp().sum())))
-    return log_sum(found)
+        label_sum = sum(float(rows[i - 1, ids[0, i]]) for i in range(begin, ids.shape[1]))
+        sums.append(label_sum + math.log(float(rows[-1, list(ends)].exp().sum())))
+    return log_sum(sums)
 
 
 def test_preferences_in_the_retrievers_order_are_those_of_the_plain_model(
@@ -161,13 +163,15 @@ def test_preferences_in_the_retrievers_order_are_those_of_the_plain_model(
     rows = decoded(work(prompts, Prefer(prompts, "random", 100, "eos")), engine, reads)
     assert rows["prompt_id"].to_list() == list(CLOZES)
     for row in rows.iter_rows(named=True):
-        mine, *others = {"f": ["Q1", "Q2", "Q3", "Q4"], "g": ["Q4", "Q3"]}[row["prompt_id"][0]]
+        answer_id, *distractor_ids = {"f": ["Q1", "Q2", "Q3", "Q4"], "g": ["Q4", "Q3"]}[
+            row["prompt_id"][0]
+        ]
         cloze, eos = CLOZES[row["prompt_id"]], [reads.eos_token_id]
-        assert row["logprob"] == pytest.approx(plain(model, reads, cloze, mine, eos), abs=MOST)
-        assert [each["entity_id"] for each in row["distractors"]] == others
-        for each in row["distractors"]:
-            expected = plain(model, reads, cloze, each["entity_id"], eos)
-            assert each["logprob"] == pytest.approx(expected, abs=MOST)
+        assert row["logprob"] == pytest.approx(plain(model, reads, cloze, answer_id, eos), abs=MOST)
+        assert [distractor["entity_id"] for distractor in row["distractors"]] == distractor_ids
+        for distractor in row["distractors"]:
+            expected = plain(model, reads, cloze, distractor["entity_id"], eos)
+            assert distractor["logprob"] == pytest.approx(expected, abs=MOST)
     assert rows["label"].to_list() == ["Paris", "Paris", "Bern"]
     assert (rows["open_logprob"] > rows["logprob"]).all()
 
@@ -190,9 +194,12 @@ def test_preferences_of_a_search_leave_out_other_right_answers(
     for row in rows.iter_rows(named=True):
         allowed = {"f": ["Q3", "Q4"], "g": ["Q1", "Q2", "Q3"]}[row["prompt_id"][0]]
         cloze = CLOZES[row["prompt_id"]]
-        found = {each: plain(model, reads, cloze, each, [reads.eos_token_id]) for each in allowed}
-        order = sorted(found, key=found.__getitem__, reverse=True)
-        assert [each["entity_id"] for each in row["distractors"]] == order
+        scores = {
+            entity_id: plain(model, reads, cloze, entity_id, [reads.eos_token_id])
+            for entity_id in allowed
+        }
+        order = sorted(scores, key=scores.__getitem__, reverse=True)
+        assert [entity_id["entity_id"] for entity_id in row["distractors"]] == order
 
 
 def test_preferences_again_backwards_are_the_same(
@@ -200,22 +207,22 @@ def test_preferences_again_backwards_are_the_same(
 ) -> None:
     first = decoded(work(prompts, Prefer(prompts, "random", 9, "eos")), engine, reads).head(1)
     task = Prefer(prompts, "random", 9, "eos", backwards=True)
-    again = decoded(work(prompts, task, "preferred_again"), engine, reads)
-    assert_frame_equal(again, first, check_exact=False, abs_tol=MOST)
+    repeated = decoded(work(prompts, task, "preferred_again"), engine, reads)
+    assert_frame_equal(repeated, first, check_exact=False, abs_tol=MOST)
 
 
 class Dying(CandidatesLM):
     """Dies after so many answers."""
 
-    def __init__(self, *given: Any, lives: int) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any, lives: int) -> None:
+        super().__init__(*args)
         self.seen: list[str] = []
         self._lives = lives
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
-        for each in islice(super().preferences(requests), self._lives):
-            self.seen.append(each.request_id)
-            yield each
+        for preferred in islice(super().preferences(requests), self._lives):
+            self.seen.append(preferred.request_id)
+            yield preferred
         if len(self.seen) == self._lives:
             raise RuntimeError("the engine died")
 
@@ -229,9 +236,9 @@ def test_preferences_killed_and_resumed_give_the_same_table(
     with pytest.raises(RuntimeError, match=naming("died")):
         decoded(item, dying, reads)
     last = Dying(model, reads, lives=9)
-    found = decoded(item, last, reads)
+    resumed = decoded(item, last, reads)
     assert (dying.seen, last.seen) == (list(CLOZES)[:2], list(CLOZES)[2:])
-    assert_frame_equal(found, expected)
+    assert_frame_equal(resumed, expected)
 
 
 def test_preferences_answer_without_a_label_is_named(
