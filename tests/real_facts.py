@@ -57,6 +57,6 @@ def _pair(pair: dict[str, Any], names: dict[str, list[str]], limit: int) -> dict
 
 
 def _templates(templates: pl.DataFrame, relation_id: str) -> pl.DataFrame:
-    own = templates.filter(relation_id=relation_id)
-    own = templates.filter(relation_id="P17") if own.is_empty() else own
-    return own.with_columns(relation_id=pl.lit(relation_id))
+    of_relation = templates.filter(relation_id=relation_id)
+    of_relation = templates.filter(relation_id="P17") if of_relation.is_empty() else of_relation
+    return of_relation.with_columns(relation_id=pl.lit(relation_id))

@@ -1,12 +1,12 @@
-"""A table of facts: what is wrong with its rows, what is doubtful, and templates for them.
+"""A table of facts: findings about its rows, and templates for them. No paper: the rules are ours.
 
-No paper: the rules are ours. A fact that cannot be asked is left out, with its row and the reason;
-one that can be asked and is doubtful is kept, and listed, too.
+A fact that cannot be asked is left out, with its row and the reason; a doubtful one is kept, and
+listed, too.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -31,7 +31,7 @@ _WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHME
 
 
 def plain(text: str | None) -> str:
-    """A text as it is compared with others."""
+    """A text in the form for comparisons."""
     return " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
 
 
@@ -41,7 +41,7 @@ def names(text: str, label: str) -> bool:
     >>> names("george bush", "us"), names("tom mexico city", "mexico"), names("東京都", "東京")
     (False, True, True)
     """
-    if any(unicodedata.name(each, "").startswith(_WITHOUT_BLANKS) for each in label):
+    if any(unicodedata.name(letter, "").startswith(_WITHOUT_BLANKS) for letter in label):
         return label in text
     return bool(label) and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", text) is not None
 
@@ -53,59 +53,59 @@ def foreign(text: str, language: str) -> bool:
     (True, False, False)
     """
     scripts = _SCRIPTS.get(language)
-    letters = [unicodedata.name(each, "") for each in text if each.isalpha()]
+    letters = [unicodedata.name(letter, "") for letter in text if letter.isalpha()]
     return scripts is not None and bool(letters) and not any(n.startswith(scripts) for n in letters)
 
 
 NEEDED = ("relation", "subject", "object")
 ALIASES = ("subject_aliases", "object_aliases")
 FINDINGS = schema("row int, language text, relation text, text text, finding text, left_out bool")
-_CLEANED = "a line break, or what nobody sees, was taken out"
+_CLEANED = "a line break, or an invisible character, was removed"
 _UNDATED = "its date is not written as 2024-12-31, and so counts as none"
 
 
 def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The facts that can be asked, and what was found (FINDINGS), rows counted from 0.
+    """The facts that can be asked, and findings (FINDINGS); rows are counted from 0.
 
     `facts` has row, language, relation, subject, object, and may have subject_id and other names.
     Left out are empty fields, the second of two equal facts (by Unicode's NFKC and without case),
     objects that the subject names, and objects that no answer can match. Kept are several objects
     of one subject, which are all right, names that several ids have, ids that have several names,
-    other names that tell the object, and names in another script.
+    other names that reveal the object, and names in another script.
     """
-    found: list[tuple[int, str, bool]] = []
+    rows: list[tuple[int, str, bool]] = []
     earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
     for fact in facts.iter_rows(named=True):
         if flaw := earlier.flaw(fact):
-            found.append((fact["place"], flaw, True))
+            rows.append((fact["place"], flaw, True))
         else:
-            found += [(fact["place"], doubt, False) for doubt in earlier.doubts(fact)]
-    table = pl.DataFrame(found, schema("place int, finding text, left_out bool"), orient="row")
-    table = table.cast({"place": pl.UInt32})
-    left = table.filter("left_out")["place"].implode()
-    shown = _shown(facts).with_columns(facts["place"])
-    said = shown.join(table, "place", maintain_order="right").drop("place")
-    return facts.filter(~pl.col("place").is_in(left)).drop("place"), said
+            rows += [(fact["place"], doubt, False) for doubt in earlier.doubts(fact)]
+    findings = pl.DataFrame(rows, schema("place int, finding text, left_out bool"), orient="row")
+    findings = findings.cast({"place": pl.UInt32})
+    omitted = findings.filter("left_out")["place"].implode()
+    texts = _shown(facts).with_columns(facts["place"])
+    findings = texts.join(findings, "place", maintain_order="right").drop("place")
+    return facts.filter(~pl.col("place").is_in(omitted)).drop("place"), findings
 
 
 class _Earlier:
-    """What the rows before said, as it is compared with others."""
+    """The names and ids of earlier rows, in the form for comparisons."""
 
     def __init__(self) -> None:
         self._whole: set[tuple[str, ...]] = set()
         self._objects: dict[tuple[str, ...], set[str]] = {}
         self._ids: dict[tuple[str, ...], set[str]] = {}
-        self._called: dict[tuple[str, ...], str] = {}
+        self._subject_names: dict[tuple[str, ...], str] = {}
 
     def flaw(self, fact: Mapping[str, Any]) -> str | None:
         """Why a fact cannot be asked."""
-        whole = language, relation, subject, object_, _ = _compared(fact)
+        key = language, relation, subject, object_, _ = _compared(fact)
         texts = (relation, subject, object_)
         if empty := [name for name, text in zip(NEEDED, texts, strict=True) if not text]:
             return f"{', '.join(empty)} is empty"
-        if whole in self._whole:
+        if key in self._whole:
             return "a double of an earlier row"
-        self._whole.add(whole)
+        self._whole.add(key)
         if names(subject, object_):
             return "the subject names the object"
         if object_[0].isalnum():  # as most: only others are looked at more closely
@@ -119,20 +119,20 @@ class _Earlier:
     def doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
         """What is doubtful of a fact that can be asked."""
         language, relation, subject, object_, subject_id = _compared(fact)
-        asked = (language, relation, subject)
-        objects = self._objects.setdefault((*asked, subject_id), set())
+        question = (language, relation, subject)
+        objects = self._objects.setdefault((*question, subject_id), set())
         if objects:
             yield "the subject has another object, too; each is right"
         objects.add(object_)
-        ids = self._ids.setdefault(asked, set())
+        ids = self._ids.setdefault(question, set())
         if ids - {subject_id}:
             yield "the subject's name belongs to another id, too"
         ids.add(subject_id)
         of_id = (language, relation, subject_id)
-        if subject_id and self._called.setdefault(of_id, subject) != subject:
+        if subject_id and self._subject_names.setdefault(of_id, subject) != subject:
             yield "its subject id has another name in an earlier row, and is asked by that one"
-        others, labels = (_aliases(fact, name) for name in ("subject_aliases", "object_aliases"))
-        if any(names(s, o) for s in (subject, *others) for o in (object_, *labels)):
+        aliases, labels = (_aliases(fact, name) for name in ("subject_aliases", "object_aliases"))
+        if any(names(s, o) for s in (subject, *aliases) for o in (object_, *labels)):
             yield "a name of the subject names the object"
         if any(foreign(fact[name], language) for name in ("subject", "object")):
             yield f"a name without a letter of the script of {language}"
@@ -151,7 +151,7 @@ def _aliases(fact: Mapping[str, Any], name: str) -> list[str]:
 
 
 def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The facts with one blank for other white space and nothing unseen, and where either was."""
+    """The facts without line breaks and invisible characters, and findings where there were any."""
 
     def clean(text: pl.Expr) -> pl.Expr:
         return seen(text.str.replace_all(r"[\s--\ ]+", " "))
@@ -171,8 +171,8 @@ def undated(facts: pl.DataFrame) -> pl.DataFrame:
     """The facts (FINDINGS) whose date cannot be read."""
     if "date" not in facts.columns:
         return FINDINGS.to_frame()
-    given = pl.col("date").replace("", None).is_not_null()
-    return _findings(facts.filter(given & as_day(pl.col("date")).is_null()), _UNDATED)
+    has_date = pl.col("date").replace("", None).is_not_null()
+    return _findings(facts.filter(has_date & as_day(pl.col("date")).is_null()), _UNDATED)
 
 
 def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
@@ -218,12 +218,12 @@ def generic(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
     >>> generic(pl.DataFrame({"language": ["de"], "relation": ["Hauptstadt"]}))["de"]
     {'Hauptstadt': ['[X] – Hauptstadt: [Y].', 'Hauptstadt ([X]): [Y].', '[X], Hauptstadt: [Y].']}
     """
-    made: dict[str, dict[str, list[str]]] = {}
+    templates: dict[str, dict[str, list[str]]] = {}
     names = facts.select("language", "relation").unique(maintain_order=True)
     for language, relation in names.iter_rows():
         texts = _ENGLISH if language == "en" else _ANY
-        made.setdefault(language, {})[relation] = [text.format(relation) for text in texts]
-    return made
+        templates.setdefault(language, {})[relation] = [text.format(relation) for text in texts]
+    return templates
 
 
 def proposal(facts: pl.DataFrame, n: int) -> str:
@@ -235,12 +235,13 @@ def proposal(facts: pl.DataFrame, n: int) -> str:
     """
     language, relation = facts.select("language", "relation").row(0)
     rows = facts.select("subject", "object").head(_EXAMPLES).iter_rows()
-    asked = _PROPOSAL.format(n=n, language=language, relation=relation)
-    return "\n".join([asked, *(f"[X]: {subject}; [Y]: {object_}" for subject, object_ in rows)])
+    instruction = _PROPOSAL.format(n=n, language=language, relation=relation)
+    examples = (f"[X]: {subject}; [Y]: {object_}" for subject, object_ in rows)
+    return "\n".join([instruction, *examples])
 
 
 def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The templates (language, relation, template) that can be used, and what was found (FINDINGS).
+    """The usable templates (language, relation, template), and findings (FINDINGS).
 
     Left out are a template without [X] and [Y] once each, one that names an object of its relation,
     a repetition, and one of a relation without facts. One without a letter of its language's
@@ -249,30 +250,34 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
     Raises:
         InputError: a relation has none that can be used.
     """
-    used: list[tuple[str, str, str]] = []
-    found: list[tuple[None, str, str, str, str, bool]] = []
-    for (language, relation), mine in facts.group_by("language", "relation", maintain_order=True):
-        objects = [plain(each) for each in mine["object"]]
-        texts = templates.get(str(language), {}).get(str(relation), ())
-        before = len(used)
+    usable: list[tuple[str, str, str]] = []
+    findings: list[tuple[None, str, str, str, str, bool]] = []
+    objects_by_relation = facts.group_by("language", "relation", maintain_order=True).agg("object")
+    for language, relation, labels in objects_by_relation.iter_rows():
+        texts = templates.get(language, {}).get(relation, ())
+        n_before = len(usable)
         for number, text in enumerate(texts):
-            finding, left_out = _finding(text, str(language), objects, texts[:number])
+            finding, is_left_out = _finding(text, language, map(plain, labels), texts[:number])
             if finding:
-                found.append((None, str(language), str(relation), text, finding, left_out))
-            if not left_out:
-                used.append((str(language), str(relation), text))
-        if len(used) == before:
+                findings.append((None, language, relation, text, finding, is_left_out))
+            if not is_left_out:
+                usable.append((language, relation, text))
+        if len(usable) == n_before:
             raise InputError(
                 f"relation {relation!r} of language {language} has no template that can be used, "
                 f"of {len(texts)}; write one with [X] and [Y] once each, and no object in it."
             )
-    known = set(facts.select("language", "relation").iter_rows())
-    for language, held in templates.items():
-        for relation, texts in held.items():
-            if (language, relation) not in known:
-                found += [(None, language, relation, text, _OF_NONE, True) for text in texts]
+    relations = set(facts.select("language", "relation").iter_rows())
+    findings += [
+        (None, language, relation, text, _OF_NONE, True)
+        for language, of_language in templates.items()
+        for relation, texts in of_language.items()
+        for text in texts
+        if (language, relation) not in relations
+    ]
     columns = schema("language text, relation text, template text")
-    return pl.DataFrame(used, columns, orient="row"), pl.DataFrame(found, FINDINGS, orient="row")
+    table = pl.DataFrame(findings, FINDINGS, orient="row")
+    return pl.DataFrame(usable, columns, orient="row"), table
 
 
 def rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
@@ -281,26 +286,25 @@ def rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     A fact without an id has its name for one, in a table where others have ids.
     """
     ids = [name for name in ("subject_id", "object_id") if name in facts.columns]
-    more = [name for name in _CARRIED if name in facts.columns]
     filled = [pl.col(name).fill_null(pl.col(name.removesuffix("_id"))) for name in ids]
-    named = facts.select(*NEEDED, *filled, *more)
-    joined = templates.select("relation", "template").join(
-        named, on="relation", maintain_order="left_right"
-    )
-    return joined.with_columns(is_manual=pl.lit(value=True))
+    carried = [name for name in _CARRIED if name in facts.columns]
+    facts = facts.select(*NEEDED, *filled, *carried)
+    rows = templates.select("relation", "template")
+    rows = rows.join(facts, on="relation", maintain_order="left_right")
+    return rows.with_columns(is_manual=pl.lit(value=True))
 
 
 def _finding(
-    text: str, language: str, objects: Sequence[str], before: Sequence[str]
+    text: str, language: str, objects: Iterable[str], earlier: Sequence[str]
 ) -> tuple[str, bool]:
-    """What is to be said of a template, and whether it is left out."""
+    """A finding about a template (empty: none), and whether it is left out."""
     if not has_slots(text):
         return "not [X] and [Y] once each", True
-    if text in before:
+    if text in earlier:
         return "a repetition", True
     bare = plain(text.replace("[X]", " ").replace("[Y]", " "))
-    if named := next((each for each in objects if names(bare, each)), None):
-        return f"names the object {named}", True
+    if label := next((label for label in objects if names(bare, label)), None):
+        return f"names the object {label}", True
     if foreign(bare, language):
         return f"no letter of the script of {language}", False
     return "", False

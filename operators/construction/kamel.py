@@ -40,10 +40,7 @@ PAPER_SIZES = Sizes()
 
 
 class Built(NamedTuple):
-    """The set, and how many triples (or queries) were left out for which reason.
-
-    dropped: relation_id, unit (triple, query), reason, count.
-    """
+    """The set, and its omissions: relation_id, unit (triple, query), reason, count."""
 
     facts: Facts
     dropped: pl.DataFrame
@@ -71,25 +68,25 @@ def build(
         InputError: a missing column, or no relation is left.
     """
     triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
-    asked = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
-    named = _named(asked, labels)
+    triples = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
+    triples_named = _named(triples, labels)
     unlabelled = pl.col("labels").is_null()
-    named = with_reasons(
-        named,
+    triples_named = with_reasons(
+        triples_named,
         subject_without_label=pl.col("subjects").is_null(),
         no_date_and_no_integer=unlabelled & is_literal(pl.col("object_id")),
         object_without_label=unlabelled,
         named_in_subject=named_in(pl.col("labels").list.first(), pl.col("subjects").list.first()),
     )
-    queries = _queries(named.filter(pl.col("reason").is_null()))
+    queries = _queries(triples_named.filter(pl.col("reason").is_null()))
     n_answers = pl.col("objects").list.len()
     queries = with_reasons(queries, too_many_answers=n_answers > max_answers)
-    drawn = with_reasons(
+    queries_drawn = with_reasons(
         split_by_seed(queries.filter(pl.col("reason").is_null()), sizes, seed),
         relation_too_small=pl.len().over("relation_id") < sum(sizes),
         not_drawn=pl.col("split").is_null(),
     )
-    queries = pl.concat([drawn, queries.drop_nulls("reason")], how="diagonal")
+    queries = pl.concat([queries_drawn, queries.drop_nulls("reason")], how="diagonal")
     pairs = queries.filter(pl.col("reason").is_null()).sort("relation_id", "split", "place")
     if pairs.is_empty():
         raise InputError(
@@ -98,20 +95,22 @@ def build(
         )
     return Built(
         facts_of(pairs.select(empty("pairs").columns), questions, relation_labels),
-        left_out({"triple": named, "query": queries}),
+        left_out({"triple": triples_named, "query": queries}),
     )
 
 
 def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
     """Whether the object's label is among the n-grams, …, 1-grams of words of the subject's.
 
-    n is the number of words in the object's label, so that only an n-gram can be equal to it: whole
-    words, one after the other. Upper and lower case are not told apart; the paper does not say.
+    n is the number of words in the object's label: a run of whole words is equal to it. Upper and
+    lower case are the same; the paper does not say.
     """
-    lower = (each.str.to_lowercase() for each in (object_label, subject_label))
-    words = (each.str.replace_all(r"\s+", " ").str.strip_chars() for each in lower)
-    named, subject = (pl.concat_str(pl.lit(" "), each, pl.lit(" ")) for each in words)
-    return subject.str.contains(named, literal=True)
+
+    def words(label: pl.Expr) -> pl.Expr:
+        text = label.str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
+        return pl.concat_str(pl.lit(" "), text, pl.lit(" "))
+
+    return words(subject_label).str.contains(words(object_label), literal=True)
 
 
 def year_labels(value: pl.Expr) -> pl.Expr:
@@ -130,8 +129,8 @@ def year_labels(value: pl.Expr) -> pl.Expr:
     names = {f"{number:02d}": name for number, name in enumerate(_MONTHS, start=1)}
     month = month.replace_strict(names, default=None, return_dtype=pl.String)
     date = pl.concat_str(day.str.strip_chars_start("0"), month, year, separator=" ")
-    known = pl.when(day != "00").then(date)
-    return pl.when(digits.is_not_null()).then(pl.concat_list(year, known).list.drop_nulls())
+    date = pl.when(day != "00").then(date)
+    return pl.when(digits.is_not_null()).then(pl.concat_list(year, date).list.drop_nulls())
 
 
 def integer_labels(value: pl.Expr) -> pl.Expr:
@@ -176,8 +175,8 @@ def with_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
     >>> with_reasons(pl.DataFrame({"n": [1, 5]}), too_many=pl.col("n") > 2)["reason"].to_list()
     [None, 'too_many']
     """
-    named = (pl.when(is_so).then(pl.lit(name)) for name, is_so in reasons.items())
-    return rows.with_columns(reason=pl.coalesce(*named))
+    names = (pl.when(has_reason).then(pl.lit(name)) for name, has_reason in reasons.items())
+    return rows.with_columns(reason=pl.coalesce(*names))
 
 
 def left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -189,14 +188,13 @@ def left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     >>> left_out({"triple": triples}).rows()
     [('P36', 'triple', 'no_label', 1)]
     """
-    found = [
+    counts = [
         table.drop_nulls("reason")
-        .group_by("relation_id", "reason")
+        .group_by("relation_id", unit=pl.lit(unit), reason="reason")
         .agg(count=pl.len().cast(pl.Int64))
-        .select("relation_id", pl.lit(unit).alias("unit"), "reason", "count")
         for unit, table in rows.items()
     ]
-    return pl.concat(found).sort("relation_id", "unit", "reason")
+    return pl.concat(counts).sort("relation_id", "unit", "reason")
 
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

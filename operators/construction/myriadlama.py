@@ -17,13 +17,13 @@ from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, fitted, refuse, schema
 
-# Who has what. A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
+# A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = schema("relation_id text, subject_id text, object_id text")
 _NO_TEMPLATE = "relation_without_template"
 
 
 class Built(NamedTuple):
-    """The set, what was left out, and what its templates lack.
+    """The set, its omissions, and the paraphrases that it lacks.
 
     dropped: relation_id, unit (triple, pair), reason, count. missing: relation_id, n_manual,
     n_paraphrases, n_missing (paraphrases short of `n_paraphrases` a manual template).
@@ -53,9 +53,9 @@ def build(
 
     A subject and relation of `facts` is a pair; those without a manual template are left out.
     A pair's objects are those of `facts`, then all others that `knowledge` (FACTS) has for it. The
-    names of subjects and objects are their labels and aliases. `fits` says of an object's main
-    label whether the object may stay (MyriadLAMA keeps single tokens of BERT). `paraphrases`
-    (PARAPHRASES) follow their manual template; without them the set has the manual ones alone.
+    names of subjects and objects are their labels and aliases. An object stays if its main label
+    `fits` (MyriadLAMA keeps single tokens of BERT). `paraphrases` (PARAPHRASES) follow their manual
+    template; without them the set has the manual ones alone.
 
     Raises:
         InputError: a missing column, paraphrases of an unknown template, or no pair is left.
@@ -66,23 +66,12 @@ def build(
     labels, manual = fitted(labels, LABELS, "labels"), fitted(manual, MANUAL, "manual templates")
     paraphrases = fitted(paraphrases, PARAPHRASES, "paraphrases")
     templates = _templates(manual, paraphrases)
-    known = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
-    named = _named(pl.concat([facts, known]).unique(maintain_order=True), labels)
-    first = pl.col("labels").list.first()
-    distinct = named.select(first.unique()).to_series().drop_nulls()
-    refused = [] if fits is None else [label for label in distinct if not fits(label)]
-    triples = with_reasons(
-        named,
-        relation_without_template=~pl.col("relation_id").is_in(
-            templates["relation_id"].unique().implode()
-        ),
-        subject_without_label=pl.col("subjects").is_null(),
-        literal=is_literal(pl.col("object_id")),
-        object_without_label=pl.col("labels").is_null(),
-        object_does_not_fit=first.is_in(refused),
-    )
-    kept = triples.filter(pl.col("reason").is_null())
-    pairs = kept.group_by("relation_id", "subject_id", maintain_order=True).agg(
+    of_pairs = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
+    triples = pl.concat([facts, of_pairs]).unique(maintain_order=True)
+    triples = _with_reasons(_named(triples, labels), templates, fits)
+    pair = ["relation_id", "subject_id"]
+    used = triples.filter(pl.col("reason").is_null())
+    pairs = used.group_by(pair, maintain_order=True).agg(
         pl.col("subjects").first(), objects=pl.struct("object_id", "labels")
     )
     if pairs.is_empty():
@@ -91,21 +80,39 @@ def build(
             "give the labels and templates of the facts' relations."
         )
     # A pair is left out where none of its triples stayed.
-    reason = pl.col("reason")
-    gone = triples.group_by("relation_id", "subject_id").agg(
-        reason=pl.when(reason.eq_missing(_NO_TEMPLATE).all())
-        .then(pl.lit(_NO_TEMPLATE))
-        .when(reason.is_not_null().all())
-        .then(pl.lit("no_object_left"))
+    has_no_template = pl.col("reason").eq_missing(_NO_TEMPLATE).all()
+    has_no_object = pl.col("reason").is_not_null().all()
+    reasons = with_reasons(
+        triples.group_by(pair).agg(template=has_no_template, objects=has_no_object),
+        relation_without_template=pl.col("template"),
+        no_object_left=pl.col("objects"),
     )
-    pair_id = pl.format("{}.{}", "relation_id", "subject_id")
+    pair_id = pl.format("{}.{}", *pair)
     pairs = pairs.with_columns(pair_id=pair_id, split=pl.lit(None, pl.String))
-    used = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
-    relations = facts_of.named(used["relation_id"].unique(maintain_order=True), relation_labels)
+    of_set = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
+    relations = facts_of.named(of_set["relation_id"].unique(maintain_order=True), relation_labels)
     return Built(
-        checked(Facts(relations, used, pairs.select(empty("pairs").columns))),
-        left_out({"triple": triples, "pair": gone}),
+        checked(Facts(relations, of_set, pairs.select(empty("pairs").columns))),
+        left_out({"triple": triples, "pair": reasons}),
         missing(templates, n_paraphrases),
+    )
+
+
+def _with_reasons(
+    triples: pl.DataFrame, templates: pl.DataFrame, fits: Callable[[str], bool] | None
+) -> pl.DataFrame:
+    """The triples with the reason why one is left out; null: it is used."""
+    label = pl.col("labels").list.first()
+    labels = triples.select(label.unique()).to_series().drop_nulls()
+    refused = [] if fits is None else [text for text in labels if not fits(text)]
+    has_template = pl.col("relation_id").is_in(templates["relation_id"].unique().implode())
+    return with_reasons(
+        triples,
+        relation_without_template=~has_template,
+        subject_without_label=pl.col("subjects").is_null(),
+        literal=is_literal(pl.col("object_id")),
+        object_without_label=pl.col("labels").is_null(),
+        object_does_not_fit=label.is_in(refused),
     )
 
 
@@ -115,8 +122,8 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
     Columns in: relation_id, group, origin. Surplus paraphrases of one manual template do not make
     up for missing ones of another.
     """
-    found = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
-    groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=found)
+    n = (pl.col("origin") == "paraphrase").sum().cast(pl.Int64)
+    groups = templates.group_by("relation_id", "group", maintain_order=True).agg(n=n)
     return groups.group_by("relation_id", maintain_order=True).agg(
         n_manual=pl.len().cast(pl.Int64),
         n_paraphrases=pl.sum("n"),
@@ -127,18 +134,18 @@ def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.D
 def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
     """The canonical templates: each manual one, then its paraphrases; each text once a relation."""
     key = ["relation_id", "template"]
-    heads = manual.unique(maintain_order=True).with_row_index("place")
-    heads = heads.with_columns(group=pl.int_range(pl.len()).over("relation_id"))
-    tails = paraphrases.join(heads, on=key, how="left", maintain_order="left")
+    manual = manual.unique(maintain_order=True).with_row_index("place")
+    manual = manual.with_columns(group=pl.int_range(pl.len()).over("relation_id"))
+    paraphrases = paraphrases.join(manual, on=key, how="left", maintain_order="left")
     stray = (
         "paraphrases: relation {relation_id} has no manual template {template!r}; add it or drop "
         "its paraphrases."
     )
-    refuse(tails, {stray: pl.col("place").is_null()}, key)
+    refuse(paraphrases, {stray: pl.col("place").is_null()}, key)
     place = ["relation_id", "place", "group"]
-    manuals = heads.select(*place, text="template", origin=pl.lit("manual"))
-    others = tails.select(*place, text="paraphrase", origin=pl.lit("paraphrase"))
-    texts = pl.concat([manuals, others])
+    manual = manual.select(*place, text="template", origin=pl.lit("manual"))
+    paraphrases = paraphrases.select(*place, text="paraphrase", origin=pl.lit("paraphrase"))
+    texts = pl.concat([manual, paraphrases])
     distinct = texts.unique(["relation_id", "text"], keep="first", maintain_order=True)
     return numbered(distinct.sort("place", maintain_order=True))
 

@@ -42,14 +42,14 @@ def paraphrased(
 ) -> Iterator[list[tuple[str, str, str]]]:
     """Ask for n paraphrases of each manual template (MANUAL): a template's rows of PARAPHRASES.
 
-    What is unfit or said before in the relation is removed, and the same asked again, up to
+    Unfit and repeated ones of the relation are dropped, and the same prompt is asked again, up to
     `max_rounds` times per template. `hints`: a relation's sentence ("Be aware that [Y] is …").
     """
     by_relation = manual.group_by("relation_id").agg("template")
-    said = {each: set(map(wording, templates)) for each, templates in by_relation.iter_rows()}
+    earlier = {name: set(map(wording, templates)) for name, templates in by_relation.iter_rows()}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
         prompt = instruction(template, n=n, hint=(hints or {}).get(relation_id))
-        texts = until_enough(ask, prompt, said[relation_id], n, max_rounds)
+        texts = until_enough(ask, prompt, earlier[relation_id], n, max_rounds)
         yield [(relation_id, template, text) for text in texts]
 
 
@@ -66,11 +66,8 @@ def candidates(answer: str) -> list[str]:
     """
     lines = [line for line in answer.splitlines() if line.strip()]
     items = [line for line in lines if _ITEM.match(line)]
-    bare = (
-        _ITEM.sub("", line).replace("**", "").strip().strip(_QUOTES).strip()
-        for line in items or lines
-    )
-    return [text for text in bare if text]
+    texts = (_ITEM.sub("", line).replace("**", "").strip() for line in items or lines)
+    return [*filter(None, (text.strip(_QUOTES).strip() for text in texts))]
 
 
 def has_slots(text: str) -> bool:
@@ -83,7 +80,7 @@ def has_slots(text: str) -> bool:
 
 
 def wording(text: str) -> str:
-    """A text as it is compared with others: without case, extra spaces and its last full stop.
+    """The form of a text for comparisons: without case, extra spaces and its last full stop.
 
     >>> wording("[X]  died in [Y] .") == wording("[X] Died in [Y]")
     True
@@ -91,17 +88,17 @@ def wording(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(" .")
 
 
-def until_enough(ask: Ask, prompt: str, said: set[str], n: int, max_rounds: int) -> list[str]:
-    """At most n sentences that are fit and were not said; what is taken is added to `said`."""
-    kept: list[str] = []
+def until_enough(ask: Ask, prompt: str, earlier: set[str], n: int, max_rounds: int) -> list[str]:
+    """At most n new sentences with both slots; their wordings are added to `earlier`."""
+    sentences: list[str] = []
     for _ in range(max_rounds):
-        if len(kept) >= n:
+        if len(sentences) >= n:
             break
         for text in candidates(ask(prompt)):
-            if len(kept) < n and has_slots(text) and wording(text) not in said:
-                said.add(wording(text))
-                kept.append(text)
-    return kept
+            if len(sentences) < n and has_slots(text) and wording(text) not in earlier:
+                earlier.add(wording(text))
+                sentences.append(text)
+    return sentences
 
 
 SHEET = schema("relation_id text, template text, paraphrase text, keep text, reason text")
@@ -117,15 +114,15 @@ def review_sheet(
     `keep` is "no" where one cannot be used, empty where a person must decide (another style than
     the manual template, or words within `min_distance` of an earlier one), and else "yes".
     """
-    earlier: dict[str, list[str]] = {}
+    texts_by_relation: dict[str, list[str]] = {}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
-        earlier.setdefault(relation_id, []).append(template)
+        texts_by_relation.setdefault(relation_id, []).append(template)
     rows = []
     for relation_id, template, text in paraphrases.select(list(PARAPHRASES)).iter_rows():
-        before = earlier.setdefault(relation_id, [])
-        keep, reason = _first_look(text, template, before, min_distance)
+        earlier = texts_by_relation.setdefault(relation_id, [])
+        keep, reason = _first_look(text, template, earlier, min_distance)
         if keep != "no":
-            before.append(text)
+            earlier.append(text)
         rows.append((relation_id, template, text, keep, reason))
     return pl.DataFrame(rows, schema=SHEET, orient="row")
 
@@ -144,7 +141,7 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
             raise InputError(
                 f"review sheet: column {column} is missing; it has {', '.join(SHEET)}."
             )
-    # A spreadsheet may turn yes into a Boolean, and a reader into a null what is empty.
+    # A spreadsheet may turn yes into a Boolean, and a reader an empty cell into a null.
     rows = sheet.select(
         pl.col(*PARAPHRASES, "keep").cast(pl.String).fill_null("").str.strip_chars()
     )
@@ -162,25 +159,25 @@ def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_look(
-    text: str, template: str, before: list[str], min_distance: float
+    text: str, template: str, earlier: list[str], min_distance: float
 ) -> tuple[str, str]:
-    """What to write under `keep` and `reason`."""
+    """The cells of `keep` and `reason`."""
     counts = {slot: text.count(slot) for slot in SLOTS}
     wrong = [f"{slot} stands {count} times" for slot, count in counts.items() if count != 1]
     if wrong:
         return "no", "; ".join(wrong)
-    if wording(text) in map(wording, before):
+    if wording(text) in map(wording, earlier):
         return "no", "a repetition"
     reasons = []
-    both = pl.DataFrame({"text": [text, template]})
-    own, manual = both.select(style(pl.col("text"))).to_series()
-    if own != manual:
-        reasons.append(f"a {own}, where the manual template is a {manual}")
+    texts = pl.DataFrame({"text": [text, template]})
+    style_of_text, manual = texts.select(style(pl.col("text"))).to_series()
+    if style_of_text != manual:
+        reasons.append(f"a {style_of_text}, where the manual template is a {manual}")
 
     def distance(other: str) -> float:
         return 1 - len(words(text) & words(other)) / len(words(text) | words(other))
 
-    near = min(before, key=distance, default=None)
+    near = min(earlier, key=distance, default=None)
     if near is not None and distance(near) < min_distance:
         reasons.append(f"close to: {near}")
     return ("" if reasons else "yes"), "; ".join(reasons)

@@ -3,7 +3,7 @@
 Source: PRobELM, section 3 and appendix B (Algorithm 1).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -37,7 +37,7 @@ class Relation(NamedTuple):
 
 
 class Built(NamedTuple):
-    """The rows of the groups (`operators.datasets.probelm.ROWS`), and what was left out and why.
+    """The rows of the groups (`operators.datasets.probelm.ROWS`), and the omissions.
 
     dropped: relation_id, unit (triple, alternative), reason, count.
     """
@@ -47,8 +47,8 @@ class Built(NamedTuple):
 
 
 def build(
-    before: pl.DataFrame,
-    after: pl.DataFrame,
+    old_triples: pl.DataFrame,
+    new_triples: pl.DataFrame,
     labels: pl.DataFrame,
     relations: Mapping[str, Relation],
     *,
@@ -58,7 +58,7 @@ def build(
     n_alternatives: int = 10,
     parents_by: Collection[str] = (SUBCLASS_OF,),
 ) -> Built:
-    """Make groups of the triples (TRIPLES) that are in `after` and not in `before`.
+    """Make groups of the triples (TRIPLES) that are in `new_triples` and not in `old_triples`.
 
     `relations` is the whitelist, by id; `labels` (LABELS) names the entities. In this order are
     dropped: triples with an entity without a label; general queries; triples with fewer than
@@ -72,26 +72,38 @@ def build(
     Raises:
         InputError: a missing column, or no triple is left.
     """
-    before = fitted(before, TRIPLES, "before").unique()
-    after, labels = fitted(after, TRIPLES, "after").unique(), fitted(labels, LABELS, "labels")
-    known = pl.concat([before, after]).unique()
+    old_triples = fitted(old_triples, TRIPLES, "before").unique()
+    new_triples, labels = (
+        fitted(new_triples, TRIPLES, "after").unique(),
+        fitted(labels, LABELS, "labels"),
+    )
+    facts = pl.concat([old_triples, new_triples]).unique()
     names = united(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
-    new = _new_triples(before, after, known, names, relations)
+    new = _new_triples(old_triples, new_triples, facts, names, relations)
     usable = new.filter(pl.col("reason").is_null())
-    found = {slot: _alternatives(usable, before, known, names, slot, parents_by) for slot in _SLOTS}
-    groups = _groups(usable, found, relations, max_similarity, n_alternatives)
-    kept, reasons = _drawn(groups, max_groups, seed)
-    if kept.is_empty():
+    alternatives = {
+        slot: _alternatives(usable, old_triples, facts, names, slot, parents_by) for slot in _SLOTS
+    }
+    groups = _groups(usable, alternatives, relations, max_similarity, n_alternatives)
+    # Of the groups with enough alternatives, `max_groups` are drawn.
+    ids = [".".join(key) for key in groups.select(_TRIPLE).iter_rows()]
+    random = pl.Series(seeds.keys(seed, "group", ids), dtype=pl.UInt64)
+    is_short = pl.col("reason").is_not_null()
+    rank = pl.when(~is_short).then(pl.lit(random)).rank("ordinal")
+    is_drawn = pl.lit(value=True) if max_groups is None else rank <= max_groups
+    groups = with_reasons(groups, too_few_alternatives=is_short, not_drawn=~is_drawn)
+    groups_drawn = groups.filter(pl.col("reason").is_null())
+    if groups_drawn.is_empty():
         raise InputError(
             f"no new triple of {', '.join(relations)} has {n_alternatives} alternatives; "
             "give larger snapshots, more relations or ask for fewer alternatives."
         )
-    unused = pl.concat([each.select("relation_id", "reason") for each in (new, reasons)])
-    passed_over = groups.group_by("relation_id").agg(
+    unused = pl.concat([table.select("relation_id", "reason") for table in (new, groups)])
+    paraphrases = groups.group_by("relation_id").agg(
         unit=pl.lit("alternative"), reason=pl.lit("near_paraphrase"), count=pl.sum("n_paraphrases")
     )
-    dropped = pl.concat([left_out({"triple": unused}), passed_over.filter(pl.col("count") > 0)])
-    return Built(_rows(kept, relations), dropped.sort("relation_id", "unit", "reason"))
+    dropped = pl.concat([left_out({"triple": unused}), paraphrases.filter(pl.col("count") > 0)])
+    return Built(_rows(groups_drawn, relations), dropped.sort("relation_id", "unit", "reason"))
 
 
 def frequencies(
@@ -125,35 +137,37 @@ def frequencies(
     return counted.group_by(*_TRIPLE, "entity_id").agg(frequency=pl.len().cast(pl.Int64))
 
 
-def is_paraphrase(label: str, others: Collection[str], max_similarity: float) -> bool:
+def is_paraphrase(label: str, labels: Collection[str], max_similarity: float) -> bool:
     """Whether a label is more similar than that to one of the others, upper and lower case alike.
 
     Similarity is 1 − Levenshtein distance / length of the longer one. The paper names the distance
     and no limit.
     """
-    alike = (Levenshtein.normalized_similarity(label.lower(), each.lower()) for each in others)
-    return any(each > max_similarity for each in alike)
+    label = label.lower()
+    return any(
+        Levenshtein.normalized_similarity(label, other.lower()) > max_similarity for other in labels
+    )
 
 
 def _new_triples(
-    before: pl.DataFrame,
-    after: pl.DataFrame,
-    known: pl.DataFrame,
+    old_triples: pl.DataFrame,
+    new_triples: pl.DataFrame,
+    facts: pl.DataFrame,
     names: pl.DataFrame,
     relations: Mapping[str, Relation],
 ) -> pl.DataFrame:
     """The new triples of the whitelist with the labels `subject` and `object`, and `reason`."""
-    limits = {relation_id: each.max_answers for relation_id, each in relations.items()}
+    limits = {relation_id: relation.max_answers for relation_id, relation in relations.items()}
     limit = pl.col("relation_id").replace_strict(limits, return_dtype=pl.Int64)
-    rows = after.join(before, on=_TRIPLE, how="anti")
+    rows = new_triples.join(old_triples, on=_TRIPLE, how="anti")
     rows = rows.filter(pl.col("relation_id").is_in(list(relations))).sort("relation_id", *_TRIPLE)
     for slot in _SLOTS:
-        named = names.rename({"entity_id": f"{slot}_id", "label": slot})
-        rows = rows.join(named, on=f"{slot}_id", how="left", maintain_order="left")
+        labels = names.rename({"entity_id": f"{slot}_id", "label": slot})
+        rows = rows.join(labels, on=f"{slot}_id", how="left", maintain_order="left")
         keys = [f"{slot}_id", "relation_id"]
-        answers = known.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
+        answers = facts.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
         rows = rows.join(answers, on=keys, how="left", maintain_order="left")
-    slots = {relation_id: each.prompt.asked for relation_id, each in relations.items()}
+    slots = {relation_id: relation.prompt.asked for relation_id, relation in relations.items()}
     asks_object = pl.col("relation_id").replace_strict(slots, return_dtype=pl.String) == "object"
     n_answers = pl.when(asks_object).then("answers_of_subject").otherwise("answers_of_object")
     nameless = pl.any_horizontal(pl.col(_SLOTS).is_null())
@@ -163,27 +177,27 @@ def _new_triples(
 
 def _alternatives(
     triples: pl.DataFrame,
-    before: pl.DataFrame,
-    known: pl.DataFrame,
+    old_triples: pl.DataFrame,
+    facts: pl.DataFrame,
     names: pl.DataFrame,
     slot: Slot,
     parents_by: Collection[str],
 ) -> dict[tuple[str, ...], list[str]]:
     """The labels of each triple's alternatives in a slot, the most frequent entity first."""
-    asked = ["entity_id" if name == f"{slot}_id" else name for name in _TRIPLE]
+    alternative = ["entity_id" if name == f"{slot}_id" else name for name in _TRIPLE]
     ordered = (
-        frequencies(triples, before, slot, parents_by)
-        .join(known, left_on=asked, right_on=_TRIPLE, how="anti")
+        frequencies(triples, old_triples, slot, parents_by)
+        .join(facts, left_on=alternative, right_on=_TRIPLE, how="anti")
         .join(names, on="entity_id")
         .sort("frequency", "entity_id", descending=[True, False])
     )
     lists = ordered.group_by(_TRIPLE, maintain_order=True).agg("label")
-    return {tuple(key): found for *key, found in lists.iter_rows()}
+    return {tuple(key): labels for *key, labels in lists.iter_rows()}
 
 
 def _groups(
     triples: pl.DataFrame,
-    found: Mapping[Slot, Mapping[tuple[str, ...], list[str]]],
+    labels: Mapping[Slot, Mapping[tuple[str, ...], list[str]]],
     relations: Mapping[str, Relation],
     max_similarity: float,
     n_alternatives: int,
@@ -193,46 +207,25 @@ def _groups(
     for row in rows:
         key = tuple(row[name] for name in _TRIPLE)
         for slot in _SLOTS:
-            others, n = _taken(row[slot], found[slot].get(key, []), max_similarity, n_alternatives)
-            row[f"other_{slot}s"] = others
-            row["n_paraphrases"] += n
-        asked = row[f"other_{relations[row['relation_id']].prompt.asked}s"]
-        row["reason"] = "too_few_alternatives" if len(asked) < n_alternatives else None
+            distinct = [row[slot]]
+            for label in labels[slot].get(key, []):
+                if len(distinct) > n_alternatives:
+                    break
+                if is_paraphrase(label, distinct, max_similarity):
+                    row["n_paraphrases"] += 1
+                else:
+                    distinct.append(label)
+            row[f"other_{slot}s"] = distinct[1:]
+        alternatives = row[f"other_{relations[row['relation_id']].prompt.asked}s"]
+        row["reason"] = "too_few_alternatives" if len(alternatives) < n_alternatives else None
     return pl.DataFrame(rows, schema=_GROUPS)
-
-
-def _taken(
-    label: str, labels: Iterable[str], max_similarity: float, n: int
-) -> tuple[list[str], int]:
-    kept, n_paraphrases = [label], 0
-    for other in labels:
-        if len(kept) > n:
-            break
-        if is_paraphrase(other, kept, max_similarity):
-            n_paraphrases += 1
-        else:
-            kept.append(other)
-    return kept[1:], n_paraphrases
-
-
-def _drawn(
-    groups: pl.DataFrame, max_groups: int | None, seed: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The groups that are kept, and all groups with the reason why they are not."""
-    whole = groups.filter(pl.col("reason").is_null())
-    ids = (".".join(key) for key in whole.select(_TRIPLE).iter_rows())
-    random = pl.Series(seeds.keys(seed, "group", ids), dtype=pl.UInt64)
-    taken = pl.lit(True) if max_groups is None else pl.lit(random.rank("ordinal") <= max_groups)
-    marked = with_reasons(whole, not_drawn=~taken)
-    kept = marked.filter(pl.col("reason").is_null())
-    return kept, pl.concat([groups.drop_nulls("reason"), marked])
 
 
 def _rows(groups: pl.DataFrame, relations: Mapping[str, Relation]) -> pl.DataFrame:
     """The groups as the authors' rows: the plausible one, other subjects, other objects."""
     rows: list[dict[str, Any]] = []
     for number, group in enumerate(groups.iter_rows(named=True)):
-        triple: dict[str, Any] = {each: group[each] for each in _SLOTS}
+        triple: dict[str, Any] = {slot: group[slot] for slot in _SLOTS}
         triple |= {"id": number, "relation": relations[group["relation_id"]].prompt.relation}
         rows.append({**triple, "label": 1, "rank": 1})
         for slot in _SLOTS:

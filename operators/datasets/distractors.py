@@ -1,26 +1,12 @@
-"""Facts with their objects' entities, in the layout of the paper on distractors.
+"""Facts with their objects' entities, in the layout of the paper on distractors (docs/data.md).
 
-    facts.parquet        one fact per row (FACTS)
-    templates.csv        relation_id, text: sentences with [X] that end in [Y]
-    aliases.en.tsv       an id, a tab and its names: further labels; may be missing
-    entities.parquet     with triples.parquet a knowledge base; both or none
-
-Without a knowledge base of its own, the set's facts are one: the types of an entity are then the
-relations that it is an object of, and the objects of its P31 and P279. Facts of relations without
-a template are known and not asked.
-
-In these files people put facts into sentences of their own, in place of templates of a relation:
-
-    probing-gpt2-xl.parquet   what people asked GPT2-XL, and how well they found each fact known
-    verbalisations.parquet    sentences made of templates, and their corrections
-
-Such a sentence is a cloze: it stands in `subjects` of its fact, and the one template of every
-relation is `[X] [Y]`. `subject_index` tells the sentences of a fact apart: of a verbalisation 0 is
-the flawed and 1 the corrected one. Entities without an id go by their label.
+Sentences that people wrote for single facts are clozes: they stand in `subjects` of their fact, and
+the one template of every relation is `[X] [Y]`. Of a verbalisation the flawed sentence stands
+first. Entities without an id are known by their label.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -42,10 +28,6 @@ FACTS = schema("""
 """)
 TEMPLATES = schema("relation_id text, text text")
 _FACT = ("relation_id", "subject_id", "object_id")
-_COLUMNS = {
-    "facts": [Column(name, (dtype,), name in _NEEDED) for name, dtype in FACTS.items()],
-    "templates": [Column(name, (dtype,), required=True) for name, dtype in TEMPLATES.items()],
-}
 Tables = Mapping[str, pl.DataFrame]
 
 
@@ -64,7 +46,7 @@ def _triples(tables: Tables) -> pl.DataFrame:
 def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Facts:
     """The facts of the files, by their names up to the first full stop; a pair has all its objects.
 
-    `relation_labels` names the relations that are taken; without it all that have a template are,
+    `relation_labels` names the relations to take; without it all with a template are taken,
     and their labels are their ids.
 
     Raises:
@@ -74,20 +56,17 @@ def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Fact
     base = _knowledge_base(tables, rows)
     if relation_labels is not None:
         rows = rows.filter(pl.col("relation_id").is_in(list(relation_labels)))
-    asked = rows.join(templates, on="relation_id", how="semi", maintain_order="left")
-    asked = asked.unique(_FACT, keep="first", maintain_order=True)
-    texts = templates.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
-    entities = base.entities.select("entity_id", known="labels")
-    named = asked
+    rows = rows.join(templates, on="relation_id", how="semi", maintain_order="left")
+    rows = rows.unique(_FACT, keep="first", maintain_order=True)
+    details = rows.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
     for entity, names in (("subject_id", "subjects"), ("object_id", "labels")):
-        named = named.join(
-            entities, left_on=entity, right_on="entity_id", how="left", maintain_order="left"
-        )
-        named = named.with_columns(pl.coalesce("known", names).alias(names)).drop("known")
-    facts = facts_from_triples(named, texts, relation_labels)
-    asks = pl.col("text").str.contains("?", literal=True)
-    details = asked.with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
-    styles = pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
+        entities = base.entities.select(pl.col("entity_id").alias(entity), of_base="labels")
+        rows = rows.join(entities, on=entity, how="left", maintain_order="left")
+        rows = rows.with_columns(pl.coalesce("of_base", names).alias(names)).drop("of_base")
+    texts = templates.with_columns(origin=pl.lit("manual"), group=pl.lit(0))
+    facts = facts_from_triples(rows, texts, relation_labels)
+    is_question = pl.col("text").str.contains("?", literal=True)
+    styles = pl.when(is_question).then(pl.lit("question")).otherwise(pl.lit("statement"))
     return replace(
         facts,
         templates=facts.templates.with_columns(style=styles),
@@ -105,32 +84,33 @@ def counts(facts: Facts) -> dict[str, int]:
 
 
 def figures(tables: Tables, facts: Facts) -> dict[str, int]:
-    """The size of the set, and the facts that are not asked, for want of a template."""
-    n, found = _triples(tables).unique(_FACT).height, counts(facts)
-    return {**found, "without_template": n - found["unique_triples"]}
+    """The size of the set, and how many facts have no template and are not asked."""
+    n_facts, sizes = _triples(tables).unique(_FACT).height, counts(facts)
+    return {**sizes, "without_template": n_facts - sizes["unique_triples"]}
 
 
 def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
     if name not in tables:
         raise InputError(f"the file {name}.* is missing; there are {listed(sorted(tables))}.")
-    found = tables[name]
-    check_columns(found.lazy(), _COLUMNS[name], f"{name}.* of the layout distractors")
-    return fitted(found, schema, name, optional=schema)
+    optional = {*FACTS} - {*_NEEDED}
+    columns = [Column(column, (dtype,), column not in optional) for column, dtype in schema.items()]
+    check_columns(tables[name].lazy(), columns, f"{name}.* of the layout distractors")
+    return fitted(tables[name], schema, name, optional=schema)
 
 
 def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
     """That of the files, or one made of the facts and the aliases."""
-    given = [name for name in ("entities", "triples") if name in tables]
-    if len(given) == 1:
-        raise InputError(f"there is {given[0]}.parquet alone; entities and triples go together.")
-    if given:
+    names = [name for name in ("entities", "triples") if name in tables]
+    if len(names) == 1:
+        raise InputError(f"there is {names[0]}.parquet alone; entities and triples go together.")
+    if names:
         return bases.checked(KnowledgeBase(tables["entities"], tables["triples"]))
-    further = []
+    aliases = []
     if "aliases" in tables:
         ids = pl.concat([rows["subject_id"], rows["object_id"]]).unique().implode()
-        further.append(tables["aliases"].filter(pl.col("entity_id").is_in(ids)))
-    # A fact of the set is right whatever its end: that it has one says when it was.
-    return bases.checked(of_triples(rows.drop("end"), *further))
+        aliases.append(tables["aliases"].filter(pl.col("entity_id").is_in(ids)))
+    # A fact of the set is right at any time, even if it has an end.
+    return bases.checked(of_triples(rows.drop("end"), *aliases))
 
 
 TEMPLATE = "[X] [Y]"
@@ -140,8 +120,6 @@ PROBING = schema("""
     disambiguation text, human_score float
 """)
 VERBALISATIONS = schema("triples_raw text, triples text, verbalization text, correction text")
-
-
 # A fact and its sentences; `subject` and `object` are the labels of its ends.
 _FACTS = schema("""
     name text, subject_id text, subject text, relation_id text, object_id text, object text,
@@ -150,10 +128,9 @@ _FACTS = schema("""
 
 
 def probed(tables: Tables, relations: Relations = None) -> Facts:
-    """The facts that people asked for, with the sentences that leave their object open.
+    """The facts that people asked for, with the sentences that leave their object open, each once.
 
-    The subject is the right answer of the sentences that leave that open. A sentence that stands
-    twice counts once.
+    The subject is the right answer of the sentences that leave the subject open.
 
     Raises:
         InputError: there is not one table, or it lacks a column.
@@ -169,11 +146,11 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
 
     ends = {f"{part}_id": first("id", part) for part in ("subject", "object")}
     ends |= {part: first("label", part) for part in ("subject", "object")}
-    asked = pl.col("element") == "object"
+    object_sentences = pl.col("sentence").filter(element="object").str.strip_chars()
     facts = rows.group_by(name="fact_id", maintain_order=True).agg(
         **ends,
         relation_id=first("relation", "object"),
-        sentences=pl.col("sentence").filter(asked).str.strip_chars().unique(maintain_order=True),
+        sentences=object_sentences.unique(maintain_order=True),
         human_score=first("human_score", "object"),
     )
     half = (
@@ -185,7 +162,7 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
 
 
 def verbalised(tables: Tables, relations: Relations = None) -> Facts:
-    """The facts with a flawed and a corrected sentence, both of which end in the object.
+    """The facts with a flawed and a corrected sentence, which both end in the object.
 
     A sentence may have a full stop behind the object; the others are left out (`n_verbalised`).
 
@@ -213,37 +190,25 @@ def _verbalised(tables: Tables) -> pl.DataFrame:
     for number, row in enumerate(rows.iter_rows(named=True)):
         subject, relation, object_ = re.findall(r"'([^']*)'", row["triples_raw"])
         texts = (row["verbalization"], row["correction"])
-        label = _object(row["triples"], texts)
-        if label is not None:
-            name = row["triples"].removeprefix("(").partition(", ")[0]
-            sentences = [_cut(text, label) for text in texts]
-            popularity = float(row["popularity"]) if row.get("popularity") else None
-            fact = (f"{subject}.{number}", subject, name, relation, object_, label, sentences)
-            facts.append((*fact, None, popularity, VERBALISED))
+        name, *parts = row["triples"].removeprefix("(").rpartition(", start=")[0].split(", ")
+        # The object's label: the longest part of the triple, from a comma on, that ends all texts.
+        for label in (", ".join(parts[start:]) for start in range(1, len(parts))):
+            end = rf"\s+{re.escape(label)}\s*\.?$"
+            if all(re.search(end, text) for text in texts):
+                sentences = [re.sub(end, "", text) for text in texts]
+                popularity = float(row["popularity"]) if row.get("popularity") else None
+                fact = (f"{subject}.{number}", subject, name, relation, object_, label, sentences)
+                facts.append((*fact, None, popularity, VERBALISED))
+                break
     return pl.DataFrame(facts, _FACTS, orient="row")
-
-
-def _object(triple: str, texts: Sequence[str]) -> str | None:
-    """The object's label: the longest part of the triple, from a comma on, that ends all texts."""
-    parts = triple.rpartition(", start=")[0].split(", ")
-    for start in range(2, len(parts)):
-        label = ", ".join(parts[start:])
-        if all(_cut(text, label) != text for text in texts):
-            return label
-    return None
-
-
-def _cut(text: str, label: str) -> str:
-    """The text before the label that ends it; the whole text if none does."""
-    return re.sub(rf"\s+{re.escape(label)}\s*\.?$", "", text)
 
 
 def _only(tables: Tables, expected: pl.Schema) -> pl.DataFrame:
     if len(tables) != 1:
         raise InputError(f"there must be one table; there are {listed(tables)}.")
     ((name, rows),) = tables.items()
-    needed = [Column(column, (dtype,), required=True) for column, dtype in expected.items()]
-    check_columns(rows.lazy(), needed, f"{name}.*")
+    columns = [Column(column, (dtype,), required=True) for column, dtype in expected.items()]
+    check_columns(rows.lazy(), columns, f"{name}.*")
     return rows
 
 
@@ -259,9 +224,9 @@ def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
         objects=pl.concat_list(right),
         split=pl.lit(None, pl.String),
     )
-    templates = numbered(manual((each, TEMPLATE) for each in ids))
+    templates = numbered(manual((relation_id, TEMPLATE) for relation_id in ids))
     details = fitted(facts, columns("details"), "details", ("start", "end"))
-    # What the facts themselves say; their sentences are no names of an entity.
+    # The labels of the facts; their sentences are no names of an entity.
     ends = facts.select(
         entity_id=pl.concat_list("subject_id", "object_id"),
         labels=pl.concat_list("subject", "object"),

@@ -21,9 +21,9 @@ class Facts:
     """Facts and the templates that put them into words.
 
     Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
-    needs in addition to these three, by name; their rows belong to pairs (pair_id, relation_id).
-    `knowledge_base` is what is known of their entities, of whichever part of the facts; null: none
-    is needed. `typed` are the objects that answers are compared with as values; null: none is.
+    needs in addition, by name; their rows belong to pairs (pair_id, relation_id). `knowledge_base`
+    is that of the whole set, whichever part the facts are. `typed` are the objects that answers are
+    compared with as values.
     """
 
     relations: pl.DataFrame
@@ -40,11 +40,11 @@ class Facts:
 
     def of(self, relation_id: str) -> "Facts":
         """The facts of one relation."""
-        mine = pl.col("relation_id") == relation_id
-        further = {name: table.filter(mine) for name, table in self.further.items()}
-        tables = (table.filter(mine) for table in (self.relations, self.templates, self.pairs))
+        is_own = pl.col("relation_id") == relation_id
+        tables = (table.filter(is_own) for table in (self.relations, self.templates, self.pairs))
         relations, templates, pairs = tables
-        return Facts(relations, templates, pairs, further, self.knowledge_base)
+        extra = {name: table.filter(is_own) for name, table in self.further.items()}
+        return Facts(relations, templates, pairs, extra, self.knowledge_base)
 
 
 def counts(facts: Facts) -> dict[str, int]:
@@ -66,15 +66,11 @@ def counts(facts: Facts) -> dict[str, int]:
     return sizes | {name: int(value) for name, value in sums.row(0, named=True).items()}
 
 
-def labelled(facts: Facts, labels: Mapping[str, str]) -> Facts:
-    """The facts with these labels of relations, by id; those of other relations stay."""
-    label = pl.col("relation_id").replace_strict(labels, default=pl.col("label"))
-    return replace(facts, relations=facts.relations.with_columns(label=label))
-
-
 def named(relation_ids: Iterable[str], labels: Relations) -> pl.DataFrame:
     """The table of relations; one without a label has its id for one."""
-    rows = [(each, (labels or {}).get(each, each)) for each in relation_ids]
+    rows = [
+        (relation_id, (labels or {}).get(relation_id, relation_id)) for relation_id in relation_ids
+    ]
     return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
 
 
@@ -94,37 +90,32 @@ def checked(facts: Facts) -> Facts:
     names.check_apart(facts.relations["relation_id"], "the relations")
     for table, column in (("relations", "relation"), ("templates", "template"), ("pairs", "pair")):
         names.check_ids(getattr(facts, table)[f"{column}_id"], f"the {column}")
-    relation = pl.col("relation_id")
-    relations, asked, named = (
-        relation.is_in(table["relation_id"].unique().implode())
+    text, subjects, objects = pl.col("text"), pl.col("subjects"), pl.col("objects")
+    in_relations, in_templates, in_pairs = (
+        pl.col("relation_id").is_in(table["relation_id"].unique().implode())
         for table in (facts.relations, facts.templates, facts.pairs)
     )
-    slotless = "template {template_id} ({text!r}) has no %s; put %s where the %s belongs."
+    prefix = "template {template_id} ({text!r}) has no "
     of_templates = {
-        slotless % (slot, slot, what): ~pl.col("text").str.contains(slot, literal=True)
-        for slot, what in (("[X]", "subject"), ("[Y]", "object"))
-    }
-    of_templates[
+        prefix + "[X]; put [X] where the subject belongs.": ~text.str.contains("[X]", literal=True),
+        prefix + "[Y]; put [Y] where the object belongs.": ~text.str.contains("[Y]", literal=True),
         "template {template_id} names the unknown relation {relation_id}; add the relation or "
-        "correct the template."
-    ] = ~relations
-    of_templates[
+        "correct the template.": ~in_relations,
         "template {template_id} ends as another of relation {relation_id} does, and their prompts "
-        "would have the same ids; give it another number."
-    ] = pl.struct("relation_id", number()).is_duplicated()
+        "would have the same ids; give it another number.": pl.struct(
+            "relation_id", number()
+        ).is_duplicated(),
+    }
     of_pairs = {
-        "pair {pair_id} has no subject name; add one or drop the pair.": pl.col(
-            "subjects"
-        ).list.len()
-        == 0,
-        "pair {pair_id} has no objects; add one or drop the pair.": pl.col("objects").list.len()
-        == 0,
-        "relation {relation_id} has pairs but no templates; add one or drop its pairs.": ~asked,
+        "pair {pair_id} has no subject name; add one or drop the pair.": subjects.list.len() == 0,
+        "pair {pair_id} has no objects; add one or drop the pair.": objects.list.len() == 0,
+        "relation {relation_id} has pairs but no templates; add one or drop its "
+        "pairs.": ~in_templates,
     }
     lonely = "relation {relation_id} has no pairs; add one or drop the relation."
     refuse(facts.templates, of_templates, ["template_id", "text", "relation_id"])
     refuse(facts.pairs, of_pairs, ["pair_id", "relation_id"])
-    refuse(facts.relations, {lonely: ~named}, ["relation_id"])
+    refuse(facts.relations, {lonely: ~in_pairs}, ["relation_id"])
     return facts
 
 
@@ -148,8 +139,8 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     """
     unknown = sorted(set(part.relations or ()) - set(facts.relations["relation_id"]))
     if unknown:
-        known = ", ".join(facts.relations["relation_id"])
-        raise InputError(f"benchmark.relations names {unknown[0]}; this set has {known}.")
+        ids = ", ".join(facts.relations["relation_id"])
+        raise InputError(f"benchmark.relations names {unknown[0]}; this set has {ids}.")
     keep = pl.lit(True) if part.relations is None else pl.col("relation_id").is_in(part.relations)
     relations, templates, pairs = (
         table.filter(keep) for table in (facts.relations, facts.templates, facts.pairs)
@@ -176,9 +167,6 @@ def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     first = pl.element().struct.field("labels").list.first()
     labels = pl.col("objects").list.eval(first).list.unique(maintain_order=True)
     return rows.join(pairs.select("pair_id", right=labels), on="pair_id", maintain_order="left")
-
-
-_QUESTION = r"\?\s*\[Y\]\s*\.?$"
 
 
 def numbered(texts: pl.DataFrame) -> pl.DataFrame:
@@ -210,8 +198,8 @@ def number() -> pl.Expr:
 def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
     """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
     columns = dict.fromkeys(("relation_id", "text"), pl.String)
-    found = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
-    return found.with_columns(origin=pl.lit("manual"), group=_PLACE)
+    templates = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
+    return templates.with_columns(origin=pl.lit("manual"), group=_PLACE)
 
 
 def style(text: pl.Expr) -> pl.Expr:
@@ -221,8 +209,8 @@ def style(text: pl.Expr) -> pl.Expr:
     >>> texts.select(style(pl.col("text"))).to_series().to_list()
     ['question', 'statement']
     """
-    asks = text.str.contains(_QUESTION)
-    return pl.when(asks).then(pl.lit("question")).otherwise(pl.lit("statement"))
+    is_question = text.str.contains(r"\?\s*\[Y\]\s*\.?$")
+    return pl.when(is_question).then(pl.lit("question")).otherwise(pl.lit("statement"))
 
 
 def knowledge_base_of(facts: Facts) -> KnowledgeBase:
@@ -240,9 +228,9 @@ def slice_single_objects(facts: Facts, part: Slice) -> Facts:
     """The chosen part as facts of one object, with `details` and a knowledge base.
 
     A pair of several objects becomes several pairs, each named after its object, too; one without
-    an id is known by its first label. `details` has a row for each fact; what the set does not give
-    there is null, but for the popularity: that of the subject. Where the set brings no knowledge
-    base, it is made of all its facts, whichever part is chosen.
+    an id is known by its first label. `details` has a row for each fact, with the subject's
+    popularity where the set gives none. Without a knowledge base of the set, one is made of all its
+    facts, whichever part is chosen.
 
     Raises:
         InputError: a relation that the set does not have, or a part without pairs or names.
@@ -252,48 +240,50 @@ def slice_single_objects(facts: Facts, part: Slice) -> Facts:
     several = pl.col("objects").list.len() > 1
     rows = facts.pairs.with_columns(whole="pair_id", several=several)
     rows = rows.explode("objects").unnest("objects").with_columns(object_id=object_id())
-    one = pl.format("{}.{}", "pair_id", "object_id")
+    pair_id = pl.format("{}.{}", "pair_id", "object_id")
     rows = rows.unique(["whole", "object_id"], keep="first", maintain_order=True).with_columns(
-        pair_id=pl.when("several").then(one).otherwise("pair_id"),
+        pair_id=pl.when("several").then(pair_id).otherwise("pair_id"),
         objects=pl.concat_list(pl.struct("object_id", "labels")),
     )
     new_names = rows.select("whole", named="pair_id")
-    further = {
+    extra = {
         name: table.join(new_names, left_on="pair_id", right_on="whole", maintain_order="left")
         .with_columns(pair_id="named")
         .select(table.columns)
         for name, table in facts.further.items()
         if name != "details"
     }
-    given = facts.further.get("details", empty("details")).drop("relation_id")
-    given = given.rename({"pair_id": "whole"})
-    details = rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
-    details = details.join(given, on=["whole", "object_id"], how="left", maintain_order="left")
-    known = base.entities.select(subject_id="entity_id", known="popularity")
-    details = details.join(known, on="subject_id", how="left", maintain_order="left")
-    details = details.with_columns(popularity=pl.coalesce("popularity", "known"))
-    further["details"] = details.select(empty("details").columns)
-    return replace(facts, pairs=rows.select(facts.pairs.columns), further=further)
+    own_details = facts.further.get("details", empty("details")).drop("relation_id")
+    own_details = own_details.rename({"pair_id": "whole"})
+    subjects = base.entities.select(subject_id="entity_id", of_subject="popularity")
+    details = (
+        rows.select("pair_id", "whole", "relation_id", "subject_id", "object_id")
+        .join(own_details, on=["whole", "object_id"], how="left", maintain_order="left")
+        .join(subjects, on="subject_id", how="left", maintain_order="left")
+        .with_columns(popularity=pl.coalesce("popularity", "of_subject"))
+    )
+    extra["details"] = details.select(empty("details").columns)
+    return replace(facts, pairs=rows.select(facts.pairs.columns), further=extra)
 
 
 Unseen = Literal["keep", "remove", "refuse"]
 _CHARACTER = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\u{200c}\u{200d}]]"
 
 
-def treated(facts: Facts, how: Unseen) -> Facts:
-    """The facts with characters that nobody sees kept or removed.
+def treated(facts: Facts, treatment: Unseen) -> Facts:
+    """The facts with invisible characters kept or removed.
 
-    These are Unicode's Cc, Cf, Cs and Co, and what it calls default ignorable beside these. Joiners
-    of letters are none of them: Persian and Hindi are written with them.
+    These are Unicode's Cc, Cf, Cs, Co and default ignorable characters, except for joiners of
+    letters, with which Persian and Hindi are written.
 
     Raises:
-        InputError: there are, and they are to be refused; or nothing is left of a text.
+        InputError: there are some and `treatment` is refuse, or a text has no other characters.
     """
-    if how == "keep" or (texts := unseen(facts)).is_empty():
+    if treatment == "keep" or (texts := unseen(facts)).is_empty():
         return facts
-    if how == "refuse":
+    if treatment == "refuse":
         hidden = (
-            "{where}: {text!a} holds a character that nobody sees; take it out, or let it be "
+            "{where}: {text!a} holds an invisible character; take it out, or let it be "
             "removed: benchmark.unseen=remove."
         )
         refuse(texts, {hidden: pl.col("text").is_not_null()}, ["where", "text"])
@@ -309,7 +299,7 @@ def treated(facts: Facts, how: Unseen) -> Facts:
 
 
 def seen(text: pl.Expr) -> pl.Expr:
-    """A text without the characters that nobody sees."""
+    """A text without invisible characters."""
     return text.str.replace_all(_CHARACTER, "")
 
 

@@ -1,24 +1,15 @@
-"""KAMEL: its authors' files → the canonical tables, and back.
+"""KAMEL: its authors' files (KAMEL, section 3.1; docs/data.md) → the canonical tables, and back.
 
-The authors' layout (KAMEL, section 3.1): one query per line, of which train and dev may show less.
-
-    question-templates.csv           P36, What is the capital of [S]?
-    P36/train.jsonl, P36/dev.jsonl   {"sub_label": "Bolivia", "obj_label": ["Sucre", "La Paz"]}
-    P36/test.jsonl                   {"sub_label": "France", "obj_uri": ["Q90"], "obj_label":
-                                      [{"rdf": "Paris", "alternative": [], "chosen": "Paris"}]}
-
-In the table `pairs`, an answer's first label is its rdf label. A literal has none: its first label
-is its first alternative (of a date the full date), as in the authors' scorer. Its id says that it
-is one (`is_literal`) and of which type: XMLSchema#dateTime. The authors name no subject ids, and
-different subjects share a label: a subject_id is the row's split and number.
+An answer's first label is its rdf label. A literal has none: its first label is its first
+alternative (of a date the full date), as in the authors' scorer, and its id is its type:
+XMLSchema#dateTime. There are no ids of subjects: a subject_id is the row's split and number.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -37,19 +28,6 @@ DATE = f"{LITERAL}dateTime"
 NUMBER = f"{LITERAL}decimal"
 _UNTYPED = f"{LITERAL}anySimpleType"
 _FIELDS = ("sub_label", "obj_label")
-
-
-class _Row(NamedTuple):
-    """A query as it was read, and where it stands."""
-
-    where: str
-    relation_id: str
-    split: str
-    fields: Mapping[str, Any]
-
-    def check(self, fits: object, problem: str) -> None:
-        """Refuse the row where it does not fit."""
-        check(self.where, fits, problem, self.fields)
 
 
 def is_literal(object_id: pl.Expr) -> pl.Expr:
@@ -71,43 +49,60 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         raise InputError(f"{QUESTIONS} is missing; put it next to the folders of the relations.")
     if len(questions) > 1:
         raise InputError(f"{' and '.join(questions)} are two; leave one out.")
-    paths = (path for path in sorted(files) if path.endswith(".jsonl"))
-    rows = (row for path in paths for row in _lines(PurePosixPath(path), files[path]))
-    numbers = Counter[tuple[str, str]]()
-    read = []
-    for row in rows:
-        if relation_labels is not None and row.relation_id not in relation_labels:
+    rows = []
+    for path in (name for name in sorted(files) if name.endswith(".jsonl")):
+        relation_id, split = PurePosixPath(path).parent.name, PurePosixPath(path).stem
+        if split not in SPLITS or not relation_id:
+            expected = ", ".join(f"P…/{name}.jsonl" for name in SPLITS)
+            raise InputError(f"{path} is none of {expected}; rename or remove it.")
+        if relation_labels is not None and relation_id not in relation_labels:
             raise InputError(
-                f"{row.where}: the catalog entry does not name its relation {row.relation_id}; "
+                f"{path}: the catalog entry does not name its relation {relation_id}; "
                 "add it to the entry or leave the relation out."
             )
-        subject_id = f"{row.split}.{numbers[row.relation_id, row.split]:04d}"
-        numbers[row.relation_id, row.split] += 1
-        row.check(_is_text(row.fields["sub_label"]), "sub_label is empty")
-        answers, ids = row.fields["obj_label"], row.fields.get("obj_uri")
-        row.check(isinstance(answers, list) and answers, "obj_label is no list")
-        ids = [None] * len(answers) if ids is None else ids
-        same = isinstance(ids, list) and len(ids) == len(answers)
-        row.check(same, "obj_uri and obj_label differ in length")
-        objects = [_object(row, *each) for each in zip(ids, answers, strict=True)]
-        pair = (row.relation_id, subject_id, [row.fields["sub_label"]], objects, row.split)
-        read.append((f"{row.relation_id}.{subject_id}", *pair))
-    pairs = pl.DataFrame(read, empty("pairs").schema, orient="row")
+        # Not splitlines: a label may hold a character that Unicode counts as a line end.
+        for number, line in enumerate(files[path].rstrip("\r\n").split("\n")):
+            subject, objects = _query(line, f"{path}, row {number} (counted from 0)")
+            subject_id = f"{split}.{number:04d}"
+            pair_id = f"{relation_id}.{subject_id}"
+            rows.append((pair_id, relation_id, subject_id, [subject], objects, split))
+    pairs = pl.DataFrame(rows, empty("pairs").schema, orient="row")
     return facts_of(pairs, questions_of(questions[0], files[questions[0]]), relation_labels)
 
 
-def _lines(path: PurePosixPath, content: str) -> Iterator[_Row]:
-    relation_id, split = path.parent.name, path.stem
-    if split not in SPLITS or not relation_id:
-        expected = ", ".join(f"P…/{each}.jsonl" for each in SPLITS)
-        raise InputError(f"{path} is none of {expected}; rename or remove it.")
-    # Not splitlines: a label may hold a character that Unicode counts as a line end.
-    for number, line in enumerate(content.rstrip("\r\n").split("\n")):
-        where = f"{path}, row {number} (counted from 0)"
-        fields = parsed(line, where, "correct or drop the row")
-        check(where, isinstance(fields, dict), "no JSON object", fields)
-        check_fields(where, fields, _FIELDS, "KAMEL's files")
-        yield _Row(where, relation_id, split, fields)
+def _query(line: str, place: str) -> tuple[str, list[dict[str, Any]]]:
+    """The subject and the right objects of a line."""
+    row = parsed(line, place, "correct or drop the row")
+    check(place, isinstance(row, dict), "no JSON object", row)
+    check_fields(place, row, _FIELDS, "KAMEL's files")
+    check(place, _is_text(row["sub_label"]), "sub_label is empty", row)
+    answers, ids = row["obj_label"], row.get("obj_uri")
+    check(place, isinstance(answers, list) and answers, "obj_label is no list", row)
+    ids = [None] * len(answers) if ids is None else ids
+    are_parallel = isinstance(ids, list) and len(ids) == len(answers)
+    check(place, are_parallel, "obj_uri and obj_label differ in length", row)
+    objects = []
+    for object_id, answer in zip(ids, answers, strict=True):
+        fits = object_id is None or _is_text(object_id)
+        check(place, fits, "obj_uri holds no text", row)
+        if isinstance(answer, str):
+            check(place, _is_text(answer), "obj_label has an empty label", row)
+            objects.append({"object_id": object_id, "labels": [answer]})
+            continue
+        fits = isinstance(answer, dict)
+        check(place, fits, "obj_label holds no text and no labels", row)
+        main, alternatives = answer.get("rdf"), answer.get("alternative") or []
+        check(place, isinstance(alternatives, list), "alternative is no list", row)
+        chosen = answer.get("chosen")
+        # A literal has no main label: its first one is the first alternative.
+        names = [*alternatives, chosen] if main is None else [main, chosen, *alternatives]
+        are_texts = all(name is None or isinstance(name, str) for name in names)
+        check(place, are_texts, "obj_label holds a label that is no text", row)
+        labels = list(dict.fromkeys(filter(_is_text, names)))
+        check(place, labels, "obj_label has an answer without a label", row)
+        is_untyped = object_id is None and main is None
+        objects.append({"object_id": _UNTYPED if is_untyped else object_id, "labels": labels})
+    return row["sub_label"], objects
 
 
 def questions_of(path: str, content: str) -> dict[str, str]:
@@ -118,16 +113,16 @@ def questions_of(path: str, content: str) -> dict[str, str]:
             same line twice is one, as in the authors' file.
     """
     questions: dict[str, str] = {}
-    for where, line in lines(path, content):
+    for place, line in lines(path, content):
         relation_id, comma, question = (part.strip() for part in line.partition(","))
         if not (relation_id and comma and question):
-            raise InputError(f"{where}: {line!r} is not `P36, question`; write it so.")
-        if (known := questions.setdefault(relation_id, question)) != question:
+            raise InputError(f"{place}: {line!r} is not `P36, question`; write it so.")
+        if (earlier := questions.setdefault(relation_id, question)) != question:
             raise InputError(
-                f"{where}: {relation_id} has another question already ({known!r}); leave one out."
+                f"{place}: {relation_id} has another question already ({earlier!r}); leave one out."
             )
         if "[S]" not in question:
-            raise InputError(f"{where}: {question!r} has no [S]; put it where the subject belongs.")
+            raise InputError(f"{place}: {question!r} has no [S]; put it where the subject belongs.")
     return questions
 
 
@@ -147,34 +142,15 @@ def facts_of(
         InputError: what `checked` refuses: a relation without a question, say.
     """
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
-    asked = templates({each: questions[each] for each in ids if each in questions})
-    return checked(Facts(facts_module.named(ids, relation_labels), asked, pairs))
+    texts = {relation_id: questions[relation_id] for relation_id in ids if relation_id in questions}
+    return checked(Facts(facts_module.named(ids, relation_labels), templates(texts), pairs))
 
 
 def templates(questions: Mapping[str, str]) -> pl.DataFrame:
     """Each relation's question with its answer after it, as every question template has it."""
-    texts = [(each, f"{text.replace('[S]', '[X]')} [Y]") for each, text in questions.items()]
-    manual = facts_module.numbered(facts_module.manual(texts))
-    return manual.with_columns(style=pl.lit("question"))
-
-
-def _object(row: _Row, object_id: object, answer: Any) -> dict[str, Any]:
-    row.check(object_id is None or _is_text(object_id), "obj_uri holds no text")
-    if isinstance(answer, str):
-        row.check(_is_text(answer), "obj_label has an empty label")
-        return {"object_id": object_id, "labels": [answer]}
-    row.check(isinstance(answer, dict), "obj_label holds no text and no labels")
-    main, chosen, others = answer.get("rdf"), answer.get("chosen"), answer.get("alternative") or []
-    row.check(isinstance(others, list), "alternative is no list")
-    # A literal has no main label: its first one is the first alternative.
-    names = [*others, chosen] if main is None else [main, chosen, *others]
-    texts = all(name is None or isinstance(name, str) for name in names)
-    row.check(texts, "obj_label holds a label that is no text")
-    labels = list(dict.fromkeys(filter(_is_text, names)))
-    row.check(labels, "obj_label has an answer without a label")
-    if object_id is None and main is None:
-        object_id = _UNTYPED
-    return {"object_id": object_id, "labels": labels}
+    texts = ((id_, f"{text.replace('[S]', '[X]')} [Y]") for id_, text in questions.items())
+    numbered = facts_module.numbered(facts_module.manual(texts))
+    return numbered.with_columns(style=pl.lit("question"))
 
 
 def _is_text(value: object) -> bool:
@@ -182,7 +158,7 @@ def _is_text(value: object) -> bool:
 
 
 def sliced(facts: Facts, part: Slice) -> Facts:
-    """The chosen part of the facts: all that may be shown, and the first queries that are asked.
+    """The chosen part of the facts: all examples of `train`, and the first queries.
 
     `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
     demonstrations do not change with it.
@@ -194,8 +170,8 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     if part.pairs_per_relation is None:
         return facts
     place = pl.int_range(pl.len()).over("relation_id", "split")
-    kept = (pl.col("split") == "train") | (place < part.pairs_per_relation)
-    return checked(replace(facts, pairs=facts.pairs.filter(kept)))
+    is_kept = (pl.col("split") == "train") | (place < part.pairs_per_relation)
+    return checked(replace(facts, pairs=facts.pairs.filter(is_kept)))
 
 
 def counts(facts: Facts) -> dict[str, float]:
@@ -226,8 +202,8 @@ def split_sizes(facts: Facts) -> pl.DataFrame:
     labels = n_labels.list.sum().sum() / n_answers.sum()
     sizes = facts.pairs.group_by("split").agg(**numbers, labels=labels)
     splits = pl.DataFrame({"split": SPLITS}, schema={"split": pl.String})
-    found = splits.join(sizes, on="split", how="left", maintain_order="left")
-    return found.with_columns(pl.col(list(numbers)).fill_null(0).cast(pl.Int64))
+    sizes = splits.join(sizes, on="split", how="left", maintain_order="left")
+    return sizes.with_columns(pl.col(list(numbers)).fill_null(0).cast(pl.Int64))
 
 
 def shown(answers: pl.DataFrame) -> pl.Series:
@@ -267,26 +243,26 @@ def told_apart(pairs: pl.DataFrame) -> pl.DataFrame:
     objects = pairs.select("relation_id", "objects").explode("objects").unnest("objects")
     first = pl.col("labels").list.first().str.to_lowercase()
     object_id = pl.col("object_id").cast(pl.String)
-    named = object_id.is_not_null() & ~is_literal(object_id)
+    has_id = object_id.is_not_null() & ~is_literal(object_id)
     labels = objects.select(
-        "relation_id", "labels", object=pl.when(named).then("object_id").otherwise(first)
+        "relation_id", "labels", object=pl.when(has_id).then("object_id").otherwise(first)
     ).explode("labels")
     parts = labels.select("relation_id", "object", part=answer_forms(pl.col("labels")))
     forms = parts.explode("part").unnest("part").filter(pl.col("full") != "")
-    same = ["relation_id", "bare"]
     several = (pl.n_unique("object") > 1) & (pl.n_unique("full") > 1)
-    shared = forms.group_by(same).agg(several=several)
-    kept = shared.filter(pl.col("several") | (pl.col("bare") == ""))
-    found = forms.join(kept, on=same, how="semi").select("relation_id", "bare", "full")
-    return found.unique().sort(found.columns)
+    shared = forms.group_by("relation_id", "bare").agg(several=several)
+    shared = shared.filter(pl.col("several") | (pl.col("bare") == ""))
+    apart = forms.join(shared, on=["relation_id", "bare"], how="semi")
+    columns = ["relation_id", "bare", "full"]
+    return apart.select(columns).unique().sort(columns)
 
 
 def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    """The strictly read answers of texts (relation_id, text, others): a row each, in `answer`.
+    """The strictly read answers of texts (relation_id, text, and others): one per row, in `answer`.
 
     An answer has no special characters, unless `apart` (`told_apart`) has its bare form in its
-    relation. What has nothing but special characters, and is none of those labels, is no answer.
-    Marks around an answer count only where one of these labels has them: "(C#)." is C#.
+    relation; a text of special characters that is none of these labels is no answer. Marks around
+    an answer count only where one of these labels has them: "(C#)." is C#.
     """
     forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
     forms = forms.explode("part").unnest("part").drop_nulls("full")
@@ -306,12 +282,16 @@ def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame
     forms = forms.join(stopped, on=["relation_id", "bare", "full"], how="left")
     forms = forms.with_columns(full=pl.coalesce("label_before_stop", "label", "full"))
     forms = forms.drop("label_before_stop", "label")
-    same = ["relation_id", "bare"]
-    marked = apart.select(same).unique().with_columns(apart=pl.lit(value=True))
-    known = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
-    forms = forms.join(marked, on=same, how="left").join(known, on=[*same, "full"], how="left")
-    keeps = pl.when(pl.col("bare") == "").then("known").otherwise("apart").fill_null(value=False)
-    answers = forms.with_columns(answer=pl.when(keeps).then("full").otherwise("bare"))
+    keys = ["relation_id", "bare"]
+    marked = apart.select(keys).unique().with_columns(apart=pl.lit(value=True))
+    bare_labels = apart.filter(pl.col("bare") == "").with_columns(known=pl.lit(value=True))
+    forms = forms.join(marked, on=keys, how="left").join(
+        bare_labels, on=[*keys, "full"], how="left"
+    )
+    keeps_marks = (
+        pl.when(pl.col("bare") == "").then("known").otherwise("apart").fill_null(value=False)
+    )
+    answers = forms.with_columns(answer=pl.when(keeps_marks).then("full").otherwise("bare"))
     return answers.filter(pl.col("answer") != "").drop("full", "bare", "apart", "known").unique()
 
 
@@ -321,28 +301,25 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
     Train and dev rows show an answer's first label alone, of a literal the shortest form, as the
     authors' do.
     """
-    asked = facts.templates["text"].str.replace(" [Y]", "", literal=True)
-    questions = asked.str.replace_all("[X]", "[S]", literal=True)
-    lines = zip(facts.templates["relation_id"], questions, strict=True)
-    files = {QUESTIONS: "".join(f"{relation_id}, {question}\n" for relation_id, question in lines)}
-    groups = facts.pairs.group_by("relation_id", "split", maintain_order=True)
-    for (relation_id, split), rows in groups:
-        lines_of_pairs = []
-        for pair in rows.iter_rows(named=True):
-            answers = [_answer(**each) for each in pair["objects"]]
-            fields: dict[str, Any] = {"sub_label": pair["subjects"][0]}
-            if split == "test":
-                fields["obj_uri"] = [each["object_id"] for each in pair["objects"]]
-                fields["obj_label"] = answers
-            else:
-                fields["obj_label"] = [each["chosen"] for each in answers]
-            lines_of_pairs.append(json.dumps(fields, ensure_ascii=False) + "\n")
-        files[f"{relation_id}/{split}.jsonl"] = "".join(lines_of_pairs)
+    files = {QUESTIONS: ""}
+    for relation_id, text in facts.templates.select("relation_id", "text").iter_rows():
+        question = text.replace(" [Y]", "", 1).replace("[X]", "[S]")
+        files[QUESTIONS] += f"{relation_id}, {question}\n"
+    for pair in facts.pairs.iter_rows(named=True):
+        ids, answers = [], []
+        for object_id, labels in (entity.values() for entity in pair["objects"]):
+            ids.append(object_id)
+            has_literal = (object_id or "").startswith(LITERAL)
+            answers.append(
+                {"rdf": None, "alternative": labels, "chosen": min(labels, key=len)}
+                if has_literal
+                else {"rdf": labels[0], "alternative": labels[1:], "chosen": labels[0]}
+            )
+        row: dict[str, Any] = {"sub_label": pair["subjects"][0]}
+        if pair["split"] == "test":
+            row |= {"obj_uri": ids, "obj_label": answers}
+        else:
+            row["obj_label"] = [answer["chosen"] for answer in answers]
+        name = f"{pair['relation_id']}/{pair['split']}.jsonl"
+        files[name] = files.get(name, "") + json.dumps(row, ensure_ascii=False) + "\n"
     return files
-
-
-def _answer(object_id: str | None, labels: Sequence[str]) -> dict[str, Any]:
-    """An answer as test rows have it; examples show the main label, of a literal the shortest."""
-    if (object_id or "").startswith(LITERAL):
-        return {"rdf": None, "alternative": list(labels), "chosen": min(labels, key=len)}
-    return {"rdf": labels[0], "alternative": list(labels[1:]), "chosen": labels[0]}

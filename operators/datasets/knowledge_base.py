@@ -14,7 +14,7 @@ _OPTIONAL = ("description", "popularity", "start", "end")
 
 @dataclass(frozen=True)
 class KnowledgeBase:
-    """What is known of entities (columns: the tables `entities` and `triples` of the schemas).
+    """Entities and their triples (columns: the tables `entities` and `triples` of the schemas).
 
     `triples` may name entities that have no row in `entities`: they are features of others, and are
     never compared themselves.
@@ -47,18 +47,18 @@ def checked(base: KnowledgeBase) -> KnowledgeBase:
     if entities.is_empty():
         raise InputError("table entities has no rows; give one that has.")
     ids, labels = pl.col("entity_id"), pl.col("labels")
-    lacks = {
-        name: pl.col(name).fill_null("") == ""
-        for name in ("entity_id", "subject_id", "relation_id", "object_id")
-    }
-    nothing, row = labels.list.len().fill_null(0) == 0, ", row {row} (counted from 0) has "
+    row = ", row {row} (counted from 0) has "
     problems = {
-        f"{row}no entity_id; give one.": lacks.pop("entity_id"),
+        f"{row}no entity_id; give one.": ids.fill_null("") == "",
         f"{row}the entity_id of an earlier row; drop one.": ~ids.is_first_distinct(),
-        f"{row}no label, or an empty one; drop the row.": nothing | labels.list.contains(""),
+        f"{row}no label, or an empty one; drop the row.": (labels.list.len().fill_null(0) == 0)
+        | labels.list.contains(""),
     }
     refuse(entities.with_row_index("row"), problems, ["row"], "table entities")
-    problems = {f"{row}no {name}; give one or drop the row.": it for name, it in lacks.items()}
+    problems = {
+        f"{row}no {name}; give one or drop the row.": pl.col(name).fill_null("") == ""
+        for name in ("subject_id", "relation_id", "object_id")
+    }
     refuse(triples.with_row_index("row"), problems, ["row"], "table triples")
     types = pl.col("types").fill_null([]).list.unique(maintain_order=True)
     return KnowledgeBase(entities.with_columns(types), triples)
@@ -72,8 +72,8 @@ def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
     subjects = rows.select(entity_id="subject_id", labels="subjects")
     objects = rows.select(entity_id="object_id", labels="labels")
     triples = fitted(rows, columns("triples"), "triples", ("start", "end"))
-    named = pl.concat([subjects, objects, *names])
-    return from_names(named, triples.unique(maintain_order=True))
+    all_names = pl.concat([subjects, objects, *names])
+    return from_names(all_names, triples.unique(maintain_order=True))
 
 
 def object_id() -> pl.Expr:
@@ -86,29 +86,26 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
 
     An entity's popularity is the natural logarithm of 1 + the triples that it stands in.
     """
-    ends = pl.concat([triples["subject_id"], triples["object_id"].alias("subject_id")])
-    counted = ends.value_counts().rename({"subject_id": "entity_id"})
+    ends = pl.concat([triples["subject_id"], triples["object_id"]]).rename("entity_id")
     popularity = (pl.col("count").cast(pl.Float64) + 1).log()
-    counted = counted.select("entity_id", popularity=popularity)
-    entities = names.explode("labels").unique(maintain_order=True)
-    entities = entities.group_by("entity_id", maintain_order=True).agg("labels")
+    ends_counted = ends.value_counts().select("entity_id", popularity=popularity)
     entities = (
-        entities.join(types(triples), on="entity_id", how="left", maintain_order="left")
-        .join(counted, on="entity_id", how="left", maintain_order="left")
-        .with_columns(
-            pl.col("types").fill_null([]),
-            pl.col("popularity").fill_null(0.0),
-            description=pl.lit(None, pl.String),
-        )
-        .select(empty("entities").columns)
+        names.explode("labels")
+        .unique(maintain_order=True)
+        .group_by("entity_id", maintain_order=True)
+        .agg("labels")
+        .join(types(triples), on="entity_id", how="left", maintain_order="left")
+        .join(ends_counted, on="entity_id", how="left", maintain_order="left")
+        .with_columns(pl.col("types").fill_null([]), pl.col("popularity").fill_null(0.0))
     )
+    entities = fitted(entities, columns("entities"), "entities", ("description",))
     return KnowledgeBase(entities, triples.select(empty("triples").columns))
 
 
 def types(triples: pl.DataFrame) -> pl.DataFrame:
     """entity_id, types: declared ones, and the relations that the entity is an object of."""
     declared = triples.filter(pl.col("relation_id").is_in(TYPE_RELATIONS))
-    own = declared.select(entity_id="subject_id", types="object_id")
-    others = triples.select(entity_id="object_id", types="relation_id")
-    found = pl.concat([own, others]).unique().sort("entity_id", "types")
-    return found.group_by("entity_id", maintain_order=True).agg("types")
+    classes = declared.select(entity_id="subject_id", types="object_id")
+    as_objects = triples.select(entity_id="object_id", types="relation_id")
+    rows = pl.concat([classes, as_objects]).unique().sort("entity_id", "types")
+    return rows.group_by("entity_id", maintain_order=True).agg("types")

@@ -1,27 +1,10 @@
-"""Layouts of MyriadLAMA rows: each is turned into one row per pair and template.
-
-| layout | how it is known |
-|---|---|
-| one row per pair and template | `template` is a text, `obj_ents` a list |
-| one row per pair, templates in a list | `template` is a list; `is_manual` may be one, too |
-| the same, manual ones apart | `manual_templates` and `paraphrases` are lists |
-| all names of the subject in one list | `sub_ent` is a list: the first is the label |
-| all names of each object in one list | `obj_ents` is a list of such lists |
-| one row per object | `obj_ents` is a text: a pair's objects are gathered |
-| CSV | lists are texts as JSON or Python write them |
-| plain: one row per fact and template | relation, template, subject, object; labels are the ids |
-
-A list in a cell is several objects, or all names of a subject, even where other cells have single
-texts. In a plain table each row adds its objects to those of its pair.
-"""
-
-from collections.abc import Iterable
-from typing import Any
+"""Layouts of MyriadLAMA rows (docs/data.md): each is turned into one row per pair and template."""
 
 import polars as pl
 
 from factsweep.operators.datasets.plain_tables import LIST_TEXT, as_myriadlama, listed, titles_of
 from factsweep.operators.errors import InputError
+from factsweep.operators.schemas import refuse
 
 _LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
 _TEMPLATE_LISTS = ("manual_templates", "paraphrases")
@@ -53,12 +36,16 @@ def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
     are_lists = (pl.col(name).str.contains(LIST_TEXT).any() for name in texts)
     holds_list = rows.select(are_lists).collect(engine="streaming")
     lists = [name for name in texts if name in NAMED or holds_list[name].item()]
-    truths = [n for n in ("is_manual",) if n in texts and n not in lists]
-    if not lists and not truths:
+    if lists:
+        table = rows.collect()
+        rows = table.with_columns(_lists(table[n], titles.get(n, n)) for n in lists).lazy()
+    if "is_manual" not in texts or "is_manual" in lists:
         return rows
-    table = rows.collect()
-    table = table.with_columns(_lists(table[n], titles.get(n, n)) for n in lists)
-    return table.with_columns(_truths(table[n]) for n in truths).lazy()
+    marks = pl.col("is_manual").str.strip_chars().str.to_lowercase()
+    unknown = "row {row} (counted from 0): is_manual is {is_manual!r}; write true or false."
+    problems = {unknown: marks.is_not_null() & ~marks.is_in(list(_TRUTHS))}
+    refuse(rows.with_row_index("row"), problems, ["row", "is_manual"])
+    return rows.with_columns(is_manual=marks.replace_strict(_TRUTHS, return_dtype=pl.Boolean))
 
 
 def _typed(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -118,27 +105,11 @@ def _lists(column: pl.Series, name: str) -> pl.Series:
     """The lists of a column of texts; a text that is no list is one of a single text."""
     is_list = column.str.contains(LIST_TEXT).to_list()
     takes_texts = column.name not in ("is_manual", *NAMED)
-    lists = [
-        [text] if takes_texts and text is not None and not is_list[row] else listed(text, name, row)
-        for row, text in enumerate(column)
-    ]
-    if column.name != "is_manual":
-        _check_names(lists, name)
-    try:
-        series = pl.Series(column.name, lists)
-    except TypeError as error:
-        raise InputError(
-            f"{name} has lists of numbers in some rows and of truth values in others; write one "
-            "kind."
-        ) from error
-    return series.cast(_TEXTS) if _innermost(series.dtype) == pl.Null else series
-
-
-def _check_names(lists: Iterable[list[Any] | None], name: str) -> None:
-    """Refuse lists of other values than texts, or lists of texts, in all rows."""
-    kinds: dict[str, int] = {}
-    for row, values in enumerate(lists):
-        for value in values or ():
+    lists, kinds = [], dict[str, int]()
+    for row, text in enumerate(column):
+        is_single = takes_texts and text is not None and not is_list[row]
+        lists.append([text] if is_single else listed(text, name, row))
+        for value in () if column.name == "is_manual" else lists[-1] or ():
             is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
             if not (isinstance(value, str) or is_texts):
                 raise InputError(
@@ -152,14 +123,14 @@ def _check_names(lists: Iterable[list[Any] | None], name: str) -> None:
             f"row {row} (counted from 0): {name} has {kind}, and {first} in an earlier row; write "
             "one of them in all rows."
         )
-
-
-def _truths(column: pl.Series) -> pl.Series:
-    texts = column.str.strip_chars().str.to_lowercase()
-    unknown = texts.filter(texts.is_not_null() & ~texts.is_in(list(_TRUTHS)))
-    if not unknown.is_empty():
-        raise InputError(f"{column.name} is {unknown[0]!r}; write true or false.")
-    return texts.replace_strict(_TRUTHS, return_dtype=pl.Boolean)
+    try:
+        series = pl.Series(column.name, lists)
+    except TypeError as error:
+        raise InputError(
+            f"{name} has lists of numbers in some rows and of truth values in others; write one "
+            "kind."
+        ) from error
+    return series.cast(_TEXTS) if _innermost(series.dtype) == pl.Null else series
 
 
 def as_rows(rows: pl.LazyFrame, *, are_plain: bool = False) -> pl.LazyFrame:
@@ -168,18 +139,17 @@ def as_rows(rows: pl.LazyFrame, *, are_plain: bool = False) -> pl.LazyFrame:
     if "template" not in schema and "manual_templates" in schema:
         columns = [name for name in _TEMPLATE_LISTS if name in schema]
         texts = [pl.col(name).fill_null([]) for name in columns]
-        marks = [each.list.eval(pl.lit(value=n == 0)) for n, each in enumerate(texts)]
+        marks = [text.list.eval(pl.lit(value=n == 0)) for n, text in enumerate(texts)]
         rows = rows.with_columns(template=pl.concat_list(texts), is_manual=pl.concat_list(marks))
         rows = rows.drop(columns).explode("template", "is_manual")
     elif isinstance(schema["template"], pl.List):
         marked = isinstance(schema["is_manual"], pl.List)
         rows = rows.explode("template", *(["is_manual"] if marked else []))
-    names = pl.col("sub_ent")
     if schema["sub_ent"] == _TEXTS:
-        others = names.list.slice(1)
+        aliases = pl.col("sub_ent").list.slice(1)
         if "sub_aliases" in schema:
-            others = pl.concat_list(others, pl.col("sub_aliases").fill_null([]))
-        rows = rows.with_columns(sub_ent=names.list.first(), sub_aliases=others)
+            aliases = pl.concat_list(aliases, pl.col("sub_aliases").fill_null([]))
+        rows = rows.with_columns(sub_ent=pl.col("sub_ent").list.first(), sub_aliases=aliases)
     names = pl.col("obj_ents")
     if schema["obj_ents"] == pl.List(_TEXTS):
         if "obj_aliases" in schema:
@@ -221,19 +191,19 @@ def _objects_exploded(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
     if "sub_uri" not in schema:
-        rows = rows.drop("uuid", strict=False)  # an id of the triple tells no subjects apart
+        rows = rows.drop("uuid", strict=False)  # an id of the triple does not identify a subject
     subject = "sub_uri" if "sub_uri" in schema else "sub_ent"
     # A missing object stays a row of its pair, so that the check of values can name it.
-    others = [n for n in ("obj_aliases",) if n in schema]
+    columns = [name for name in ("obj_uris", "obj_ents", "obj_aliases") if name in schema]
+    pair = ["rel_uri", subject]
     objects = (
-        rows.select("rel_uri", subject, "obj_uris", "obj_ents", *others)
-        .unique(["rel_uri", subject, "obj_uris", "obj_ents"], keep="first", maintain_order=True)
-        .group_by("rel_uri", subject, maintain_order=True)
-        .agg("obj_uris", "obj_ents", *others)
+        rows.select(*pair, *columns)
+        .unique([*pair, *columns[:2]], keep="first", maintain_order=True)
+        .group_by(pair, maintain_order=True)
+        .agg(columns)
     )
-    return rows.drop("obj_uris", "obj_ents", *others).join(
-        objects, on=["rel_uri", subject], how="left", nulls_equal=True, maintain_order="left"
-    )
+    rows = rows.drop(columns)
+    return rows.join(objects, on=pair, how="left", nulls_equal=True, maintain_order="left")
 
 
 def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.LazyFrame:
@@ -257,14 +227,12 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
         raise InputError(f"{column} come from another file by id, and there is no column {ids}.")
     names = labels.lazy().unique("entity_id", keep="first", maintain_order=True)
     names = names.select(id="entity_id", names="labels")
-    single = schema[ids] == pl.String
+    is_single = schema[ids] == pl.String
     numbered = rows.drop(column, strict=False).with_row_index("at")
-    each = numbered.select("at", id=ids)
-    each = (each if single else each.explode("id")).with_columns(
-        pl.col("id").str.split("/").list.last()
-    )
-    lists = each.join(names, on="id", how="left", maintain_order="left")
-    lists = lists.group_by("at", maintain_order=True).agg(
-        (pl.col("names").first() if single else pl.col("names")).alias(column)
-    )
+    entities = numbered.select("at", id=ids)
+    entities = entities if is_single else entities.explode("id")
+    entities = entities.with_columns(pl.col("id").str.split("/").list.last())
+    lists = entities.join(names, on="id", how="left", maintain_order="left")
+    aliases = pl.col("names").first() if is_single else pl.col("names")
+    lists = lists.group_by("at", maintain_order=True).agg(aliases.alias(column))
     return numbered.join(lists, on="at", how="left", maintain_order="left").drop("at")

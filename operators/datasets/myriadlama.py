@@ -1,9 +1,7 @@
-"""MyriadLAMA: rows as its authors publish them → the canonical tables, and back.
+"""MyriadLAMA: rows as its authors publish them (docs/data.md) → the canonical tables, and back.
 
-One row is one subject-relation pair under one template (MyriadLAMA, section 4); docs/data.md says
-what its columns (COLUMNS) mean. A template that is not manual is a paraphrase of the last manual
-one before it, and `uuid` names the subject where there is no `sub_uri` and it repeats. Other
-layouts of the same columns: `operators.datasets.layouts`.
+A template that is not manual is a paraphrase of the last manual one before it. Where there is no
+`sub_uri`, `uuid` names the subject if it repeats.
 """
 
 import re
@@ -22,14 +20,14 @@ _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl
 _MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))
 _TEXT = ("rel_uri", "template", "sub_ent")
 COLUMNS = (
-    Column("rel_uri", (_NAME,), True, ("predicate_id", "property", "relation"), "relation"),
-    Column("template", (_NAME, _NAMES), True, ("pattern", "prompt", "sentence"), "template"),
+    Column("rel_uri", (_NAME,), True, ("predicate_id", "property", "relation")),
+    Column("template", (_NAME, _NAMES), True, ("pattern", "prompt", "sentence")),
     Column("is_manual", _MARKS, True, ("manual",)),
     Column("sub_ent", (_NAME, _NAMES), True, ("sub_label", "subject", "head", "entity")),
-    Column("obj_uris", (_NAMES, _NAME), True, ("obj_uri", "answer_ids", "tail_id"), "entity"),
+    Column("obj_uris", (_NAMES, _NAME), True, ("obj_uri", "answer_ids", "tail_id")),
     Column("obj_ents", (_NAMES, _NAME_LISTS, _NAME), True, ("obj_label", "answers", "tail")),
     Column("obj_aliases", (_NAME_LISTS, _NAMES), False, ("answer_aliases", "synonyms")),
-    Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id"), "entity"),
+    Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id")),
     Column("sub_aliases", (_NAMES,), False, ("subject_names", "synonyms")),
     Column("uuid", (_NAME,), False, ("id",)),
     # Of a plain table alone, whose `popularity`, `sample` and `type` they are.
@@ -38,8 +36,8 @@ COLUMNS = (
     Column("fact_type", (_NAME,), False),
 )
 _TEMPLATE_LISTS = (
-    Column("manual_templates", (_NAMES,), True, kind="template"),
-    Column("paraphrases", (_NAMES,), False, ("auto_templates",), "template"),
+    Column("manual_templates", (_NAMES,), True),
+    Column("paraphrases", (_NAMES,), False, ("auto_templates",)),
 )
 
 
@@ -83,9 +81,10 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     are_plain = is_plain(rows)
     rows = decoded(rows)
     schema = rows.collect_schema()
-    listed = "template" not in schema and "manual_templates" in schema
-    one_each = [c for c in COLUMNS if c.name not in ("template", "is_manual")]
-    expected = (*_TEMPLATE_LISTS, *one_each) if listed else COLUMNS
+    expected: tuple[Column, ...] = COLUMNS
+    if "template" not in schema and "manual_templates" in schema:
+        columns = (column for column in COLUMNS if column.name not in ("template", "is_manual"))
+        expected = (*_TEMPLATE_LISTS, *columns)
     check_columns(rows, expected, "MyriadLAMA rows")
     names = {column.name for column in expected}
     rows = rows.select(name for name in schema if name in names).with_row_index("row")
@@ -97,31 +96,32 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _check_values(
-    rows: pl.LazyFrame, subject: str, known: Relations, titles: Mapping[str, str]
+    rows: pl.LazyFrame, subject: str, relation_labels: Relations, titles: Mapping[str, str]
 ) -> None:
-    """Refuse rows without what they need; `titles` are the names that columns have in the file."""
+    """Refuse rows with missing values; `titles` are the names of the columns in the file."""
     problems = {f"{name} is empty": _blank(pl.col(name)) for name in (*_TEXT, subject)}
     problems["rel_uri names no relation"] = _blank(pl.col("relation_id"))
     problems["is_manual is empty"] = pl.col("is_manual").is_null()
     labels, uris = pl.col("obj_ents"), pl.col("obj_uris")
     problems["obj_ents is empty"] = labels.list.len().fill_null(0) == 0
     problems["obj_ents has an empty label"] = labels.list.eval(_blank(pl.element())).list.any()
-    differ = uris.list.len().fill_null(0) != labels.list.len()
-    problems["obj_uris and obj_ents differ in length"] = differ
+    are_parallel = uris.list.len().fill_null(0) == labels.list.len()
+    problems["obj_uris and obj_ents differ in length"] = ~are_parallel
     if "fact_popularity" in rows.collect_schema():
-        given = ~_blank(pl.col("fact_popularity").cast(pl.String))
-        problems["popularity is no number"] = given & ~_popularity().is_finite().fill_null(False)
+        is_filled = ~_blank(pl.col("fact_popularity").cast(pl.String))
+        is_number = _popularity().is_finite().fill_null(False)
+        problems["popularity is no number"] = is_filled & ~is_number
     if "fact_type" in rows.collect_schema():
         # Where no row has the name of a type, the column says something of its own.
         is_declared = _type().is_in(TYPES).any() & (_type() != "")
         problems[f"type is none of {', '.join(TYPES)}"] = is_declared & ~_type().is_in(TYPES)
     uris = pl.col("rel_uri").unique().sort()
-    named = rows.group_by("relation_id").agg(n=uris.len(), one=uris.get(0), other=uris.get(-1))
-    two = "rel_uri {one!r} and {other!r} both name the relation {relation_id}; write one."
-    refuse(named, {two: pl.col("n") > 1}, ["one", "other", "relation_id"])
-    if known is not None:
-        unknown = ~pl.col("relation_id").is_in(list(known))
-        problems["the catalog entry does not name its relation"] = unknown
+    relations = rows.group_by("relation_id").agg(n=uris.len(), first=uris.get(0), last=uris.get(-1))
+    two = "rel_uri {first!r} and {last!r} both name the relation {relation_id}; write one."
+    refuse(relations, {two: pl.col("n") > 1}, ["first", "last", "relation_id"])
+    if relation_labels is not None:
+        is_unknown = ~pl.col("relation_id").is_in(list(relation_labels))
+        problems["the catalog entry does not name its relation"] = is_unknown
     row = "row {row} (counted from 0): %s; correct or drop the row."
     problems = {
         row % re.sub(r"\w+", lambda word: titles.get(word[0], word[0]), problem): is_unfit
@@ -136,60 +136,60 @@ def _blank(text: pl.Expr) -> pl.Expr:
 
 def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     """One row per template, in the order of first appearance in its relation."""
-    found = rows.group_by("relation_id", "template").agg(pl.min("place"), pl.first("is_manual"))
-    template = found.collect(engine="streaming").sort("place")
-    # Each paraphrase follows its manual template; where the groups come out unequal, the file has
-    # another order, and which paraphrase belongs to which manual template is not known.
+    templates = rows.group_by("relation_id", "template")
+    texts = templates.agg(pl.min("place"), pl.first("is_manual")).collect(engine="streaming")
+    texts = texts.sort("place")
+    # Each paraphrase follows its manual template. Groups of unequal sizes show that the file has
+    # another order, and it is unknown which paraphrase belongs to which manual template.
     group = pl.col("is_manual").cum_sum().over("relation_id").cast(pl.Int64) - 1
-    template = template.with_columns(group=group.cast(pl.UInt16, strict=False))
-    sizes = template.group_by("relation_id", "group").len()
-    led = pl.col("group").is_not_null().all()
-    equal = sizes.group_by("relation_id").agg(known=(pl.col("len").n_unique() == 1) & led)
-    texts = template.join(equal, on="relation_id", maintain_order="left").select(
-        relation_id="relation_id",
-        text="template",
-        origin=pl.when("is_manual").then(pl.lit("manual")).otherwise(pl.lit("paraphrase")),
-        group=pl.when("known").then("group"),
+    texts = texts.with_columns(group=group.cast(pl.UInt16, strict=False))
+    sizes = texts.group_by("relation_id", "group").len()
+    is_ordered = (pl.n_unique("len") == 1) & pl.col("group").is_not_null().all()
+    relations = sizes.group_by("relation_id").agg(is_ordered=is_ordered)
+    origin = pl.when("is_manual").then(pl.lit("manual")).otherwise(pl.lit("paraphrase"))
+    return numbered(
+        texts.join(relations, on="relation_id", maintain_order="left").select(
+            "relation_id", text="template", origin=origin, group=pl.when("is_ordered").then("group")
+        )
     )
-    return numbered(texts)
 
 
 def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """One row per subject-relation pair, in the order of first appearance, and what else is said.
+    """One row per subject-relation pair, in the order of first appearance, and further tables.
 
-    A plain table has `details` where it says how popular its facts are, or which sample they are
-    in, and `object_types` where it declares them. Of a pair the first row counts.
+    A plain table has `details` where it has the popularity or the sample of its facts, and
+    `object_types` where it declares them. The first row of a pair counts.
     """
     schema = rows.collect_schema()
-    columns = [pl.col(name).first() for name in ("sub_ent", "obj_uris", "obj_ents")]
-    types = {"type": _type().first()} if "fact_type" in schema else {}
-    aliases = [
-        pl.col(name).first() if name in schema else pl.lit(None, _NAMES).alias(name)
-        for name in ("sub_aliases", "obj_aliases")
-    ]
-    said = {"popularity": _popularity(), "sample": pl.col("fact_sample")}
-    said = {name: each.first() for name, each in said.items() if f"fact_{name}" in schema}
-    read = (
+    columns = {name: pl.col(name) for name in ("sub_ent", "obj_uris", "obj_ents")}
+    for name in ("sub_aliases", "obj_aliases"):
+        columns[name] = pl.col(name) if name in schema else pl.lit(None, _NAMES)
+    facts = {"popularity": _popularity(), "sample": pl.col("fact_sample"), "type": _type()}
+    facts = {name: column for name, column in facts.items() if f"fact_{name}" in schema}
+    table = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
-        .agg(pl.col("place").min(), *columns, *aliases, **said, **types)
+        .agg(pl.min("place"), **{n: column.first() for n, column in (columns | facts).items()})
         .collect(engine="streaming")
         .sort("place")
         .with_columns(pair_id=pl.format("{}.{}", "relation_id", "subject_id"))
     )
-    pairs = read.select(
+    pairs = table.select(
         "pair_id",
         "relation_id",
         "subject_id",
         subjects=_names(pl.col("sub_ent"), pl.col("sub_aliases").cast(pl.List(pl.String))),
-        objects=_objects(read),
+        objects=_objects(table),
         split=pl.lit(None, pl.String),
     )
-    given = read.select("pair_id", "relation_id", *said, object_id="obj_uris").explode("object_id")
-    further = {"details": pl.concat([empty("details"), given], how="diagonal")} if said else {}
-    if types and read["type"].is_in(TYPES).any():
-        declared = read.filter(pl.col("type") != "")
-        further["object_types"] = declared.select("pair_id", "relation_id", "type")
-    return pairs, further
+    extra = {}
+    if columns_of_details := [name for name in facts if name != "type"]:
+        details = table.select("pair_id", "relation_id", *columns_of_details, object_id="obj_uris")
+        details = details.explode("object_id")
+        extra["details"] = pl.concat([empty("details"), details], how="diagonal")
+    if "type" in facts and table["type"].is_in(TYPES).any():
+        declared = table.filter(pl.col("type") != "")
+        extra["object_types"] = declared.select("pair_id", "relation_id", "type")
+    return pairs, extra
 
 
 def _type() -> pl.Expr:
@@ -202,7 +202,7 @@ def _popularity() -> pl.Expr:
 
 
 def _subject_column(rows: pl.LazyFrame) -> str:
-    """Which column tells two subjects of a relation apart."""
+    """The column that identifies a subject of a relation."""
     schema = rows.collect_schema()
     if "sub_uri" in schema:
         return "sub_uri"
@@ -220,14 +220,13 @@ def _names(label: pl.Expr, aliases: pl.Expr) -> pl.Expr:
 
 def _objects(pairs: pl.DataFrame) -> pl.Series:
     """list[struct(object_id, labels)], one list per pair."""
-    flat = pairs["obj_aliases"].dtype == pl.List(pl.String)
     exploded = (
         pairs.select("place", "obj_uris", "obj_ents")
         .explode("obj_uris", "obj_ents")
         .with_columns(index=pl.int_range(pl.len()).over("place"))
     )
     aliases = pairs.select("place", "obj_aliases")
-    if flat:
+    if pairs["obj_aliases"].dtype == _NAMES:
         # One list for all objects: which object a name belongs to changes no match, so the first;
         # the label of another object is that object's alone, or it would count twice.
         labels, key = exploded.select("place", obj_aliases="obj_ents"), ["place", "obj_aliases"]
@@ -237,9 +236,11 @@ def _objects(pairs: pl.DataFrame) -> pl.Series:
     else:
         aliases = aliases.explode("obj_aliases")
     aliases = aliases.with_columns(index=pl.int_range(pl.len()).over("place"))
-    named = exploded.join(aliases, on=["place", "index"], how="left", maintain_order="left")
+    objects_named = exploded.join(aliases, on=["place", "index"], how="left", maintain_order="left")
     all_names = _names(pl.col("obj_ents"), pl.col("obj_aliases"))
-    objects = named.select("place", object=pl.struct(object_id="obj_uris", labels=all_names))
+    objects = objects_named.select(
+        "place", object=pl.struct(object_id="obj_uris", labels=all_names)
+    )
     return objects.group_by("place", maintain_order=True).agg("object")["object"]
 
 

@@ -91,8 +91,8 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
         yield f"{count(n, 'object')} of {relation_id} declared as {kind} in the column type."
     for relation_id, type_ in recognised(facts, language).items():
         plural = "quantities" if type_.kind == "quantity" else f"{type_.kind}s"
-        n = type_.n_ambiguous
-        either = f" {n:,} can be read as two days; either is right." if n else ""
+        n_days = type_.n_ambiguous
+        either = f" {n_days:,} can be read as two days; either is right." if n_days else ""
         yield (
             f"objects of {relation_id} are compared as {plural}: {type_.n_read:,} of "
             f"{type_.n_objects:,} can be read, {type_.label!r} as {type_.reading}; a column type "
@@ -106,10 +106,8 @@ def unread_types(rows: pl.LazyFrame) -> Iterator[str]:
         values = rows.select(type_name(pl.col("type"))).collect()["type"]
         values = values.filter(values != "")
         if len(values) and not values.is_in(TYPES).any():
-            yield (
-                f"column type is not read: its values, such as {values[0]!r}, are none of "
-                f"{', '.join(TYPES)}."
-            )
+            none = f"such as {values[0]!r}, are none of {', '.join(TYPES)}"
+            yield f"column type is not read: its values, {none}."
 
 
 def type_name(column: pl.Expr) -> pl.Expr:
@@ -121,7 +119,7 @@ def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
     """The facts for demonstrations, with dates and numbers in one form; examples by relation.
 
     The form is the most frequent one of the relation's labels, or ISO 8601 if none is known. The
-    former label becomes an alias. A relation whose labels have one form is left as it is.
+    former label becomes an alias. A relation whose labels have one form stays unchanged.
     """
     kinds = typed_objects(facts, language, 0).kinds
     first_label = pl.col("objects").list.first().struct.field("labels").list.first()
@@ -139,10 +137,12 @@ def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
     if not label_by_pair:
         return facts, {}
     objects = [
-        [{**first, "labels": [label_by_pair[pair_id], *first["labels"]]}, *more]
+        [{**first, "labels": [label_by_pair[pair_id], *first["labels"]]}, *others_of_pair]
         if pair_id in label_by_pair
-        else [first, *more]
-        for pair_id, (first, *more) in facts.pairs.select("pair_id", "objects").iter_rows()
+        else [first, *others_of_pair]
+        for pair_id, (first, *others_of_pair) in facts.pairs.select(
+            "pair_id", "objects"
+        ).iter_rows()
     ]
     column = pl.Series("objects", objects, facts.pairs.schema["objects"])
     return replace(facts, pairs=facts.pairs.with_columns(column)), example_by_relation
@@ -184,19 +184,13 @@ def _declared(facts: Facts) -> pl.DataFrame:
 
 
 def _type(kind: Kind, labels: pl.Series, language: str) -> ObjectType | None:
-    """The type of labels of which most are of a kind; null: they are not."""
-    readings = {label: reader(language).whole(kind, label) for label in labels}
-    readings = {
-        label: values
-        for label, values in readings.items()
-        if values
-        # A bare number that is no year of today is no date.
-        and (
-            kind != "date"
-            or not label.strip().isdigit()
-            or (len(label.strip()) == 4 and values[0][0] in _YEARS)
-        )
-    }
+    """The type of labels if most are of a kind, else null."""
+    readings = {}
+    for label in labels:
+        values, digits = reader(language).whole(kind, label), label.strip()
+        is_year = len(digits) == 4 and values and values[0][0] in _YEARS
+        if values and (kind != "date" or not digits.isdigit() or is_year):
+            readings[label] = values
     if len(readings) < _MOST * len(labels):
         return None
     values = [values[0] for values in readings.values()]

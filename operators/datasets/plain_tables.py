@@ -54,28 +54,28 @@ def meant(columns: Collection[str]) -> dict[str, str]:
     }
     if {*_PLAIN} <= {*columns, *respelled.values()}:
         return respelled
-    names = {each: name for name, others in MEANT.items() for each in (name, *others)}
-    found = {column: names.get(column.strip().casefold()) for column in columns}
-    if len(found) != len(MEANT) or {*found.values()} != {*MEANT}:
+    names = {alias: name for name, aliases in MEANT.items() for alias in (name, *aliases)}
+    name_by_column = {column: names.get(column.strip().casefold()) for column in columns}
+    if len(name_by_column) != len(MEANT) or {*name_by_column.values()} != {*MEANT}:
         return {}
-    return {column: name for column, name in found.items() if name and name != column}
+    return {column: name for column, name in name_by_column.items() if name and name != column}
 
 
-def alike(columns: Collection[str], wanted: Collection[str]) -> dict[str, str]:
-    """Which columns must be meant by wanted names that a table lacks, whatever else it has.
+def alike(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
+    """The columns that stand for names that a table lacks, by their names in the table.
 
     >>> alike(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
     {'Relation': 'relation', ' head': 'subject'}
     >>> alike(["head", "sub"], ["subject"])
     {}
     """
-    found = {}
-    for name in wanted:
-        called = (name, *MEANT.get(name, ()))
-        meant_so = [each for each in columns if each.strip().casefold() in called]
-        if name not in columns and len(meant_so) == 1:
-            found[meant_so[0]] = name
-    return found
+    name_by_column = {}
+    for name in names:
+        aliases = (name, *MEANT.get(name, ()))
+        matches = [column for column in columns if column.strip().casefold() in aliases]
+        if name not in columns and len(matches) == 1:
+            name_by_column[matches[0]] = name
+    return name_by_column
 
 
 def is_plain(rows: pl.LazyFrame) -> bool:
@@ -86,11 +86,10 @@ def is_plain(rows: pl.LazyFrame) -> bool:
 
 def titles_of(rows: pl.LazyFrame) -> dict[str, str]:
     """The names that columns have in a plain table, by those of MyriadLAMA rows."""
-    if not is_plain(rows):
-        return {}
     titles = {name: plain for plain, name in {**_PLAIN, **PLAIN_MORE}.items()}
-    has_ids = "object_id" in rows.collect_schema()
-    return titles if has_ids else {**titles, "obj_uris": "object"}
+    if "object_id" not in rows.collect_schema():
+        titles["obj_uris"] = "object"
+    return titles if is_plain(rows) else {}
 
 
 def as_myriadlama(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -104,18 +103,19 @@ def as_myriadlama(rows: pl.LazyFrame) -> pl.LazyFrame:
                 "templates, and a benchmark with them."
             )
         return rows
-    more = {old: new for old, new in PLAIN_MORE.items() if old in schema}
-    texts = [name for name in (*_PLAIN, *more) if schema[name] == pl.String]
-    rows = rows.with_columns(pl.col(texts).str.strip_chars()).rename({**_PLAIN, **more})
-    made = [] if "obj_uris" in more.values() else [pl.col("obj_ents").alias("obj_uris")]
-    manual = [] if "is_manual" in schema else [pl.lit(value=True).alias("is_manual")]
-    return rows.with_columns(*made, *manual)
+    names = _PLAIN | {old: new for old, new in PLAIN_MORE.items() if old in schema}
+    texts = [name for name in names if schema[name] == pl.String]
+    rows = rows.with_columns(pl.col(texts).str.strip_chars()).rename(names)
+    if "object_id" not in schema:
+        rows = rows.with_columns(obj_uris="obj_ents")
+    return rows if "is_manual" in schema else rows.with_columns(is_manual=pl.lit(value=True))
 
 
 _OBJECT_IDS = {"object": "object_id", "obj_ents": "obj_uris"}
 _ALIASES = ("object_aliases", "subject_aliases", "obj_aliases", "sub_aliases")
 _SIGN = re.compile(r"(?<=[^\s;|])\s*([;|；]|(?<=\s)/(?=\s))\s*(?=[^\s;|])")
 _SHOWN = 3
+_TEXTS = pl.List(pl.String)
 
 
 def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
@@ -138,9 +138,8 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
                         f"row {row} (counted from 0): {objects} has {count(len(parts[0]), 'part')} "
                         f"and {ids} {len(parts[1])}; give each object its id."
                     )
-            texts = pl.List(pl.String)
-            columns = (
-                pl.Series(name, parts, texts) for name, parts in zip(names, cells, strict=True)
+            columns = pl.DataFrame(
+                dict(zip(names, cells, strict=True)), dict.fromkeys(names, _TEXTS)
             )
             rows = rows.with_columns(columns).explode(names)
     for name in (name for name in _ALIASES if rows.schema.get(name) == pl.String):
@@ -150,7 +149,7 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
             else [*filter(None, _parts(cell, separator))]
             for row, cell in enumerate(rows[name])
         ]
-        rows = rows.with_columns(pl.Series(name, lists, pl.List(pl.String)))
+        rows = rows.with_columns(pl.Series(name, lists, _TEXTS))
     return rows
 
 
@@ -164,9 +163,8 @@ def several(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]
 stands; --separator '|' splits such cells."]
     """
     rows = rows.rename(meant(rows.collect_schema().names()))
-    names = [
-        name for name in (*_OBJECT_IDS, *_ALIASES) if rows.collect_schema().get(name) == pl.String
-    ]
+    schema = rows.collect_schema()
+    names = [name for name in (*_OBJECT_IDS, *_ALIASES) if schema.get(name) == pl.String]
     if not names:
         return []
     cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
@@ -197,14 +195,10 @@ def check_aliases(rows: pl.LazyFrame, option: str) -> None:
     """
     schema = rows.collect_schema()
     for name in (name for name in _ALIASES if schema.get(name) == pl.String):
-        cells = (
-            rows.select(pl.col(name))
-            .with_row_index("row")
-            .filter(pl.col(name).str.strip_chars() != "")
-        )
-        for row, cell in (
-            cells.filter(~pl.col(name).str.contains(r"^\s*\[")).head(1).collect().iter_rows()
-        ):
+        text = pl.col(name)
+        is_unfit = (text.str.strip_chars() != "") & ~text.str.contains(r"^\s*\[")
+        cells = rows.select(name).with_row_index("row").filter(is_unfit)
+        for row, cell in cells.head(1).collect().iter_rows():
             sign = _SIGN.search(cell)
             parts = _parts(cell, sign[1]) if sign else [cell]
             splits = f", or {option}{sign[1]!r} to split such cells" if sign else ""
@@ -243,21 +237,19 @@ def listed(text: str | None, name: str, row: int) -> list[Any] | None:
         return None
     for parse in (json.loads, ast.literal_eval):
         try:
-            found = parse(text)
+            values = parse(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(found, list) and not _joins_texts(text, parse):
-            return found
+        if isinstance(values, list) and (parse is json.loads or not _joins_texts(text)):
+            return values
     raise InputError(
         f"row {row} (counted from 0): {name} is {text[:80]!r}, no list as JSON or Python write it; "
         "correct it."
     )
 
 
-def _joins_texts(text: str, parse: object) -> bool:
+def _joins_texts(text: str) -> bool:
     """Whether Python joined neighbours that no comma parts: `['a' 'b']`, as NumPy prints a list."""
-    if parse is json.loads or not re.search(r"['\"]\s+[\"']", text):
-        return False
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     kinds = [token.type for token in tokens if token.type != tokenize.NL]
     return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))

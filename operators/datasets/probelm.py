@@ -1,20 +1,9 @@
-"""PRobELM: its authors' files → the canonical tables.
+"""PRobELM: its authors' files (docs/data.md) → the canonical tables.
 
-The authors' layout:
-
-    112023.json    a time frame (November to December 2023): a list of groups
-    prompts.csv    relation, statement, question with its answer, asked slot; one relation per line
-
-A group is a list of rows: first the plausible triple, then less plausible ones that differ from it
-in the subject, then some that differ in the object; docs/data.md says what their fields (ROWS)
-mean. The asked slot of the relation says what is ranked: rows that differ from the plausible triple
-in that slot alone. The others are left out.
-
-A group becomes a pair, the entity that is known and what is asked of it: `subjects` is the known
-entity, `objects` the plausible one; `candidates` are a table of their own. In a template, [X] is
-the known entity and [Y] the asked one, so that the templates of a relation whose subject is asked
-read "[Y] is the editor of [X].". An `object_id` is the candidate's rank in the file, `split` the
-time frame by its first month: 2023-11.
+A group of rows becomes a pair: `subjects` is the known entity, `objects` the plausible one, and
+`candidates` are a table of their own: the rows that differ from the plausible triple in the asked
+slot alone. In a template, [X] is the known entity and [Y] the asked one: "[Y] is the editor of
+[X].". An `object_id` is the rank in the file, `split` the time frame by its first month: 2023-11.
 """
 
 import json
@@ -36,7 +25,6 @@ from factsweep.operators.schemas import columns, refuse, schema
 PROMPTS = "prompts.csv"
 Slot = Literal["subject", "object"]
 _SLOTS: Mapping[str, Slot] = {"<subject>": "subject", "<object>": "object"}
-_OTHER: Mapping[str, Slot] = {"subject": "object", "object": "subject"}
 
 # A row of a file, and the group that it stands in.
 ROWS = schema("id int, subject text, relation text, object text, label int, rank int")
@@ -77,21 +65,26 @@ def groups_from_files(files: Mapping[str, str], relation_labels: Relations = Non
     if PROMPTS not in by_name:
         raise InputError(f"{PROMPTS} is missing; put it next to the files of the time frames.")
     prompts = _prompts(by_name[PROMPTS], files[by_name[PROMPTS]])
-    ids = {label: relation_id for relation_id, label in (relation_labels or {}).items()}
-    ids = ids if relation_labels is not None else {relation: relation for relation in prompts}
+    labels = {name: name for name in prompts} if relation_labels is None else relation_labels
+    ids = {label: relation_id for relation_id, label in labels.items()}
     paths = (path for path in sorted(files) if path.endswith(".json"))
     read = [row for path in paths for row in _rows(PurePosixPath(path), files[path])]
     rows = pl.DataFrame(read, schema=_READ, orient="row")
     _check_rows(rows, prompts, ids)
-    side, others, kept = _ranked(rows, prompts, ids)
+    candidates, without_copies, distinct = _ranked(rows, prompts, ids)
     dropped = []
-    for before, after, reason in ((side, others, COPY), (others, kept, DUPLICATE)):
-        gone = before.join(after, on=["where", "place"], how="anti", maintain_order="left")
-        counts = gone.group_by("pair_id", maintain_order=True).agg(
+    for rows_before, rows_after, reason in (
+        (candidates, without_copies, COPY),
+        (without_copies, distinct, DUPLICATE),
+    ):
+        lost = rows_before.join(
+            rows_after, on=["where", "place"], how="anti", maintain_order="left"
+        )
+        counts = lost.group_by("pair_id", maintain_order=True).agg(
             reason=pl.lit(reason), count=pl.len().cast(pl.Int64)
         )
         dropped.append(counts.select(DROPPED.names()))
-    return Groups(_facts(kept, prompts, ids), pl.concat(dropped))
+    return Groups(_facts(distinct, prompts, ids), pl.concat(dropped))
 
 
 def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
@@ -138,29 +131,28 @@ def file_of_rows(rows: pl.DataFrame) -> str:
 
 def file_of_prompts(prompts: Iterable[Prompt]) -> str:
     """The authors' prompts.csv."""
-    lines = (", ".join([*each[:3], f"<{each.asked}>"]) for each in prompts)
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{', '.join(prompt[:3])}, <{prompt.asked}>\n" for prompt in prompts)
 
 
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
     """The prompt of each relation; there is no header, and no field holds a comma and a blank."""
     prompts: dict[str, Prompt] = {}
-    for where, line in lines(path, content):
+    for place, line in lines(path, content):
         fields = [field.strip() for field in line.split(", ")]
         if len(fields) != len(Prompt._fields):
             raise InputError(
-                f"{where}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
+                f"{place}: {len(fields)} fields, expected {', '.join(Prompt._fields)}; "
                 "write them with a comma and a blank between."
             )
-        relation, statement, question, asked = fields
+        relation, statement, question, slot_text = fields
         if relation in prompts:
-            raise InputError(f"{where}: {relation} has a line already; leave one out.")
-        if asked not in _SLOTS:
-            raise InputError(f"{where}: asked slot {asked!r}; write <subject> or <object>.")
+            raise InputError(f"{place}: {relation} has a line already; leave one out.")
+        if slot_text not in _SLOTS:
+            raise InputError(f"{place}: asked slot {slot_text!r}; write <subject> or <object>.")
         for text, slot in product((statement, question), _SLOTS):
             if slot not in text:
-                raise InputError(f"{where}: {text!r} has no {slot}; put it in.")
-        prompts[relation] = Prompt(relation, statement, question, _SLOTS[asked])
+                raise InputError(f"{place}: {text!r} has no {slot}; put it in.")
+        prompts[relation] = Prompt(relation, statement, question, _SLOTS[slot_text])
     return prompts
 
 
@@ -175,27 +167,27 @@ def _rows(path: PurePosixPath, content: str) -> Iterator[tuple[object, ...]]:
     if not isinstance(groups, list):
         raise InputError(f"{path}: no list of groups; give a list of lists of rows.")
     for number, rows in enumerate(groups):
-        where = f"{path}, group {number} (counted from 0)"
-        check(where, isinstance(rows, list) and rows, "no list of rows", rows, what="it")
+        location = f"{path}, group {number} (counted from 0)"
+        check(location, isinstance(rows, list) and rows, "no list of rows", rows, noun="it")
         for place, row in enumerate(rows):
-            of_row = f"{where}, row {place}"
-            check(of_row, isinstance(row, dict), "no JSON object", row, what="it")
+            of_row = f"{location}, row {place}"
+            check(of_row, isinstance(row, dict), "no JSON object", row, noun="it")
             check_fields(of_row, row, ROWS.names(), "PRobELM's files")
             for name, dtype in ROWS.items():
-                kind, what = (int, "number") if dtype == pl.Int64 else (str, "text")
+                kind, noun = (int, "number") if dtype == pl.Int64 else (str, "text")
                 # Not isinstance: a truth value is an int, too.
                 fits = type(row[name]) is kind and str(row[name]).strip()
-                check(of_row, fits, f"{name} must be a {what}", row, what="it")
-            yield where, f"{month[2]}-{month[1]}", place, *(row[name] for name in ROWS)
+                check(of_row, fits, f"{name} must be a {noun}", row, noun="it")
+            yield location, f"{month[2]}-{month[1]}", place, *(row[name] for name in ROWS)
 
 
 def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> None:
     """Refuse the first row that does not fit its group, or that the set does not know."""
     first, relation = pl.col("place") == 0, pl.col("relation")
-    known = pl.col("label") == 1, pl.col("rank") == 1
     problems = {
         "relation or id differs from the group's first row": ~_as_first("relation", "id"),
-        "the first row must have label 1 and rank 1": first & ~pl.all_horizontal(known),
+        "the first row must have label 1 and rank 1": first
+        & ((pl.col("label") != 1) | (pl.col("rank") != 1)),
         "label must be 0": ~first & (pl.col("label") != 0),
         "rank must be 2 or more": ~first & (pl.col("rank") < 2),
         "its id stands in an earlier group": first
@@ -204,12 +196,12 @@ def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[
         "the catalog entry does not name its relation {relation}": ~relation.is_in(list(ids)),
     }
     row = "{where}, row {place}: %s; correct or drop it."
-    refuse(rows, {row % each: unfit for each, unfit in problems.items()}, rows.columns)
+    refuse(rows, {row % problem: unfit for problem, unfit in problems.items()}, rows.columns)
 
 
 def _as_first(*columns: str) -> pl.Expr:
-    """Whether a row has there what the first row of its group has."""
-    return pl.all_horizontal(pl.col(each) == pl.col(each).first().over("where") for each in columns)
+    """Whether a row has the values of the first row of its group in these columns."""
+    return pl.all_horizontal(pl.col(*columns) == pl.col(*columns).first().over("where"))
 
 
 def _ranked(
@@ -217,34 +209,33 @@ def _ranked(
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """The rows that differ in the asked slot alone; without copies of the first; each entity once.
 
-    Columns: those read, relation_id, slot, pair_id, known (an entity), name (what is asked).
+    Columns: those read, relation_id, slot, pair_id, known (an entity), name (of the asked one).
     """
-    asked = [(each, ids[each], prompts[each].asked) for each in prompts if each in ids]
-    table = pl.DataFrame(asked, ["relation", "relation_id", "slot"], orient="row")
+    slots = [(name, ids[name], prompt.asked) for name, prompt in prompts.items() if name in ids]
+    table = pl.DataFrame(slots, ["relation", "relation_id", "slot"], orient="row")
     rows = rows.join(table.cast(pl.String), on="relation", maintain_order="left")
-    asks_subject, first = pl.col("slot") == "subject", pl.col("place") == 0
-    side = rows.with_columns(
+    asks_subject = pl.col("slot") == "subject"
+    candidates = rows.with_columns(
         pair_id=pl.format("{}.{}.{}", "relation_id", "frame", "id"),
         known=pl.when(asks_subject).then("object").otherwise("subject"),
         name=pl.when(asks_subject).then("subject").otherwise("object"),
     ).filter(_as_first("known"))
-    others = side.filter(first | ~_as_first("name"))
-    kept = others.unique(["where", "name"], keep="first", maintain_order=True)
-    alone = "{where}: no alternative differs in the {slot} alone; correct or drop it."
+    without_copies = candidates.filter((pl.col("place") == 0) | ~_as_first("name"))
+    distinct = without_copies.unique(["where", "name"], keep="first", maintain_order=True)
+    no_alternative = "{where}: no alternative differs in the {slot} alone; correct or drop it."
     twice = "{where}: two alternatives of one rank ({rank}); correct or drop one."
     problems = {
-        alone: pl.len().over("where") == 1,
+        no_alternative: pl.len().over("where") == 1,
         twice: ~pl.struct("where", "rank").is_first_distinct(),
     }
-    refuse(kept, problems, ["where", "slot", "rank"])
-    return side, others, kept
+    refuse(distinct, problems, ["where", "slot", "rank"])
+    return candidates, without_copies, distinct
 
 
 def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> Facts:
     """The facts of ranked rows, with the relations that have groups, in the order of their first.
 
-    The candidates stand in a table of their own, and the plausible one in `pairs`, too. Gaps
-    between ranks are where rows were dropped.
+    The plausible candidate stands in `pairs`, too. Dropped rows leave gaps between ranks.
     """
     labels = {relation_id: label for label, relation_id in ids.items()}
     relations = named(rows["relation_id"].unique(maintain_order=True), labels)
@@ -257,22 +248,18 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
         objects=pl.concat_list(positive),
         split="frame",
     )
-    candidates = rows.select(
-        "pair_id",
-        "relation_id",
-        "frame",
-        "rank",
+    candidates = rows.with_columns(
         candidate_id=pl.format("{}.{}", "pair_id", "rank"),
         label="name",
         is_positive=pl.col("rank") == 1,
     ).select(CANDIDATES.names())
     texts = []
     for relation_id, label in relations.iter_rows():
-        asked = prompts[label].asked
-        for style in ("statement", "question"):
-            text = getattr(prompts[label], style).replace(f"<{asked}>", "[Y]")
-            text = text.replace(f"<{_OTHER[asked]}>", "[X]")
-            texts.append((relation_id, style, text, "manual", 0))
+        prompt = prompts[label]
+        known_slot = "object" if prompt.asked == "subject" else "subject"
+        for style, text in (("statement", prompt.statement), ("question", prompt.question)):
+            template = text.replace(f"<{prompt.asked}>", "[Y]").replace(f"<{known_slot}>", "[X]")
+            texts.append((relation_id, style, template, "manual", 0))
     names = ["relation_id", "style", "text", "origin", "group"]
     table = pl.DataFrame(texts, names, orient="row")
     templates = numbered(table).with_columns(table["style"])

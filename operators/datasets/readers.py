@@ -32,11 +32,8 @@ DONE: Mapping[str, str] = {
 }
 
 
-def contradictions_in(facts: Facts, *, ids: bool = True) -> dict[str, int]:
-    """How many objects have several labels, and how many questions several answers.
-
-    Without `ids` objects have none of their own.
-    """
+def contradictions_in(facts: Facts) -> dict[str, int]:
+    """How many objects have several labels, and how many questions several answers."""
     label = pl.element().struct.field("labels").list.first()
     answers = pl.col("objects").list.eval(label).list.sort().hash()
     subject = pl.col("subjects").list.first()
@@ -45,20 +42,22 @@ def contradictions_in(facts: Facts, *, ids: bool = True) -> dict[str, int]:
     objects = objects.filter(pl.col("object_id").is_not_null() & ~is_literal(pl.col("object_id")))
     first = pl.col("labels").list.first()
     labels = objects.group_by("object_id").agg(first.n_unique() > 1)
-    found = {"objects_of_two_labels": int(labels["labels"].sum())} if ids else {}
-    return found | {"questions_of_two_answers": int(questions["objects"].sum())}
+    return {
+        "objects_of_two_labels": int(labels["labels"].sum()),
+        "questions_of_two_answers": int(questions["objects"].sum()),
+    }
 
 
 def contradiction_sentences(counts: Mapping[str, object]) -> Iterator[str]:
-    """What was counted and what is done about it, one line each; nothing of what is nought."""
-    for name, done in DONE.items():
-        if found := counts.get(name):
+    """A line for each count above 0, with the consequence."""
+    for name, consequence in DONE.items():
+        if n := counts.get(name):
             words = name.replace("_", " ")
-            what = re.sub(r"s\b", "", words, count=1) if found == 1 else words
-            yield f"{found:,} {what}: {done}"
+            words = re.sub(r"s\b", "", words, count=1) if n == 1 else words
+            yield f"{n:,} {words}: {consequence}"
 
 
-# Counts that are 0 in a sound set, and what the reader does where they are not.
+# Counts that are 0 in a sound set, and how the reader treats such rows.
 FAULTS: Mapping[str, str] = {
     name: DONE[name] for name in ("contradicting_pairs", "subjects_of_two_labels")
 }
@@ -71,28 +70,25 @@ NEEDS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads a layout.
+    """Reads a layout; `content` is the type of its input.
 
-    `content` says what it is handed: the rows of tables as one LazyFrame, the texts of files by
-    their last two path parts, or tables by the file's name up to its first full stop. `columns` are
-    those that the files have, `meant` those that are read as others. `names_ids`: the files name
-    relations by id, so that a label is one only. `version` is raised when the same files become
-    other facts. `stands_in` names a table that the catalog has for sets without one of their own.
-    `by_language`: the files of one language are read. `contradictions` counts rows that cannot all
-    be right.
+    rows: all rows as one LazyFrame; texts: those of the files by their last two path parts; tables:
+    by the file's name up to its first full stop.
     """
 
     content: Literal["rows", "texts", "tables"]
     facts: Callable[[Any, Relations], Facts]
-    columns: Callable[[Any], Sequence[str]]
+    columns: Callable[[Any], Sequence[str]]  # that the files have
     figures: Callable[[Any, Facts], Mapping[str, float]] = lambda _, facts: facts_of.counts(facts)
-    names_ids: bool = True
-    version: int = 1
-    stands_in: str | None = None
-    by_language: bool = False
+    names_ids: bool = True  # the files name relations by id, and a label is only shown
+    version: int = 1  # raised when the same files become other facts
+    stands_in: str | None = None  # a table that the catalog has for sets without one
+    by_language: bool = False  # the files of one language are read
+    # How many rows contradict each other.
     contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: contradictions_in(
         facts
     )
+    # The columns that are read as others.
     meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
@@ -163,7 +159,9 @@ READERS: Mapping[str, Reader] = {
         figures=lambda texts, _: probelm.counts(probelm.groups_from_files(texts)),
         names_ids=False,
         version=2,  # 2: candidates are a table of their own
-        contradictions=lambda _, facts: contradictions_in(facts, ids=False),
+        contradictions=lambda _, facts: {  # object_ids are ranks
+            "questions_of_two_answers": contradictions_in(facts)["questions_of_two_answers"]
+        },
     ),
     "distractors": Reader(
         content="tables",

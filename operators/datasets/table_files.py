@@ -1,10 +1,4 @@
-"""Files of rows: their suffixes, and JSON that all readers read alike.
-
-JSON has no key twice in an object (some libraries keep the first value, others the last) and no
-half of a surrogate pair, which cannot be written as UTF-8. A field with values of several types
-becomes one of texts, as a CSV file has it: numbers and truth values as they are written, lists and
-objects as JSON.
-"""
+"""Files of rows: their suffixes, and JSON that all readers read alike."""
 
 import json
 import re
@@ -44,40 +38,51 @@ def _unpacked(path: Path) -> Path:
 
 
 class Number(str):
-    """A number in JSON, as it is written."""
+    """A number in JSON, in its written form."""
 
 
 def parsed(
-    text: str, where: str, fix: str = "correct or drop the line", *, as_written: bool = False
+    text: str, place: str, fix: str = "correct or drop the line", *, as_written: bool = False
 ) -> Any:
     """The value of a JSON text; with `as_written`, numbers are instances of `Number`.
 
+    Refused, too, are a key that stands twice in one object (some libraries keep the first value,
+    others the last), and half of a surrogate pair, which cannot be written as UTF-8.
+
     Raises:
-        InputError: it is none, has a key twice in one object, or half of a surrogate pair.
+        InputError: the text is not such JSON.
 
     >>> parsed('{"P19": 1, "P19": 2}', "t.json", "correct it")
     Traceback (most recent call last):
-    factsweep.operators.errors.InputError: t.json: the key 'P19' stands twice; correct it.
+    factsweep.operators.errors.InputError: t.json: no JSON (the key 'P19' stands twice); correct it.
     """
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no number in JSON")
+
+    number = Number if as_written else None
     try:
-        number = Number if as_written else None
         value = json.loads(
             text,
             object_pairs_hook=_object,
             parse_int=number,
             parse_float=number,
-            parse_constant=_refuse_constant,
+            parse_constant=refuse_constant,
         )
         if r"\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):x}"
-        raise InputError(f"{where}: {half} is half of a surrogate pair; {fix}.") from error
-    except _TwiceError as error:
-        raise InputError(f"{where}: the key {error.args[0]!r} stands twice; {fix}.") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: no JSON ({error}); {fix}.") from error
+        raise InputError(f"{place}: no JSON ({error}); {fix}.") from error
     return value
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in members:
+        if key in values:
+            raise ValueError(f"the key {key!r} stands twice")
+        values[key] = value
+    return values
 
 
 def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -86,12 +91,12 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     Raises:
         InputError: a line is no JSON.
     """
-    for where, line in _lines(name, content):
-        row = parsed(line, where)
-        yield where, row if isinstance(row, dict) else {}
+    for place, line in _lines(name, content):
+        row = parsed(line, place)
+        yield place, row if isinstance(row, dict) else {}
 
 
-def text(row: Mapping[str, Any], field: str, where: str) -> str:
+def text(row: Mapping[str, Any], field: str, place: str) -> str:
     """A field of a row.
 
     Raises:
@@ -99,32 +104,15 @@ def text(row: Mapping[str, Any], field: str, where: str) -> str:
     """
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {field} must be a text; correct or drop the line.")
+        raise InputError(f"{place}: {field} must be a text; correct or drop the line.")
     return value
 
 
-class _TwiceError(Exception):
-    """A key that stands twice in one object."""
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python writes and JSON does not have."""
-    raise ValueError(f"{name} is no number in JSON")
-
-
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) < len(members):
-        keys = [key for key, _ in members]
-        raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
-    return found
-
-
-def check(where: str, fits: object, problem: str, found: object, *, what: str = "the row") -> None:
-    """Refuse what does not fit, shown as far as it is short."""
+def check(place: str, fits: object, problem: str, value: object, *, noun: str = "the row") -> None:
+    """Refuse a value that does not fit; the message shows its beginning."""
     if not fits:
-        shown = json.dumps(found, ensure_ascii=False, default=str)
-        raise InputError(f"{where}: {problem} ({shown[:200]}); correct or drop {what}.")
+        beginning = json.dumps(value, ensure_ascii=False, default=str)
+        raise InputError(f"{place}: {problem} ({beginning[:200]}); correct or drop {noun}.")
 
 
 _INTEGER = re.compile(r"-?\d{1,18}")  # that 64 bits hold
@@ -133,8 +121,9 @@ _INTEGER = re.compile(r"-?\d{1,18}")  # that 64 bits hold
 def json_lines(content: str, name: str, texts: Collection[str], *, as_written: bool) -> str:
     r"""The table as JSON lines in which each field has values of one type.
 
-    With `as_written`, fractions become texts, which keep their form (1.50). The fields `texts` may
-    not have other values among their texts.
+    A field with values of several types becomes one of texts, as in a CSV file: numbers and truth
+    values in their written form, lists and objects as JSON. With `as_written`, fractions become
+    texts, too (1.50). The fields `texts` may not have other values among their texts.
 
     Raises:
         InputError: JSON that is refused, a row that is no object, or another value in `texts`.
@@ -148,17 +137,17 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     is_list = content.lstrip().startswith("[")
     # The first place of each kind of value, by field and depth in its lists.
     places: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
-    n_rows, first = 0, dict[str, Any]()
+    n_rows, first_row = 0, dict[str, Any]()
     for place, row in _objects(content, name, as_written=True):
-        n_rows, first = n_rows + 1, first or row
+        n_rows, first_row = n_rows + 1, first_row or row
         for field, value in row.items():
             for depth, kind in _kinds(value, 0):
                 places[field, depth].setdefault(kind, place)
-    holds_all = n_rows == 1 and all(isinstance(value, list | dict) for value in first.values())
-    if holds_all and first and not is_list:  # as pandas writes a table unless told otherwise
+    holds_all = n_rows == 1 and all(isinstance(value, list | dict) for value in first_row.values())
+    if holds_all and first_row and not is_list:  # the default of pandas
         raise InputError(
-            f"{name} is one object ({', '.join(first)[:60]}) that holds all rows; write one object "
-            "per row: pandas does by `to_json(path, orient='records', lines=True)`."
+            f"{name} is one object ({', '.join(first_row)[:60]}) that holds all rows; write one "
+            "object per row: pandas does by `to_json(path, orient='records', lines=True)`."
         )
     for field in texts:
         for kind, place in places.get((field, 0), {}).items():
@@ -193,16 +182,14 @@ def _objects(
     content: str, name: str, *, as_written: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows, each with its place."""
-    lines: Iterable[tuple[str, Any]]
+    rows: Iterable[tuple[str, Any]]
     if content.lstrip().startswith("["):
         values = parsed(content, name, "correct the file", as_written=as_written)
-        lines = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
+        rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
     else:
-        lines = (
-            (place, parsed(text, place, as_written=as_written))
-            for place, text in _lines(name, content)
-        )
-    for place, row in lines:
+        lines = _lines(name, content)
+        rows = ((place, parsed(line, place, as_written=as_written)) for place, line in lines)
+    for place, row in rows:
         check(place, isinstance(row, dict), "a row must be an object", row)
         yield place, row
 

@@ -1,4 +1,4 @@
-"""Paraphrases asked of a model, every answer kept on arrival: none is asked for twice."""
+"""Paraphrases of a model; each answer is saved on arrival, so that none is requested twice."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ _FIELDS = ("model", "prompt", "text")
 
 @dataclass(frozen=True)
 class Model:
-    """Who is asked, and how often: `ask` is called once a round."""
+    """A model to ask, and how often: `ask` is called once a round."""
 
     name: str
     ask: Ask
@@ -30,53 +30,57 @@ class Model:
     hints: dict[str, str] = field(default_factory=dict)
 
 
-def asked(model: Model, manual: pl.DataFrame, kept: Path) -> pl.DataFrame:
+def asked(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFrame:
     """The model's paraphrases (PARAPHRASES) of manual templates (MANUAL).
 
-    Its answers are appended to `kept`, one line each. What it holds already is taken from it, in
-    its order, so that a second run resumes where the first stopped.
+    Its answers are appended to `answers_path`; a second run reads them from there, in their order.
 
     Raises:
-        InputError: the model gives no answer, `kept` holds something else, or another run has it.
+        InputError: no answer of the model, other content in `answers_path`, or a second run on it.
     """
     rows: list[tuple[str, str, str]] = []
-    often = {"n": model.n, "max_rounds": model.max_rounds}
-    with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, kept) as ask:
-        found = paraphrased(ask, manual, **often, hints=model.hints)
-        for n, mine in enumerate(found, start=1):
-            rows += mine
+    with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, answers_path) as ask:
+        limits = {"n": model.n, "max_rounds": model.max_rounds}
+        of_templates = paraphrased(ask, manual, **limits, hints=model.hints)
+        for n, of_template in enumerate(of_templates, start=1):
+            rows += of_template
             meter.show(f"{n}/{manual.height} templates, {len(rows):,} paraphrases")
     return pl.DataFrame(rows, PARAPHRASES, orient="row")
 
 
-def proposed(model: Model, prompts: Sequence[str], kept: Path) -> list[list[str]]:
-    """The model's templates for each prompt, at most `n`; answers are kept as those of `asked`.
+def proposed(model: Model, prompts: Sequence[str], answers_path: Path) -> list[list[str]]:
+    """The model's templates for each prompt, at most `n`; answers are saved as those of `asked`.
 
     Raises:
         InputError: as `asked`.
     """
-    with _remembering(model, kept) as ask:
-        return [until_enough(ask, each, set(), model.n, model.max_rounds) for each in prompts]
+    with _remembering(model, answers_path) as ask:
+        return [until_enough(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts]
 
 
 @contextmanager
-def _remembering(model: Model, kept: Path) -> Iterator[Ask]:
+def _remembering(model: Model, path: Path) -> Iterator[Ask]:
     """The model, whose answers are taken from the file as long as it has any."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("a+b") as file:
-        _hold(file, kept)
-        told = _told(file, kept, model.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another run is writing {path}; wait for it, or choose another --out."
+            ) from error
+        answers = _saved_answers(file, path, model.name)
 
         def ask(prompt: str) -> str:
-            if told[prompt]:
-                return told[prompt].popleft()
+            if answers[prompt]:
+                return answers[prompt].popleft()
             try:
                 text = model.ask(prompt)
             except InputError as error:
                 if not file.tell():
                     raise
                 raise InputError(
-                    f"{str(error).rstrip('.')}; its answers so far are in {kept}, "
+                    f"{str(error).rstrip('.')}; its answers so far are in {path}, "
                     "and the same command resumes from there."
                 ) from error
             line = dict(zip(_FIELDS, (model.name, prompt, text), strict=True))
@@ -89,35 +93,26 @@ def _remembering(model: Model, kept: Path) -> Iterator[Ask]:
             yield ask
         finally:
             if not file.tell():
-                kept.unlink()
+                path.unlink()
 
 
-def _hold(file: IO[bytes], kept: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(
-            f"another run is writing {kept}; wait for it, or choose another --out."
-        ) from error
-
-
-def _told(file: IO[bytes], kept: Path, model: str) -> defaultdict[str, deque[str]]:
-    """The answers that the file has of the model, by prompt; an incomplete last line is dropped."""
+def _saved_answers(file: IO[bytes], path: Path, model: str) -> defaultdict[str, deque[str]]:
+    """The answers of the model in the file, by prompt; an incomplete last line is dropped."""
     file.seek(0)
     content = file.read()
-    whole = content.rfind(b"\n") + 1
-    file.truncate(whole)
+    n_bytes = content.rfind(b"\n") + 1
+    file.truncate(n_bytes)
     file.seek(0, os.SEEK_END)
-    found: defaultdict[str, deque[str]] = defaultdict(deque)
-    for number, line in enumerate(content[:whole].splitlines(), start=1):
-        said: Any = None
+    answers: defaultdict[str, deque[str]] = defaultdict(deque)
+    for number, line in enumerate(content[:n_bytes].splitlines(), start=1):
+        row: Any = None
         with suppress(ValueError):
-            said = json.loads(line)
-        if not isinstance(said, dict) or not all(isinstance(said.get(n), str) for n in _FIELDS):
+            row = json.loads(line)
+        if not isinstance(row, dict) or not all(isinstance(row.get(n), str) for n in _FIELDS):
             raise InputError(
-                f"{kept}, line {number}: no answer of a model ({', '.join(_FIELDS)}); "
+                f"{path}, line {number}: no answer of a model ({', '.join(_FIELDS)}); "
                 "drop the line, or move the file away to ask again."
             )
-        if said["model"] == model:
-            found[said["prompt"]].append(said["text"])
-    return found
+        if row["model"] == model:
+            answers[row["prompt"]].append(row["text"])
+    return answers

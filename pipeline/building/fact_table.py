@@ -1,4 +1,4 @@
-"""A table of facts as somebody has it: which columns it has, and what of their values is unfit."""
+"""A user's table of facts: its columns, and checks of its values."""
 
 import datetime
 import json
@@ -18,32 +18,32 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas import refuse
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.inputs import sources
+from factsweep.pipeline.inputs import files
 
 _MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language", "type")
 SEPARATOR_OPTION = "--separator "
 
 
 def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.DataFrame, list[str]]:
-    """The facts of a table with their rows, from 0, and languages; and what to say of the columns.
+    """The facts of a table with their rows, from 0, and languages; and notes on the columns.
 
-    Rows are in `language` unless they say otherwise. Cells are split at a `separator`.
+    Rows without a language of their own are in `language`. Cells are split at a `separator`.
 
     Raises:
         InputError: a needed column or all rows are missing; a popularity that is no number, or
             other names that are no list.
     """
-    facts = sources.rows(path, as_written=True)
-    given = facts.columns
-    meant = alike(given, (*NEEDED, *_MORE))
-    facts = facts.rename(meant)
+    facts = files.rows(path, as_written=True)
+    columns = facts.columns
+    name_by_column = alike(columns, (*NEEDED, *_MORE))
+    facts = facts.rename(name_by_column)
     if missing := [column for column in NEEDED if column not in facts.columns]:
-        called = [f"{each} (or {wording.listed(MEANT[each], 'or')})" for each in missing]
-        fix = f"name a column {' and one '.join(called)}; one row is one fact"
+        names = [f"{column} (or {wording.listed(MEANT[column], 'or')})" for column in missing]
+        fix = f"name a column {' and one '.join(names)}; one row is one fact"
         if {"relation", "object"} <= {*missing} and kind(path) == ".csv":
-            fix += _made_long(path, meant, given)
+            fix += _unpivoted(path, name_by_column, columns)
         lacks = f"no column is {wording.listed(missing, 'or')}"
-        raise InputError(f"{path}: {lacks}; it has {', '.join(given)}: {fix}.")
+        raise InputError(f"{path}: {lacks}; it has {', '.join(columns)}: {fix}.")
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     facts = facts.drop("row", strict=False).with_row_index("row")
@@ -59,25 +59,26 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     for name in ALIASES:
         if name in facts.columns:
             _check_aliases(facts[name], path)
-    texts = [each for each in (*NEEDED, *_MORE) if each in facts.columns and each not in ALIASES]
+    texts = [name for name in (*NEEDED, *_MORE) if name in facts.columns and name not in ALIASES]
     _check_single(facts.select(texts), path)
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
-    if "popularity" in facts.columns:
-        _check_popularity(facts.select("popularity"), path)
-    if "type" in facts.columns:
-        _check_types(facts.select("row", type=type_name(pl.col("type"))), path)
-    own = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
-    own = own.str.to_lowercase().replace("", None)
-    facts = facts.with_columns(language=own.fill_null(language.lower()))
-    # A slash would be part of a URL, as the reader has it.
-    relation = pl.col("relation").str.replace_all("/", " ")
-    columns = [name for name in facts.columns if name != "row" or "row" in given]
-    said = [
-        *_of_columns(path, columns, meant),
-        *_of_languages(facts),
-        *(f"{path}: {line}" for line in notes),
+    _check_values(facts, path)
+    own_language = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
+    own_language = own_language.str.to_lowercase().replace("", None)
+    facts = facts.with_columns(
+        language=own_language.fill_null(language.lower()),
+        # The reader would take a slash for a part of a URL.
+        relation=pl.col("relation").str.replace_all("/", " "),
+    )
+    read_as = [
+        f"column {column.strip()} is read as {name}" for column, name in name_by_column.items()
     ]
-    return facts.with_columns(relation=relation), said
+    present = [*(name_by_column.get(column, column) for column in columns), "language"]
+    if unread := [name for name in present if name not in (*NEEDED, *_MORE)]:
+        optional = ", ".join(name for name in _MORE if name not in present)
+        read_as.append(f"not read: {', '.join(unread)}; further columns that are: {optional}")
+    lines = [*(f"{path}: {line}" for line in read_as), *_of_languages(facts)]
+    return facts, [*lines, *(f"{path}: {line}" for line in notes)]
 
 
 def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
@@ -96,11 +97,13 @@ def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
 
 
 def strangers(facts: pl.DataFrame) -> Iterator[str]:
-    """Which languages share no fact with the first: a study across languages would compare none."""
+    """The languages that share no fact with the first: a study would compare nothing."""
     subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
-    of = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
-    first, *others = of.partition_by("language", include_key=True, maintain_order=True)
-    for other in others:
+    subjects = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
+    first, *other_languages = subjects.partition_by(
+        "language", include_key=True, maintain_order=True
+    )
+    for other in other_languages:
         if other.join(first, on=["relation", "subject"], how="semi").is_empty():
             yield (
                 f"  no fact in {other['language'][0]} is one in {first['language'][0]}: to compare "
@@ -108,36 +111,31 @@ def strangers(facts: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _made_long(path: Path, meant: Mapping[str, str], given: Sequence[str]) -> str:
-    """How a table is made long that has a row per subject, and a column per relation."""
-    subject = next((each for each, name in meant.items() if name == "subject"), given[0])
+def _unpivoted(path: Path, name_by_column: Mapping[str, str], columns: Sequence[str]) -> str:
+    """The command for a table with a row per subject, and a column per relation."""
+    subject = next(
+        (column for column, name in name_by_column.items() if name == "subject"), columns[0]
+    )
     long = path.with_name(f"{path.stem}-long.csv")
-    how = f'index={subject!r}, variable_name="relation", value_name="object"'
-    named = "" if subject == "subject" else f'.rename({{{subject!r}: "subject"}})'
+    args = f'index={subject!r}, variable_name="relation", value_name="object"'
+    renamed = "" if subject == "subject" else f'.rename({{{subject!r}: "subject"}})'
     return (
         ". Where a row is a subject and each further column a relation, make the table long: "
-        f"`import polars as pl; pl.read_csv({str(path)!r}, infer_schema=False).unpivot({how})"
-        f".drop_nulls(){named}.write_csv({str(long)!r})`"
+        f"`import polars as pl; pl.read_csv({str(path)!r}, infer_schema=False).unpivot({args})"
+        f".drop_nulls(){renamed}.write_csv({str(long)!r})`"
     )
 
 
-def _of_columns(path: Path, columns: Sequence[str], meant: dict[str, str]) -> Iterator[str]:
-    for column, name in meant.items():
-        yield f"{path}: column {column.strip()} is read as {name}"
-    if unread := [each for each in columns if each not in (*NEEDED, *_MORE)]:
-        more = ", ".join(each for each in _MORE if each not in columns)
-        yield f"{path}: not read: {', '.join(unread)}; further columns that are: {more}"
-
-
 def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
-    """Of which languages nothing but encoders can be asked, as there are no words."""
-    known = folders.files("language")
-    for each in facts["language"].unique(maintain_order=True):
-        if each != "en" and each not in known:
-            row = int((facts["language"] == each).arg_max() or 0)
+    """The languages without words, in which only encoders can be asked."""
+    codes = folders.files("language")
+    for language in facts["language"].unique(maintain_order=True):
+        if language != "en" and language not in codes:
+            row = int((facts["language"] == language).arg_max() or 0)
             yield (
-                f"  language {each!r} (row {row}, counted from 0) has no words: write a code such "
-                f"as de, or {folders.OWN}/language/{each}.yaml; there are {', '.join(known)}"
+                f"  language {language!r} (row {row}, counted from 0) has no words: write a code "
+                f"such as de, or {folders.OWN}/language/{language}.yaml; there are "
+                f"{', '.join(codes)}"
             )
 
 
@@ -154,27 +152,27 @@ def _check_single(facts: pl.DataFrame, path: Path) -> None:
             )
 
 
-def _check_popularity(facts: pl.DataFrame, path: Path) -> None:
-    given = pl.col("popularity").replace("", None)
-    is_number = given.cast(pl.Float64, strict=False).is_finite().fill_null(value=False)
-    unfit = (
-        ", row {row} (counted from 0): popularity {popularity!r} is no number; correct it, or "
-        "leave it empty."
-    )
-    problems = {unfit: given.is_not_null() & ~is_number}
-    refuse(facts.with_row_index("row"), problems, ["row", "popularity"], str(path))
-
-
-def _check_types(facts: pl.DataFrame, path: Path) -> None:
-    """Refuse a type that is none, in a column that has types."""
-    kind, is_type = pl.col("type"), pl.col("type").is_in(TYPES)
-    unfit = f", row {{row}} (counted from 0): type {{type!r}} is none of {', '.join(TYPES)}."
-    refuse(facts, {unfit: is_type.any() & ~is_type & (kind != "")}, ["row", "type"], str(path))
+def _check_values(facts: pl.DataFrame, path: Path) -> None:
+    """Refuse a popularity that is no number, and an unknown type in a column that has types."""
+    if "popularity" in facts.columns:
+        popularity = pl.col("popularity").replace("", None)
+        is_number = popularity.cast(pl.Float64, strict=False).is_finite().fill_null(value=False)
+        unfit = (
+            ", row {row} (counted from 0): popularity {popularity!r} is no number; correct it, or "
+            "leave it empty."
+        )
+        problems = {unfit: popularity.is_not_null() & ~is_number}
+        refuse(facts, problems, ["row", "popularity"], str(path))
+    if "type" in facts.columns:
+        facts = facts.select("row", type=type_name(pl.col("type")))
+        is_type = pl.col("type").is_in(TYPES)
+        unfit = f", row {{row}} (counted from 0): type {{type!r}} is none of {', '.join(TYPES)}."
+        problems = {unfit: is_type.any() & ~is_type & (pl.col("type") != "")}
+        refuse(facts, problems, ["row", "type"], str(path))
 
 
 def _check_aliases(column: pl.Series, path: Path) -> None:
     for row, value in enumerate(column):
-        place = f"{path}, row {row} (counted from 0)"
         names: object = value.to_list() if isinstance(value, pl.Series) else value
         if isinstance(value, str):
             try:
@@ -185,6 +183,6 @@ def _check_aliases(column: pl.Series, path: Path) -> None:
         are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
         if names is not None and not are_texts:
             raise InputError(
-                f"{place}: {column.name} is {value}, and names are texts; write them in quotation "
-                "marks."
+                f"{path}, row {row} (counted from 0): {column.name} is {value}, and names are "
+                "texts; write them in quotation marks."
             )

@@ -29,16 +29,16 @@ def check_new(out: Path) -> None:
 
 
 def left_out(dropped: pl.DataFrame) -> Iterator[str]:
-    """Say what a builder left out and why: one line per row of relation_id, unit, reason, count."""
+    """The lines of a builder's omissions, one per row of relation_id, unit, reason, count."""
     for relation_id, unit, reason, n in dropped.iter_rows():
         yield f"  {relation_id}: {count(n, unit)} left out, {reason.replace('_', ' ')}"
 
 
 def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write the files of a folder, by their names in it.
+    """Write the files of a folder, by their names in it, all or none.
 
     Raises:
-        InputError: it cannot be written; nothing is then left of it.
+        InputError: it cannot be written.
     """
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -56,10 +56,8 @@ def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
-    """What files hold, as bytes."""
-    return {
-        name: held if isinstance(held, bytes) else held.encode() for name, held in files.items()
-    }
+    """The contents of files as bytes."""
+    return {n: data if isinstance(data, bytes) else data.encode() for n, data in files.items()}
 
 
 def entry(
@@ -75,10 +73,10 @@ def entry(
     licence: str = "that of its sources",
     is_beside: bool = False,
 ) -> str:
-    """The catalog entry of a new set (docs/data.md): its data files are those of `data`.
+    """The catalog entry of a new set (docs/data.md), whose data files are those of `data`.
 
-    `builder` made it; null: the one that is called as its reader. An entry that `is_beside` its
-    folder names it from there, so that both can be moved.
+    The `builder` has the reader's name unless given. An entry that `is_beside` its folder has a
+    relative path, so that both can be moved.
     """
     place = out.name if is_beside else str(out.absolute())
     fields: dict[str, Any] = {
@@ -98,7 +96,7 @@ def entry(
 
 
 def entry_of_rows(
-    out: Path, data: Mapping[str, bytes], rows: pl.DataFrame, facts: Facts, **more: Any
+    out: Path, data: Mapping[str, bytes], rows: pl.DataFrame, facts: Facts, **options: Any
 ) -> str:
     """The catalog entry of a set that is one file of rows of MyriadLAMA's format."""
     reader = READERS["myriadlama"]
@@ -110,5 +108,5 @@ def entry_of_rows(
         schema=rows.schema,
         counts=reader.figures(rows.lazy(), facts),
         relations=facts.labels,
-        **more,
+        **options,
     )

@@ -7,7 +7,8 @@ from factsweep.operators.construction import kamel
 from factsweep.operators.construction.kamel import Sizes
 from factsweep.operators.datasets.kamel import files_from_facts, questions_of
 from factsweep.pipeline.building.folder import check_new, left_out, publish
-from factsweep.pipeline.inputs.sources import content, rows
+from factsweep.pipeline.inputs.files import check_file, rows
+from factsweep.pipeline.machine.text_files import text
 
 
 def build_kamel(
@@ -20,7 +21,7 @@ def build_kamel(
     sizes: Sequence[int],
     max_answers: int,
 ) -> Iterator[str]:
-    """Write a set like KAMEL into the new folder `out`; yields what was made and left out.
+    """Write a set like KAMEL into the new folder `out`; yields lines on it and its omissions.
 
     `triples` and `labels` are Parquet or JSONL files with the columns TRIPLES and LABELS of
     operators.construction.kamel, `questions` has lines as `P36, What is the capital of [S]?`.
@@ -29,10 +30,11 @@ def build_kamel(
         InputError: a file is missing or unfit, no relation is left, or `out` exists already.
     """
     check_new(out)
+    check_file(questions)
     built = kamel.build(
         rows(triples),
         rows(labels),
-        questions_of(str(questions), content(questions)),
+        questions_of(str(questions), text(questions)),
         seed=seed,
         sizes=Sizes(*sizes),
         max_answers=max_answers,

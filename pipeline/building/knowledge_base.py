@@ -1,13 +1,8 @@
 """A folder with a knowledge base: entities.parquet and triples.parquet.
 
-From a Wikidata dump it is made in parts, each of the same number of lines, beside the folder that
-it becomes:
-
-    .<name>.parts/settled.json                 what the parts are made of
-    .<name>.parts/triples/000042.parquet       the 43rd part
-    .<name>.parts/entities/000042.parquet      its last file: with it the part is finished
-
-The same command, given again, skips the lines of finished parts without parsing them.
+From a Wikidata dump it is made in parts of the same number of lines, in the folder .<name>.parts:
+settled.json has their settings, triples/000042.parquet is of the 43rd part, and
+entities/000042.parquet its last file. A second run skips the lines of finished parts.
 """
 
 import json
@@ -35,7 +30,7 @@ from factsweep.operators.datasets.knowledge_base import (
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building.folder import check_new, publish
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.sources import check_file, labels, opened, rows
+from factsweep.pipeline.inputs.files import check_file, labels, opened, rows
 from factsweep.pipeline.machine.logs import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
@@ -53,7 +48,7 @@ _FACTS = {
 def build_from_facts(
     data: Sequence[str], facts: Sequence[Path], aliases: Path | None, out: Path
 ) -> Iterator[str]:
-    """Write the knowledge base of facts into the new folder `out`; yields what was made.
+    """Write the knowledge base of facts into the new folder `out`; yields a line on it.
 
     `data` are entries of the catalog, each with `=<its folder>` if it does not ship; `facts` have
     one fact per row: the ids of subject, relation and object, and labels. `aliases` are further
@@ -62,12 +57,16 @@ def build_from_facts(
     Raises:
         InputError: a file or column is missing or unfit, there are no facts, or `out` exists.
     """
-    from factsweep.pipeline.storage.tables import parquet  # not for those that parse a dump
+    from factsweep.pipeline.storage.tables import parquet  # not for workers that parse a dump
 
     check_new(out)
-    parts = [*map(_of_set, data), *map(_of_table, facts)]
+    parts = []
+    for name, _, path in (entry.partition("=") for entry in data):
+        set_facts = catalog.read(catalog.entry(name), path or None)
+        parts.append(set_facts.knowledge_base or knowledge_base(set_facts))
+    parts += map(_of_table, facts)
     if not parts:
-        raise InputError("a knowledge base is made of something; give --dump, --data or --facts.")
+        raise InputError("a knowledge base needs facts; give --dump, --data or --facts.")
     names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
     triples = pl.concat([part.triples for part in parts]).unique(maintain_order=True)
     if aliases is not None:
@@ -82,7 +81,7 @@ def build_from_dump(
 ) -> Iterator[str]:
     """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
 
-    Memory is bounded by the lines of a few parts. Yields what was made.
+    Memory is bounded by the lines of a few parts. Yields lines on it.
 
     Raises:
         InputError: the dump is unfit or another than before, or `out` exists.
@@ -95,42 +94,40 @@ def build_from_dump(
     if not _files(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
-    noted = map(pl.read_parquet_metadata, _files(aside, "entities"))
-    n_unlabelled = sum(int(each[_UNLABELLED]) for each in noted)
-    whole = out.with_name(f".{out.name}.new")
-    whole.mkdir(exist_ok=True)
-    sizes = {table: _merge(aside, table, whole) for table in TABLES}
-    whole.rename(out)
+    metadata = map(pl.read_parquet_metadata, _files(aside, "entities"))
+    n_unlabelled = sum(int(of_part[_UNLABELLED]) for of_part in metadata)
+    new = out.with_name(f".{out.name}.new")
+    new.mkdir(exist_ok=True)
+    n_rows = {}
+    for table in TABLES:  # one file of the parts, in their order
+        path = new / f"{table}.parquet"
+        pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
+        n_rows[table] = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
+    new.rename(out)
     shutil.rmtree(aside)
-    yield f"{out}: {sizes['entities']:,} entities, {sizes['triples']:,} triples"
+    yield f"{out}: {n_rows['entities']:,} entities, {n_rows['triples']:,} triples"
     yield f"  {n_unlabelled:,} items left out, no label in {' or '.join(languages)}"
 
 
-def _of_set(name: str) -> KnowledgeBase:
-    name, _, path = name.partition("=")
-    facts = catalog.read(catalog.entry(name), path or None)
-    return facts.knowledge_base or knowledge_base(facts)
-
-
 def _of_table(path: Path) -> KnowledgeBase:
-    given, texts = rows(path), list[pl.Expr]()
+    table, texts = rows(path), list[pl.Expr]()
     for ours, names in _FACTS.items():
-        theirs = next((each for each in names if each in given.columns), None)
+        theirs = next((name for name in names if name in table.columns), None)
         if theirs is None:
             raise InputError(
                 f"{path}: there is no column {' or '.join(names)}; it has "
-                f"{', '.join(given.columns)}. Rename or add one."
+                f"{', '.join(table.columns)}. Rename or add one."
             )
-        if given.schema[theirs].is_nested():
+        if table.schema[theirs].is_nested():
             raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
         texts.append(pl.col(theirs).cast(pl.String).alias(ours))
     labels = {"subjects": pl.concat_list("subject_label"), "labels": pl.concat_list("object_label")}
-    return of_triples(given.select(texts).with_columns(**labels))
+    return of_triples(table.select(texts).with_columns(**labels))
 
 
 def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
-    """Note what the parts are made of; refuse those of something else."""
-    asked = {
+    """Record the settings of the parts, or refuse existing parts with other settings."""
+    settings = {
         "dump": dump.name,
         "bytes": dump.stat().st_size,
         "time": dump.stat().st_mtime_ns,
@@ -142,17 +139,17 @@ def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: i
     path = aside / "settled.json"
     if not path.exists():
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(asked))
+        new.write_text(json.dumps(settings))
         new.rename(path)
     try:
         settled = dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path} is damaged; remove {aside}, and run again.") from error
-    for name, value in asked.items():
+    for name, value in settings.items():
         if settled.get(name) != value:
             raise InputError(
                 f"{aside} has parts of {name} {settled.get(name)}, not {value}; "
-                "give what was given before, or remove that folder."
+                "repeat the earlier command, or remove that folder."
             )
 
 
@@ -160,38 +157,38 @@ def _make_parts(
     dump: Path, aside: Path, languages: Sequence[str], lines_per_part: int, workers: int
 ) -> None:
     """Make the parts that are missing; one worker is this process, several are others."""
-    done = {path.stem for path in _files(aside, "entities")}
+    finished = {path.stem for path in _files(aside, "entities")}
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
     with _pool(workers) as submit, opened(dump) as (raw, stream), Meter("knowledge base") as meter:
         lines = wikidata.whole(stream)
-        for number, some in enumerate(iter(lambda: list(islice(lines, lines_per_part)), [])):
-            n_bytes += sum(map(len, some))
+        for number, of_part in enumerate(iter(lambda: list(islice(lines, lines_per_part)), [])):
+            n_bytes += sum(map(len, of_part))
             part = f"{number:06d}"
-            if part not in done:
-                submit(_make, aside, part, some, number * lines_per_part + 1, languages)
+            if part not in finished:
+                submit(_make, aside, part, of_part, number * lines_per_part + 1, languages)
             rate = n_bytes / 1e6 / (monotonic() - began)
             meter.show(f"{raw.tell() / size:.1%} of {dump.name} · {rate:,.0f} MB/s unpacked")
 
 
 @contextmanager
 def _pool(workers: int) -> Iterator[Callable[..., None]]:
-    """What runs a call in one of the processes, at most two calls waiting for each."""
+    """A function that runs a call in one of the processes, with at most two calls queued each."""
     if workers == 1:
-        yield lambda call, *given: call(*given)
+        yield lambda call, *args: call(*args)
         return
     running = deque[Future[None]]()
     # Not forked: the threads of polars would be left behind.
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
 
-        def submit(call: Callable[..., None], *given: Any) -> None:
-            running.append(pool.submit(call, *given))
+        def submit(call: Callable[..., None], *args: Any) -> None:
+            running.append(pool.submit(call, *args))
             if len(running) > 2 * workers:
                 running.popleft().result()
 
         try:
             yield submit
-            for each in running:
-                each.result()
+            for future in running:
+                future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -200,22 +197,14 @@ def _make(
     aside: Path, part: str, lines: list[bytes], first_line: int, languages: Sequence[str]
 ) -> None:
     """Publish a part; the file of its entities comes last."""
-    found = wikidata.read_items(lines, languages, first_line)
-    noted = {_UNLABELLED: str(found.n_unlabelled)}
+    items = wikidata.read_items(lines, languages, first_line)
+    metadata = {_UNLABELLED: str(items.n_unlabelled)}
     for table in TABLES:
         path = aside / table / f"{part}.parquet"
         new = path.with_suffix(".new")
-        getattr(found, table).write_parquet(new, metadata=noted)
+        getattr(items, table).write_parquet(new, metadata=metadata)
         new.rename(path)
 
 
 def _files(aside: Path, table: str) -> list[Path]:
     return sorted((aside / table).glob("*.parquet"))
-
-
-def _merge(aside: Path, table: str, whole: Path) -> int:
-    """One file of a table's parts, in their order; returns its rows."""
-    path = whole / f"{table}.parquet"
-    pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
-    n_rows: int = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
-    return n_rows

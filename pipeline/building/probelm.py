@@ -21,8 +21,8 @@ from factsweep.operators.datasets.probelm import (
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse, schema
 from factsweep.pipeline.building.folder import check_new, entry, left_out, publish
-from factsweep.pipeline.inputs import sources
-from factsweep.pipeline.inputs.sources import rows, table
+from factsweep.pipeline.inputs import files
+from factsweep.pipeline.inputs.files import rows, table
 
 _RELATIONS = schema("relation_id text, relation text, statement text, question text, asked text")
 _SLOTS = ("<subject>", "<object>")
@@ -42,7 +42,7 @@ def build_probelm(
     alternatives: int,
     parents: Sequence[str],
 ) -> Iterator[str]:
-    """Write a set like PRobELM into the new folder `out`; yields what was made and left out.
+    """Write a set like PRobELM into the new folder `out`; yields lines on it and its omissions.
 
     `before` and `after` are tables of triples (TRIPLES), `relations` one of relations: relation_id,
     relation (its name), statement and question with <subject> and <object>, asked (subject or
@@ -53,12 +53,15 @@ def build_probelm(
         InputError: a file or value is missing or unfit, no group is left, or `out` exists.
     """
     check_new(out)
-    _check(frame, max_similarity)
+    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
+        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
+    if not 0 <= max_similarity <= 1:
+        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
     whitelist = _relations(relations)
     built = probelm.build(
         table(before, TRIPLES),
         table(after, TRIPLES),
-        sources.labels(labels),
+        files.labels(labels),
         whitelist,
         max_similarity=max_similarity,
         seed=seed,
@@ -68,10 +71,10 @@ def build_probelm(
     )
     data = {
         f"{frame}.json": file_of_rows(built.rows),
-        PROMPTS: file_of_prompts(each.prompt for each in whitelist.values()),
+        PROMPTS: file_of_prompts(relation.prompt for relation in whitelist.values()),
     }
-    labelled = {relation_id: each.prompt.relation for relation_id, each in whitelist.items()}
-    figures = counts(groups_from_files(data, labelled))
+    names = {relation_id: relation.prompt.relation for relation_id, relation in whitelist.items()}
+    figures = counts(groups_from_files(data, names))
     text = entry(
         out,
         data,
@@ -79,7 +82,7 @@ def build_probelm(
         reader="probelm",
         schema=ROWS,
         counts=figures,
-        relations=labelled,
+        relations=names,
     )
     publish(out, {**data, f"{out.name}.yaml": text})
     yield (
@@ -89,27 +92,20 @@ def build_probelm(
     yield from left_out(built.dropped)
 
 
-def _check(frame: str, max_similarity: float) -> None:
-    if not re.fullmatch(r"(0[1-9]|1[0-2])[0-9]{4}", frame):
-        raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
-    if not 0 <= max_similarity <= 1:
-        raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
-
-
 def _relations(path: Path) -> Mapping[str, Relation]:
-    given = rows(path)
-    limits = given["max_answers"] if "max_answers" in given.columns else pl.lit(None)
-    found = table(path, _RELATIONS).with_row_index("row")
-    found = found.with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
-    is_list = found.schema["given"].is_nested()  # as JSONL may have it
+    source_rows = rows(path)
+    limits = source_rows["max_answers"] if "max_answers" in source_rows.columns else pl.lit(None)
+    relations = table(path, _RELATIONS).with_row_index("row")
+    relations = relations.with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
+    is_list = relations.schema["given"].is_nested()  # as JSONL may have it
     number = pl.lit(None) if is_list else pl.col("given")
-    found = found.with_columns(limit=number.cast(pl.Int64, strict=False))
-    refuse(found, dict(_problems()), found.columns, str(path))
-    if found.is_empty():
+    relations = relations.with_columns(limit=number.cast(pl.Int64, strict=False))
+    refuse(relations, dict(_problems()), relations.columns, str(path))
+    if relations.is_empty():
         raise InputError(f"{path} has no row; write one for each relation of the set.")
     return {
-        row["relation_id"]: Relation(Prompt(*(row[each] for each in Prompt._fields)), row["limit"])
-        for row in found.iter_rows(named=True)
+        row["relation_id"]: Relation(Prompt(*(row[name] for name in Prompt._fields)), row["limit"])
+        for row in relations.iter_rows(named=True)
     }
 
 
@@ -119,11 +115,11 @@ def _problems() -> Iterator[tuple[str, pl.Expr]]:
     yield f"{row}max_answers is no number; write one or nothing.", ~is_number
     is_slot = pl.col("asked").is_in(["subject", "object"])
     yield f"{row}asked is {{asked!r}}; write subject or object.", ~is_slot
-    once = pl.col("relation_id").is_first_distinct() & pl.col("relation").is_first_distinct()
-    yield f"{row}{{relation_id}} or its name {{relation!r}} stands twice; leave one out.", ~once
+    is_new = pl.col("relation_id").is_first_distinct() & pl.col("relation").is_first_distinct()
+    yield f"{row}{{relation_id}} or its name {{relation!r}} stands twice; leave one out.", ~is_new
     for name in ("relation", "statement", "question"):
-        part = f"{name} has a comma and a blank, which part the fields of {PROMPTS}; reword it."
-        yield f"{row}{part}", pl.col(name).str.contains(", ", literal=True)
+        problem = f"{name} has a comma and a blank, which part the fields of {PROMPTS}; reword it."
+        yield f"{row}{problem}", pl.col(name).str.contains(", ", literal=True)
     for name, slot in product(("statement", "question"), _SLOTS):
         lacks = ~pl.col(name).str.contains(slot, literal=True)
         yield f"{row}{name} has no {slot}; put it in.", lacks

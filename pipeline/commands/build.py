@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
 _LABELS = "a table: entity_id, labels; or .tsv: id, tab, names"
-_LANGUAGES = ["en", "mul"]
 _Default = int | str | list[str]
 
 
@@ -85,18 +84,16 @@ def _add_myriadlama(command: Parser) -> None:
         command,
         facts="a table: relation_id, subject_id, object_id",
         templates="manual ones: a table, or lines: P36, [Y] is the capital of [X].",
+        labels=_LABELS,
     )
     _add_paths(
         command,
         needed=False,
-        labels=_LABELS,
         knowledge="a table as that of the facts: further objects of their pairs",
-        dump="a Wikidata dump (.json, .gz, .bz2) in place of labels and knowledge",
         paraphrases="a review sheet that a person has filled in",
         hints="lines: P937, a sentence on what its entities are",
     )
     _add_paths(command, out="a new folder")
-    _add(command, "--languages", "of a dump", _LANGUAGES)
     fits = "leave out objects whose label is not one of its tokens"
     command.option("--one-token", fits, metavar="MODEL")
     _add_asked(command, "paraphrases", n=19)
@@ -132,7 +129,7 @@ def _add_probelm(command: Parser) -> None:
 def _add_knowledge_base(command: Parser) -> None:
     _add_paths(command, out="a new folder")
     _add_paths(command, needed=False, dump="a Wikidata dump (.json, .gz, .bz2)")
-    _add(command, "--languages", "of a dump", _LANGUAGES)
+    _add(command, "--languages", "of a dump", ["en", "mul"])
     _add(command, "--lines-per-part", "of a dump", 10_000)
     workers = "processes that parse a dump; default one per core"
     command.option("--workers", workers, type=int)
@@ -172,8 +169,8 @@ def _facts(asked: argparse.Namespace) -> Iterator[str]:
 
 
 def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
-    from factsweep.pipeline.building.myriadlama import Sources, build_myriadlama, one_token
-    from factsweep.pipeline.inputs.sources import texts_by_relation
+    from factsweep.pipeline.building.myriadlama import build_myriadlama, one_token
+    from factsweep.pipeline.inputs.files import texts_by_relation
 
     if bool(asked.endpoint) != bool(asked.model):
         raise InputError("--endpoint and --model go together; give both or neither.")
@@ -182,8 +179,6 @@ def _myriadlama(asked: argparse.Namespace) -> Iterator[str]:
     asked.model = _model(asked)
     if asked.model and asked.hints:
         asked.model.hints.update(texts_by_relation(asked.hints, "hint"))
-    files = (asked.facts, asked.templates, asked.labels, asked.knowledge, asked.dump)
-    asked.sources = Sources(*files, languages=tuple(asked.languages))
     asked.fits = one_token(asked.one_token) if asked.one_token else None
     return _called(build_myriadlama, asked)
 

@@ -1,4 +1,4 @@
-"""Adapters: LoRA's weights beside those of a model, as PEFT saves them; a folder, or a hub's id."""
+"""Adapters: LoRA weights for a model, as PEFT saves them, in a folder or on the hub."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,17 @@ def content(adapter: str) -> str:
         InputError: there is no such adapter, or it is none of LoRA's.
     """
     place = folder(adapter)
-    _check_kind(adapter, place)
+    with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
+        config: dict[str, Any] = dict(json.loads((place / _CONFIG).read_bytes()))
+    kind = config.get("peft_type")
+    unfit = [name for name in ("use_dora", "modules_to_save") if config.get(name)]
+    if kind != "LORA" or unfit:
+        setting = f"peft_type={kind}" if kind != "LORA" else f"{unfit[0]}={config[unfit[0]]}"
+        raise InputError(
+            f"model.adapter={adapter} has {setting} in its {_CONFIG}, which vLLM does not load "
+            "with a model; merge it into the model's weights (PEFT's merge_and_unload), then give "
+            "the folder as model."
+        )
     return digests.of_files({name: place / name for name in (_CONFIG, _WEIGHTS)})
 
 
@@ -36,8 +46,8 @@ def folder(adapter: str) -> Path:
     place, (name, _, revision) = Path(adapter), adapter.partition("@")
     if not place.is_dir():
         fix = "and it is not in the local cache; check model.adapter, the network, and HF_TOKEN"
-        field, wanted = "model.adapter", [_CONFIG, _WEIGHTS]
-        place = hub.snapshot(name, revision or "main", wanted, field, fix)
+        files = [_CONFIG, _WEIGHTS]
+        place = hub.snapshot(name, revision or "main", files, "model.adapter", fix)
     for name in (_CONFIG, _WEIGHTS):
         if not (place / name).is_file():
             raise InputError(
@@ -48,32 +58,18 @@ def folder(adapter: str) -> Path:
     return place
 
 
-def _check_kind(adapter: str, place: Path) -> None:
-    with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
-        said: dict[str, Any] = dict(json.loads((place / _CONFIG).read_bytes()))
-    kind = said.get("peft_type")
-    unlike = [name for name in ("use_dora", "modules_to_save") if said.get(name)]
-    if kind != "LORA" or unlike:
-        what = f"peft_type={kind}" if kind != "LORA" else f"{unlike[0]}={said[unlike[0]]}"
-        raise InputError(
-            f"model.adapter={adapter} has {what} in its {_CONFIG}, which vLLM does not load beside "
-            "a model; merge it into the model's weights (PEFT's merge_and_unload), then give "
-            "the folder as model."
-        )
-
-
 def check(model: Model, base: str, revision: str | None) -> None:
     """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision."""
     adapter = str(model.adapter)
-    with refusing(f"the safetensors of {model.id}, beside which model.adapter is", "check them"):
+    with refusing(f"the safetensors of {model.id}, the base of model.adapter,", "check them"):
         files = headers(base, revision).files_metadata.values()
-    own = {name: tuple(each.shape) for file in files for name, each in file.tensors.items()}
-    modules = {name.rpartition(".")[0] for name in own}
+    shapes = {name: tuple(info.shape) for file in files for name, info in file.tensors.items()}
+    modules = {name.rpartition(".")[0] for name in shapes}
     for module, shape in _adapted(adapter):
-        there = own.get(f"{module}.weight")
-        # Quantised weights are packed under other names, and their shapes tell nothing.
-        if there != shape and (there is not None or module not in modules):
-            has = "has no such module" if there is None else f"has it as {_shape(there)}"
+        base_shape = shapes.get(f"{module}.weight")
+        # Quantised weights are packed under other names, and have other shapes.
+        if base_shape != shape and (base_shape is not None or module not in modules):
+            has = f"has it as {_shape(base_shape)}" if base_shape else "has no such module"
             raise InputError(
                 f"model.adapter={adapter} adapts {module} ({_shape(shape)}), and {model.id} {has}: "
                 "it was trained for another model; give that one, or another adapter."
@@ -88,13 +84,13 @@ def _adapted(adapter: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     try:
         with safe_open(path, "np") as file:
             names = list(file.keys())
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     except SafetensorError as error:
         raise InputError(f"{path} is damaged ({reason(error)}); save the adapter again.") from error
-    for name, first in found.items():
-        second = found.get(name.removesuffix(_A) + _B)
-        if name.endswith(_A) and second is not None:
-            yield name.removeprefix(_PREFIX).removesuffix(_A), (second[0], first[1])
+    for name, shape_of_a in shapes.items():
+        shape_of_b = shapes.get(name.removesuffix(_A) + _B)
+        if name.endswith(_A) and shape_of_b is not None:
+            yield name.removeprefix(_PREFIX).removesuffix(_A), (shape_of_b[0], shape_of_a[1])
 
 
 def _shape(shape: tuple[int, ...]) -> str:

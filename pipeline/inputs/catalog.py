@@ -1,4 +1,4 @@
-"""The data catalog: what data sets exist, where their files are, what they say."""
+"""The data catalog: the entries of data sets, their files and their facts."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.datasets import plain_tables
-from factsweep.operators.datasets.facts import Facts, labelled
+from factsweep.operators.datasets import plain_tables, table_files
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.layouts import NAMED, with_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
@@ -23,9 +23,8 @@ from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.inputs.files import checksum as checksum_of_table
-from factsweep.pipeline.inputs.files import content, has_rows
+from factsweep.pipeline.inputs.files import content, labels
 from factsweep.pipeline.inputs.hub import Repository
-from factsweep.pipeline.inputs.sources import labels
 from factsweep.pipeline.machine.text_files import unreadable
 
 SEPARATOR_OPTION = "benchmark.separator="
@@ -62,12 +61,11 @@ class Entry:
 
 def of_benchmark(benchmark: Benchmark) -> Entry:
     """The entry of a benchmark's data, in its language, with its separator."""
-    found = entry(benchmark.data, benchmark.language)
-    return replace(found, separator=benchmark.separator)
+    return replace(entry(benchmark.data, benchmark.language), separator=benchmark.separator)
 
 
 def names() -> list[str]:
-    """The names of all entries: those that ship, and the user's own."""
+    """The names of all entries: the shipped ones, and the user's own."""
     return list(folders.files("data_catalog"))
 
 
@@ -75,22 +73,22 @@ def entry(name: str, language: str = "en") -> Entry:
     """The entry of a data set, with the files of one language where it has several.
 
     Raises:
-        InputError: there is none of that name, or it does not hold what an entry holds.
+        InputError: there is none of that name, or it lacks a field of an entry.
     """
-    known = folders.files("data_catalog")
-    path = known.get(name)
+    entries = folders.files("data_catalog")
+    path = entries.get(name)
     if path is None:
         raise InputError(
-            f"data_catalog/ has no entry {name}; it has {', '.join(known)}."
-            f"{suggestion(name, known)}"
+            f"data_catalog/ has no entry {name}; it has {', '.join(entries)}."
+            f"{suggestion(name, entries)}"
         )
-    found = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
-    check(found.name, f"data_catalog/{name}.yaml: the name")
-    source = replace(found.source, files=found.source.files.replace("{language}", language))
+    entry = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")
+    check(entry.name, f"data_catalog/{name}.yaml: the name")
+    source = replace(entry.source, files=entry.source.files.replace("{language}", language))
     if source.kind == "catalog" and path.parent != folders.CATALOG:
-        # Beside a user's own entry: a worker elsewhere is told where, and looks for no folder.
+        # Next to a user's own entry; absolute, since a worker on another machine gets it, too.
         source = replace(source, id=str(path.parent / source.id))
-    return replace(found, source=source)
+    return replace(entry, source=source)
 
 
 def files(entry: Entry, path: str | None = None) -> list[Path]:
@@ -101,34 +99,35 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     Raises:
         InputError: there are none.
     """
-    found = _own_files(entry, path)
+    paths = _own_files(entry, path)
     name = READERS[entry.reader].stands_in
-    if name is None or any(each.name.partition(".")[0] == name for each in found):
-        return found
-    return [*found, *sorted((_TABLES / entry.reader).glob(f"{name}.*"))]
+    if name is None or any(file.name.partition(".")[0] == name for file in paths):
+        return paths
+    return [*paths, *sorted((_TABLES / entry.reader).glob(f"{name}.*"))]
 
 
 def _own_files(entry: Entry, path: str | None) -> list[Path]:
     folder = Path(path) if path else _folder(entry)
     if folder.is_file():
-        return [folder, *(each for each in _beside(entry, folder.parent) if each != folder)]
-    beside, reader = set(_beside(entry, folder)), READERS[entry.reader]
-    fitting = {path for p in entry.source.files.split("|") for path in _matching(folder, p)}
-    found = {p for p in fitting if p.is_file() and not _is_record(p, folder)} - beside
-    if not found and not reader.by_language and (path or reader.content == "rows"):
-        tables = filter(has_rows, folder.rglob("*"))
-        found = {p for p in tables if not _is_record(p, folder)} - beside
-    if not found:
+        return [folder, *(names for names in _name_files(entry, folder.parent) if names != folder)]
+
+    def is_data(file: Path) -> bool:
+        """Not a record of a download: our own, or one of the hub's client."""
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        return file.is_file() and file.name != "fetched.json" and not is_hidden
+
+    name_files, reader = set(_name_files(entry, folder)), READERS[entry.reader]
+    matches = (match for p in entry.source.files.split("|") for match in _matching(folder, p))
+    data = set(filter(is_data, matches)) - name_files
+    if not data and not reader.by_language and (path or reader.content == "rows"):
+        suffixes = {*table_files.TABLES} - {".txt"}  # which may as well be a note
+        tables = (file for file in folder.rglob("*") if table_files.kind(file) in suffixes)
+        data = set(filter(is_data, tables)) - name_files
+    if not data:
         fix = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
         fix = _by_hand(entry) if entry.source.kind == "elsewhere" else fix
         raise InputError(f"{entry.name} has no files in {folder}; {fix}.")
-    return sorted(found | beside)
-
-
-def _is_record(path: Path, folder: Path) -> bool:
-    """Whether a file is a note about the others: our own, or one of the hub's client."""
-    inside = path.relative_to(folder)
-    return path.name == "fetched.json" or any(part.startswith(".") for part in inside.parts)
+    return sorted(data | name_files)
 
 
 def mapping(entry: Entry) -> dict[str, dict[str, str]]:
@@ -137,29 +136,29 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
     Raises:
         InputError: a column of the entry that says neither its type nor where it stands.
     """
-    found = {}
-    for name, said in entry.columns.items():
-        if isinstance(said, str):
+    sources = {}
+    for name, source in entry.columns.items():
+        if isinstance(source, str):
             continue
-        fits = isinstance(said, dict) and len(said) == 1 and set(said) <= {"from", "file"}
-        if not fits or not isinstance(next(iter(said.values())), str):
+        fits = isinstance(source, dict) and len(source) == 1 and set(source) <= {"from", "file"}
+        if not fits or not isinstance(next(iter(source.values())), str):
             raise InputError(
-                f"data_catalog/{entry.name}.yaml: columns.{name} is {said!r}; write its type, "
+                f"data_catalog/{entry.name}.yaml: columns.{name} is {source!r}; write its type, "
                 "{from: <name in the files>} or {file: <file of other names>}."
             )
         column = name.removesuffix("?")
-        if "file" in said and column not in NAMED:
+        if "file" in source and column not in NAMED:
             raise InputError(
                 f"data_catalog/{entry.name}.yaml: columns.{column} cannot stand in another file; "
                 f"only {' and '.join(NAMED)} can."
             )
-        found[column] = said
-    return found
+        sources[column] = source
+    return sources
 
 
-def _beside(entry: Entry, folder: Path) -> list[Path]:
+def _name_files(entry: Entry, folder: Path) -> list[Path]:
     """The files of other names."""
-    patterns = {said["file"] for said in mapping(entry).values() if "file" in said}
+    patterns = {source["file"] for source in mapping(entry).values() if "file" in source}
     return sorted({path for p in patterns for path in _matching(folder, p) if path.is_file()})
 
 
@@ -170,48 +169,42 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def content_of(entry: Entry, paths: list[Path]) -> Any:
-    """What the entry's reader gets: columns renamed and other names joined, as the entry says."""
-    kind = READERS[entry.reader].content
-    mapped = mapping(entry)
-    beside = _beside(entry, _common(paths))
-    rows = content([path for path in paths if path not in beside], kind)
+    """The input of the entry's reader, with its columns renamed and other names joined."""
+    sources = mapping(entry)
+    name_files = _name_files(entry, _common(paths))
+    data = [path for path in paths if path not in name_files]
+    rows = content(data, READERS[entry.reader].content)
     if isinstance(rows, pl.LazyFrame):
-        rows = (
-            plain_tables.split(rows.collect(), entry.separator).lazy() if entry.separator else rows
-        )
+        if entry.separator:
+            rows = plain_tables.split(rows.collect(), entry.separator).lazy()
         plain_tables.check_aliases(rows, SEPARATOR_OPTION)
-    if not mapped:
+    if not sources:
         return rows
     if isinstance(rows, dict):
         raise InputError(
             f"columns of the layout {entry.reader} cannot be mapped; change the files."
         )
-    rows = _renamed(rows, {said["from"]: name for name, said in mapped.items() if "from" in said})
-    for name, said in mapped.items():
-        if "file" in said:
-            rows = with_aliases(rows, name, _names(name, said["file"], beside))
-    return rows
-
-
-def _renamed(rows: pl.LazyFrame, names: dict[str, str]) -> pl.LazyFrame:
-    there = rows.collect_schema().names()
+    columns = rows.collect_schema().names()
+    names = {source["from"]: name for name, source in sources.items() if "from" in source}
     for theirs, ours in names.items():
-        if theirs not in there:
+        if theirs not in columns:
             raise InputError(
                 f"columns.{ours} of the catalog entry is {{from: {theirs}}}, and the files have no "
-                f"column {theirs}; they have {', '.join(there)}."
+                f"column {theirs}; they have {', '.join(columns)}."
             )
-    return rows.drop(n for n in names.values() if n in there and n not in names).rename(names)
-
-
-def _names(column: str, pattern: str, beside: list[Path]) -> pl.DataFrame:
-    paths = [path for path in beside if path.name == pattern or path.match(pattern)]
-    if not paths:
-        raise InputError(
-            f"columns.{column} of the catalog entry is {{file: {pattern}}}, and there is no such "
-            "file beside the data; copy it there, or take the line out of the entry."
-        )
-    return pl.concat([labels(path) for path in paths])
+    replaced = [name for name in names.values() if name in columns and name not in names]
+    rows = rows.drop(replaced).rename(names)
+    for name, source in sources.items():
+        if "file" in source:
+            pattern = source["file"]
+            tables = [p for p in name_files if p.name == pattern or p.match(pattern)]
+            if not tables:
+                raise InputError(
+                    f"columns.{name} of the catalog entry is {{file: {pattern}}}, and there is no "
+                    "such file next to the data; copy it there, or take the line out of the entry."
+                )
+            rows = with_aliases(rows, name, pl.concat([labels(path) for path in tables]))
+    return rows
 
 
 def _by_hand(entry: Entry) -> str:
@@ -235,17 +228,17 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     """
     if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
         return checksum_of_table(paths[0])
-    own = [path for path in paths if not _stands_in(path)]
-    named = {path.relative_to(_common(own)).as_posix(): path for path in own}
-    others = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
-    return digests.of_files({**named, **others})
+    data_files = [path for path in paths if not _stands_in(path)]
+    path_by_name = {path.relative_to(_common(data_files)).as_posix(): path for path in data_files}
+    substitutes = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
+    return digests.of_files({**path_by_name, **substitutes})
 
 
 def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = None) -> None:
     """Refuse files that changed after an artifact was named after them, before they were read."""
     if checksum(paths, entry) != expected:
-        where = paths[0] if len(paths) == 1 else _common(paths)
-        raise InputError(f"{where} changed while it was read; run again when it is complete.")
+        place = paths[0] if len(paths) == 1 else _common(paths)
+        raise InputError(f"{place} changed while it was read; run again when it is complete.")
 
 
 def _stands_in(path: Path) -> bool:
@@ -266,24 +259,26 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
-    own = [each for each in paths if not _stands_in(each)]
-    where = own[0] if len(own) == 1 else _common(own)
+    data_files = [file for file in paths if not _stands_in(file)]
+    place = data_files[0] if len(data_files) == 1 else _common(data_files)
     try:
         reader = READERS[entry.reader]
-        found = content_of(entry, paths)
+        content = content_of(entry, paths)
         if path is None or not reader.names_ids:
-            return reader.facts(found, entry.relations or None)
-        return labelled(reader.facts(found, None), entry.relations)
+            return reader.facts(content, entry.relations or None)
+        facts = reader.facts(content, None)
+        label = pl.col("relation_id").replace_strict(entry.relations, default=pl.col("label"))
+        return replace(facts, relations=facts.relations.with_columns(label=label))
     except InputError as error:
-        if isinstance(error, DamagedFileError) or str(error).startswith(str(where)):
+        if isinstance(error, DamagedFileError) or str(error).startswith(str(place)):
             raise  # it names the file
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{place}: {error}") from error
     except pl.exceptions.PolarsError as error:
-        raise unreadable(where, error) from error
+        raise unreadable(place, error) from error
 
 
 def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str, int]:
-    """How many rows of the files cannot all be right, by what they contradict each other in."""
+    """The number of rows that contradict each other, by the kind of contradiction."""
     return READERS[entry.reader].contradictions(content_of(entry, files(entry, path)), facts)
 
 
@@ -351,37 +346,31 @@ def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
     folder = _folder(entry)
     fix = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
-    asked = Repository(entry.source.id, entry.revision, "dataset", folder)
-    found = hub.fetch(asked, say, fix)
-    record = {"id": entry.source.id, "asked": entry.revision, "commit": found.commit}
+    repository = Repository(entry.source.id, entry.revision, "dataset", folder)
+    fetched = hub.fetch(repository, say, fix)
+    record = {"id": entry.source.id, "asked": entry.revision, "commit": fetched.commit}
     record["checksum"] = checksum(files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))
-    return found
-
-
-def fetched_checksum(entry: Entry) -> str | None:
-    """The checksum that was recorded when the data set was fetched; null where it was not."""
-    record = _folder(entry) / "fetched.json"
-    content = json.loads(record.read_bytes()) if record.is_file() else {}
-    found: str | None = content.get("checksum")  # earlier versions recorded another sum
-    return found
+    return fetched
 
 
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
-    """What differs between a data set and its entry, one line each; nothing if it is right."""
+    """The differences between a data set and its entry, one line each."""
     paths = files(entry, path)
-    found = checksum(paths)
-    expected = entry.checksum if path else entry.checksum or fetched_checksum(entry)
-    if expected not in (None, found):
-        yield f"checksum: expected {expected}, found {found}"
+    expected, actual = entry.checksum, checksum(paths)
+    record = _folder(entry) / "fetched.json"
+    if expected is None and path is None and record.is_file():
+        expected = json.loads(record.read_bytes()).get("checksum")
+    if expected not in (None, actual):
+        yield f"checksum: expected {expected}, found {actual}"
     reader = READERS[entry.reader]
     facts = read(entry, path)  # an unfit file is named here
-    found_files = content_of(entry, paths)
-    columns = reader.columns(found_files)
+    content = content_of(entry, paths)
+    columns = reader.columns(content)
     for column in entry.columns:
         if column not in columns and not column.endswith("?"):
             yield f"column {column}: missing"
-    figures = reader.figures(found_files, facts)
+    figures = reader.figures(content, facts)
     sound = {name: 0 for name in FAULTS if name in figures}  # no rows that contradict each other
     for name, expected in {**sound, **entry.counts}.items():
         if name not in figures:
@@ -389,12 +378,12 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
                 f"data_catalog/{entry.name}.yaml: counts.{name} is no known count; "
                 f"there are {', '.join(figures)}."
             )
-        if figures[name] != expected:
-            yield _difference(name, expected, figures[name], columns)
-
-
-def _difference(name: str, expected: float, found: float, columns: Sequence[str]) -> str:
-    by = f"{round(abs(found - expected), 2):,} {'more' if found > expected else 'fewer'}"
-    lacking = [column for column in NEEDS.get(name, ()) if column not in columns]
-    why = FAULTS.get(name) or (f"the files have no {' and no '.join(lacking)}" if lacking else "")
-    return f"{name}: expected {expected:,}, found {found:,} ({by}){why and f'; {why}'}"
+        if (figure := figures[name]) != expected:
+            comparison = "more" if figure > expected else "fewer"
+            missing_columns = [column for column in NEEDS.get(name, ()) if column not in columns]
+            reason = FAULTS.get(name, f"the files have no {' and no '.join(missing_columns)}")
+            yield (
+                f"{name}: expected {expected:,}, found {figure:,} "
+                f"({round(abs(figure - expected), 2):,} {comparison})"
+                f"{f'; {reason}' if missing_columns or name in FAULTS else ''}"
+            )

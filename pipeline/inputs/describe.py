@@ -55,7 +55,7 @@ def describe(
     """Measure a set: an entry of the catalog, or a folder or file; its tables as Markdown.
 
     `parser` is a spaCy pipeline, `encoder` a sentence encoder's folder or id. With `out`, the
-    tables are written there as Markdown, CSV and LaTeX, together with what they were made with.
+    tables are written there as Markdown, CSV and LaTeX, together with the versions of the tools.
 
     Raises:
         InputError: no such set, or files, parser or encoder that cannot be used.
@@ -69,20 +69,20 @@ def describe(
     if published is not None and catalog.departure(facts, entry.name, None) is not None:
         compared = of_other_facts(published, entry.name)
     options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
-    not_asked = {
+    not_measured = {
         figure: f"not measured, since no --{option} was given"
-        for figure, option, given in options
-        if not given
+        for figure, option, value in options
+        if not value
     }
     tables = {
         "counts": data_set.sizes_beside(facts, entry.name, published),
         "diversity": data_set.diversity_beside(measured, entry.name, compared),
         "by-relation": data_set.by_relation(facts, measured),
         "template-examples": data_set.template_examples(facts),
-        "missing": data_set.missing(measured, not_asked),
+        "missing": data_set.missing(measured, not_measured),
         **{name: table(facts) for name, table in _FURTHER.get(entry.reader, {}).items()},
     }
-    how = {
+    record = {
         "set": entry.name,
         "reader": entry.reader,
         "sha256": catalog.checksum(files),
@@ -95,7 +95,7 @@ def describe(
     yield from sentences(catalog.contradictions(entry, path, facts))
     if out:
         write_tables(Store(out), tables)
-        Store(out).put("describe.json", json.dumps(how, indent=1).encode())
+        Store(out).put("describe.json", json.dumps(record, indent=1).encode())
         yield f"{out}: {len(tables)} tables, and how they were made (describe.json)"
 
 
@@ -109,25 +109,23 @@ def known(name: str) -> Entry:
     if name in catalog.names() or not path.exists():
         return catalog.entry(name)
     if path.is_file():
-        return _made(table_files.title(path), path.parent, "myriadlama", path.name)
-    for mark, reader, pattern in _LAYOUTS:
-        if next(path.glob(mark), None):
-            return _made(path.absolute().name, path, reader, pattern)
+        title, folder, layouts = table_files.title(path), path.parent, [("myriadlama", path.name)]
+    else:
+        title, folder = path.absolute().name, path
+        layouts = [(reader, files) for mark, reader, files in _LAYOUTS if any(path.glob(mark))]
+    for reader, files in layouts:
+        source = Source("catalog", str(folder.absolute()), files)
+        return Entry(title, "", source, "", "", reader, {}, {}, None, {})
     raise InputError(
         f"{name} holds no set that a reader knows ({', '.join(READERS)}); give another folder."
     )
-
-
-def _made(name: str, folder: Path, reader: str, pattern: str) -> Entry:
-    source = Source("catalog", str(folder.absolute()), pattern)
-    return Entry(name, "", source, "", "", reader, {}, {}, None, {})
 
 
 @contextmanager
 def measures(
     parser: str | None, encoder: str | None
 ) -> Iterator[tuple[Parse | None, Encode | None]]:
-    """What measures syntax and semantics, if it is named; a line shows its progress.
+    """The measures of syntax and semantics, where one is given, with a progress line.
 
     Raises:
         InputError: a parser or an encoder that cannot be used.
@@ -142,16 +140,16 @@ def measures(
 
 
 def _counted(
-    measure: Callable[[Sequence[str]], _Result], meter: Meter, what: str
+    measure: Callable[[Sequence[str]], _Result], meter: Meter, verb: str
 ) -> Callable[[Sequence[str]], _Result]:
     """The same, with the number of texts on the meter."""
     n_done = 0
 
     def counted(texts: Sequence[str]) -> _Result:
         nonlocal n_done
-        found = measure(texts)
+        result = measure(texts)
         n_done += len(texts)
-        meter.show(f"{n_done:,} {what}")
-        return found
+        meter.show(f"{n_done:,} {verb}")
+        return result
 
     return counted

@@ -1,17 +1,16 @@
 """The SHA-256 of files, and of sets of files: of their names, their lengths and every byte.
 
-The digest of a large file is kept beside it, or in the user's cache where its folder is not to be
-written: it is read once. What was kept counts only while the file is the same: its inode, its size,
-and the times at which it was last changed and written. What a program writes through a map is dated
-once, until the system has put it on the disk: so the file is flushed before it is read. A file
-system in memory never dates it, and nothing of it is kept.
+The digest of a large file is cached next to it, or in the user's cache where its folder is
+read-only. It is valid while inode, size, mtime and ctime are the same. Writes through a memory map
+change these only after a flush, so the file is flushed before it is read; a file system in memory
+never changes them, and no digest of its files is cached.
 """
 
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.machine.logs import Meter
 
-_KEPT_FROM = 4 << 20  # bytes: what is smaller is read each time
+_KEPT_FROM = 4 << 20  # bytes; smaller files are read each time
 _BLOCK = 1 << 20
 _MAX_THREADS = 8
 _EVERY_S = 0.25
@@ -34,7 +33,7 @@ Count = Callable[[int], object]
 
 
 class _State(NamedTuple):
-    """What tells a file that is unchanged: none of it may differ."""
+    """The state of an unchanged file: no field may differ."""
 
     size: int
     inode: int
@@ -50,7 +49,7 @@ def below(place: Path) -> dict[str, Path]:
     """
     if place.is_file():
         return {place.name: place}
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(place.iterdir()):
         if path.name.startswith(".") or path.name == "__pycache__":
             continue
@@ -61,10 +60,10 @@ def below(place: Path) -> dict[str, Path]:
         if path.is_dir() and place.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} is a link to a folder that it lies in; remove it.")
         if path.is_dir():
-            found |= {f"{path.name}/{name}": inner for name, inner in below(path).items()}
+            files |= {f"{path.name}/{name}": inner for name, inner in below(path).items()}
         elif path.is_file():
-            found[path.name] = path
-    return found
+            files[path.name] = path
+    return files
 
 
 def of_files(files: Mapping[str, Path]) -> str:
@@ -74,55 +73,51 @@ def of_files(files: Mapping[str, Path]) -> str:
         InputError: a file cannot be read, or changes while it is.
     """
     sizes = {name: _stat(path).size for name, path in files.items()}
-    return _listed({name: (sizes[name], each) for name, each in of_each(files).items()})
+    return _of_list((name, sizes[name], digest) for name, digest in of_each(files).items())
 
 
 def of_contents(contents: Mapping[str, bytes]) -> str:
     """The same of files that are not written yet."""
-    return _listed(
-        {name: (len(each), hashlib.sha256(each).hexdigest()) for name, each in contents.items()}
-    )
+    return _of_list((name, len(data), _sha256(data)) for name, data in contents.items())
 
 
-def _listed(found: Mapping[str, tuple[int, str]]) -> str:
+def _of_list(files: Iterable[tuple[str, int, str]]) -> str:
     """The SHA-256 of the list of names, lengths in bytes and digests, in the order of the names."""
-    return _sha256(json.dumps([[name, *each] for name, each in sorted(found.items())]))
+    return _sha256(json.dumps(sorted(files)).encode())
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def of_each(files: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each file; several are read at once, and a live line says how far it is.
+    """The SHA-256 of each file; threads read several at once, with a progress line.
 
     Raises:
         InputError: a file cannot be read, or changes while it is.
     """
-    known = {name: _kept(path) for name, path in files.items()}
-    new = {name: path for name, path in files.items() if known[name] is None}
-    found = _read_all(new) if new else {}
-    return {name: known[name] or found[name] for name in files}
-
-
-def _read_all(files: Mapping[str, Path]) -> dict[str, str]:
-    total = sum(_stat(path).size for path in files.values())
-    if total < _KEPT_FROM:
-        return {name: _read(path, lambda _: None) for name, path in files.items()}
-    done = list[int]()  # bytes, of all threads
+    cached = {name: _kept(path) for name, path in files.items()}
+    digests = {name: digest for name, digest in cached.items() if digest is not None}
+    missing = {name: path for name, path in files.items() if name not in digests}
+    n_bytes = sum(_stat(path).size for path in missing.values())
+    if n_bytes < _KEPT_FROM:
+        digests |= {name: _read(path, lambda _: None) for name, path in missing.items()}
+        return {name: digests[name] for name in files}
+    n_read = list[int]()  # bytes, of all threads
     threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
     try:
-        jobs = {name: threads.submit(_read, path, done.append) for name, path in files.items()}
+        jobs = {name: threads.submit(_read, path, n_read.append) for name, path in missing.items()}
         with Meter("checksums") as meter:
-            left, failed = {*jobs.values()}, False
-            while left and not failed:
-                read = sum(done)
-                meter.show(f"{read / 1e9:.1f} of {total / 1e9:.1f} GB ({read / total:.0%})")
-                ended, left = wait(left, timeout=_EVERY_S, return_when="FIRST_EXCEPTION")
-                failed = any(job.exception() for job in ended)
-        return {name: job.result() for name, job in jobs.items()}
+            pending, has_failed = {*jobs.values()}, False
+            while pending and not has_failed:
+                n = sum(n_read)
+                meter.show(f"{n / 1e9:.1f} of {n_bytes / 1e9:.1f} GB ({n / n_bytes:.0%})")
+                ended, pending = wait(pending, timeout=_EVERY_S, return_when="FIRST_EXCEPTION")
+                has_failed = any(job.exception() for job in ended)
+        digests |= {name: job.result() for name, job in jobs.items()}
     finally:
         threads.shutdown(cancel_futures=True)
+    return {name: digests[name] for name in files}
 
 
 def _read(path: Path, count: Count) -> str:
@@ -132,25 +127,28 @@ def _read(path: Path, count: Count) -> str:
     try:
         with path.open("rb", buffering=0) as file:
             is_flushed = _flush(file.fileno())
-            before = _stat(path)
-            place = _place(path) if before.size >= _KEPT_FROM and is_flushed else None
+            state = _stat(path)
+            place = _place(path) if state.size >= _KEPT_FROM and is_flushed else None
             block = memoryview(bytearray(_BLOCK))
             while n_read := file.readinto(block):
                 digest.update(block[:n_read])
                 count(n_read)
     except OSError as error:
         raise _unreadable(path, error) from error
-    if _stat(path) != before:
+    if _stat(path) != state:
         raise InputError(f"{path} changed while it was read; run again when it is complete.")
     if place is not None:
         record, now_ns = place
-        if max(before.modified_ns, before.changed_ns) + _TICK_NS <= now_ns:
-            _keep(record, _written(digest.hexdigest(), before))
+        if max(state.modified_ns, state.changed_ns) + _TICK_NS <= now_ns:
+            aside = record.with_name(f"{record.name}.{os.getpid()}")
+            with suppress(OSError):  # a full disk, say: the file is then read again the next time
+                aside.write_text(_written(digest.hexdigest(), state), "utf-8")
+                aside.replace(record)
     return digest.hexdigest()
 
 
 def _flush(file: int) -> bool:
-    """Put all that was written to a file on its disk; whether each later change will be dated."""
+    """Flush a file to its disk; whether each later change will change its times."""
     with suppress(OSError):  # a file system that cannot
         os.fsync(file)
         device = os.fstat(file).st_dev
@@ -166,8 +164,8 @@ def _kinds() -> dict[str, str]:
 
 def _stat(path: Path) -> _State:
     try:
-        found = path.stat()
-        return _State(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+        stat = path.stat()
+        return _State(stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -177,7 +175,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 def _kept(path: Path) -> str | None:
-    """What was kept of a file that has not changed since; null: it is to be read."""
+    """The cached digest of a file that has not changed since; null: there is none."""
     state = _stat(path)
     if state.size < _KEPT_FROM:
         return None
@@ -191,18 +189,17 @@ def _kept(path: Path) -> str | None:
 
 
 def _written(sha256: str, state: _State) -> str:
-    """A digest as it is kept, with the state that the file was read in and a checksum."""
+    """The record of a digest, with the state of the file and a checksum of the record."""
     content = {"sha256": sha256, "state": state._asdict()}
-    return json.dumps({**content, "check": _sha256(json.dumps(content, sort_keys=True))})
+    check = _sha256(json.dumps(content, sort_keys=True).encode())
+    return json.dumps({**content, "check": check})
 
 
 def _records(path: Path) -> tuple[Path, Path]:
-    """Where a file's digest may be kept: beside what its name leads to, or in the cache."""
-    there = path.resolve()
-    return (
-        there.with_name(f".{there.name}{_SUFFIX}"),
-        home() / "digests" / f"{_sha256(str(there))}{_SUFFIX}",
-    )
+    """The places of a file's cached digest: next to the file that a link leads to, or at home."""
+    target = path.resolve()
+    key = _sha256(str(target).encode())
+    return target.with_name(f".{target.name}{_SUFFIX}"), home() / "digests" / f"{key}{_SUFFIX}"
 
 
 def _place(path: Path) -> tuple[Path, int] | None:
@@ -213,10 +210,3 @@ def _place(path: Path) -> tuple[Path, int] | None:
             with tempfile.TemporaryFile(dir=record.parent) as file:
                 return record, os.fstat(file.fileno()).st_mtime_ns
     return None
-
-
-def _keep(record: Path, text: str) -> None:
-    aside = record.with_name(f"{record.name}.{os.getpid()}")
-    with suppress(OSError):  # a full disk, say: the file is then read again the next time
-        aside.write_text(text, "utf-8")
-        aside.replace(record)

@@ -1,22 +1,29 @@
-"""Files that a user gives or the catalog has: their rows, or their texts."""
+"""Files of a user or of the catalog: their rows, texts and lines."""
 
+import bz2
 import csv
+import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import BinaryIO, Literal
 
 import polars as pl
 
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.datasets import table_files
+from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.datasets.layouts import is_structured
 from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, meant
 from factsweep.operators.datasets.table_files import json_lines, kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
+from factsweep.operators.schemas import fitted, refuse, schema
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine.text_files import (
     FIX,
@@ -27,9 +34,16 @@ from factsweep.pipeline.machine.text_files import (
     unreadable,
 )
 
+_UNPACKED: Mapping[str, Callable[[BinaryIO], Iterable[bytes]]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+}
+
+Values = Mapping[str, pl.Series]  # by column
+_ALL: Values = MappingProxyType({})
 _TWICE = re.compile(r"(.+)_duplicated_\d+")
 _READABLE = ", ".join(table_files.TABLES)
-# What a file is by its first bytes, whatever its name.
+# The kind of a file by its first bytes, which a name may contradict.
 _COLUMNAR: Mapping[bytes, Callable[[Path], pl.LazyFrame]] = {
     b"PAR1": partial(pl.scan_parquet, glob=False),
     b"ARROW1": partial(pl.scan_ipc, glob=False),
@@ -43,7 +57,7 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 def content(
     paths: Sequence[Path], kind: Literal["rows", "texts", "tables"]
 ) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
-    """What a reader is handed (`operators.datasets.readers`).
+    """The input of a reader (`operators.datasets.readers`).
 
     Raises:
         DamagedFileError: a file is empty, truncated or of another kind.
@@ -55,7 +69,16 @@ def content(
         case "texts":
             return texts(paths)
         case "tables":
-            return {path.name.partition(".")[0]: _table(path) for path in paths}
+            tables = {}
+            for path in paths:
+                if table_files.kind(path) == ".tsv":  # names by id
+                    rows = [line.split("\t") for line in text(path).splitlines() if line]
+                    names = [(entity, names) for entity, *names in rows]
+                    table = pl.DataFrame(names, LABELS, orient="row")
+                else:
+                    table = scan([path]).collect()
+                tables[path.name.partition(".")[0]] = table
+            return tables
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
@@ -65,12 +88,12 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
         InputError: two files have the same last two parts.
         DamagedFileError: a file is no text.
     """
-    named: dict[str, Path] = {}
+    path_by_name: dict[str, Path] = {}
     for path in paths:
-        other = named.setdefault(f"{path.parent.name}/{path.name}", path)
-        if other != path:
-            raise InputError(f"{other} and {path} are the same file of the set; leave one out.")
-    return {name: text(path) for name, path in named.items()}
+        first = path_by_name.setdefault(f"{path.parent.name}/{path.name}", path)
+        if first != path:
+            raise InputError(f"{first} and {path} are the same file of the set; leave one out.")
+    return {name: text(path) for name, path in path_by_name.items()}
 
 
 def scan(
@@ -90,26 +113,14 @@ def scan(
     tables = [_scan(path, texts, as_written=as_written) for path in paths]
     columns = tables[0].collect_schema()
     for path, rows in zip(paths, tables, strict=True):
-        for column in {**columns, **(other := rows.collect_schema())}:
-            if columns.get(column) != other.get(column):
+        schema = rows.collect_schema()
+        for column in {**columns, **schema}:
+            if columns.get(column) != schema.get(column):
                 raise DamagedFileError(
                     f"{path} cannot be read with {paths[0]} (column {column}: "
-                    f"{other.get(column)}, not {columns.get(column)}); {FIX}."
+                    f"{schema.get(column)}, not {columns.get(column)}); {FIX}."
                 )
     return pl.concat(tables)
-
-
-def _table(path: Path) -> pl.DataFrame:
-    """All rows of a file; one of names by id (.tsv) has the columns entity_id and labels."""
-    if kind(path) == ".tsv":
-        rows = [line.split("\t") for line in text(path).splitlines() if line]
-        return pl.DataFrame([(each, names) for each, *names in rows], LABELS, orient="row")
-    return scan([path]).collect()
-
-
-def has_rows(path: Path) -> bool:
-    """Whether a file of a folder is a table, by its name; a .txt may as well be a note."""
-    return kind(path) in table_files.TABLES and kind(path) != ".txt"
 
 
 def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
@@ -119,7 +130,7 @@ def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise unreadable(path, error) from error  # Polars panics over some damaged Parquet
-    for name in columns:  # as Polars calls a column whose name is there already
+    for name in columns:  # Polars's name for the second column of a name
         if (match := _TWICE.fullmatch(name)) and match[1] in columns:
             raise InputError(f"{path} has the column {match[1]} twice; leave one out.")
     return rows
@@ -226,7 +237,7 @@ def checksum(path: Path) -> str:
     """One SHA-256 of a table of a user's own: the same for the same rows, in whichever format.
 
     It counts as the CSV file that has its name and its rows, written with commas, line feeds and no
-    needless quotation marks. A CSV file that is written otherwise counts as it is, unpacked.
+    needless quotation marks. A CSV file in another form counts by its bytes, unpacked.
 
     Raises:
         InputError: the table cannot be read.
@@ -234,10 +245,14 @@ def checksum(path: Path) -> str:
     rows = scan([path], as_written=True).collect()
     cells = rows.select(_cells(column) for column in rows)
     content = unpacked(path) if kind(path) == ".csv" else b""
-    if not _is_plain_csv(content, rows):
-        content = cells.write_csv().encode()
-    contents = {f"{table_files.title(path)}.csv": content}
-    # Versions before read these otherwise, under the checksum of the bytes.
+    try:  # is it plain CSV, which any reader reads alike: UTF-8, with commas?
+        is_plain = pl.read_csv(io.BytesIO(content), infer_schema=False).equals(rows)
+    except pl.exceptions.PolarsError:
+        is_plain = False
+    contents = {
+        f"{table_files.title(path)}.csv": content if is_plain else cells.write_csv().encode()
+    }
+    # Earlier versions read these otherwise, under the checksum of the bytes.
     if _has_lists(cells):
         contents["lists"] = b""
     if _has_names_to_clean(cells):
@@ -257,16 +272,8 @@ def _cells(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, lists, pl.String)
 
 
-def _is_plain_csv(content: bytes, rows: pl.DataFrame) -> bool:
-    """Whether a CSV file says its rows to any reader: it is UTF-8 and has commas."""
-    try:
-        return pl.read_csv(io.BytesIO(content), infer_schema=False).equals(rows)
-    except pl.exceptions.PolarsError:
-        return False
-
-
 def _has_names_to_clean(cells: pl.DataFrame) -> bool:
-    """Whether blanks stand around a value, or a column beside the four has capitals or blanks."""
+    """Whether a value has blanks around it, or the name of a further column capitals or blanks."""
     renamed = meant(cells.columns)
     cells = cells.rename(renamed)
     if not {*MEANT} <= {*cells.columns}:
@@ -277,7 +284,7 @@ def _has_names_to_clean(cells: pl.DataFrame) -> bool:
 
 
 def _has_lists(cells: pl.DataFrame) -> bool:
-    """Whether a column has lists beside texts, or several objects in a cell."""
+    """Whether a column has both lists and texts, or several objects in a cell."""
     names = meant(cells.columns)
     n_lists = cells.select(is_structured(pl.all()).sum())
     return any(
@@ -285,3 +292,103 @@ def _has_lists(cells: pl.DataFrame) -> bool:
         or (n_lists[name].item() and names.get(name, name) in _OBJECTS)
         for name in cells.columns
     )
+
+
+def table(path: Path, columns: pl.Schema, values: Values = _ALL) -> pl.DataFrame:
+    """The columns of a schema of a Parquet, JSONL or CSV file; `values` as for `rows`.
+
+    Raises:
+        InputError: no such file, a column that is missing or of another type, or a text that is
+            empty.
+    """
+    table = fitted(rows(path, values=values), columns, str(path))
+    empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
+    problems = {
+        empty % column: pl.col(column).is_null()
+        for column, dtype in columns.items()
+        if dtype == pl.String
+    }
+    refuse(table.with_row_index("row"), problems, ["row"], str(path))
+    return table
+
+
+def rows(path: Path, *, as_written: bool = False, values: Values = _ALL) -> pl.DataFrame:
+    """The rows of a Parquet, JSONL, JSON or CSV file; of Parquet those with `values` alone."""
+    check_file(path)
+    try:
+        table = scan([path], as_written=as_written)
+        if kind(path) == ".parquet":  # which may have all of Wikidata
+            for column, dtype in table.collect_schema().items():
+                if column in values and dtype == values[column].dtype:
+                    table = table.filter(pl.col(column).is_in(values[column].implode()))
+        return table.collect()
+    except pl.exceptions.PolarsError as error:
+        raise unreadable(path, error) from error
+
+
+def lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a text file that are not empty, each behind where it stands."""
+    check_file(path)
+    for place, line in lines_of(str(path), text(path).removeprefix("\ufeff")):
+        yield place, line.strip()
+
+
+def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
+    """Relations and their texts: a table with `relation_id` and `column`, or lines `P36, text`.
+
+    Raises:
+        InputError: a line without a comma, or with nothing on a side of it.
+    """
+    is_table = kind(path) in table_files.TABLES
+    if kind(path) in (".csv", ".txt"):
+        is_table = next(lines(path), ("", ""))[1].startswith("relation_id,")
+    if is_table:
+        return list(table(path, schema(f"relation_id text, {column} text")).iter_rows())
+    texts = []
+    for place, line in lines(path):
+        relation_id, _, text = (part.strip() for part in line.partition(","))
+        if not (relation_id and text):
+            raise InputError(f"{place}: {line!r} is no relation, comma and {column}; correct it.")
+        texts.append((relation_id, text))
+    return texts
+
+
+def labels(path: Path, values: Values = _ALL) -> pl.DataFrame:
+    """Names of entities (LABELS): as `table`, or a .tsv file with an id and its names in each line.
+
+    Raises:
+        InputError: as `table`, or a line without a name.
+    """
+    if kind(path) != ".tsv":
+        return table(path, LABELS, values)
+    entities = []
+    for place, line in lines(path):
+        entity_id, *names = line.split("\t")
+        if not names:
+            raise InputError(f"{place}: {line!r} has no name; write the id, a tab and the names.")
+        entities.append((entity_id, names))
+    return pl.DataFrame(entities, schema=LABELS, orient="row")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, Iterable[bytes]]]:
+    """A file, and its lines, by its suffix unpacked by gzip or bzip2.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or a step over its lines fails.
+    """
+    check_file(path)
+    unpack = _UNPACKED.get(path.suffix, iter)
+    try:
+        with path.open("rb") as raw:
+            yield raw, unpack(raw)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that is none."""
+    if not path.is_file():
+        raise InputError(f"{path} is no file; give one.")

@@ -22,7 +22,7 @@ _LONGEST_WAIT_S = 300.0
 _FIX = "check the network and HF_TOKEN, then run it again: finished files are kept"
 # "api";r=0;t=55: nothing is left of this limit, for 55 seconds.
 _USED_UP = re.compile(r"\br=0\s*;\s*t=(\d+)")
-_OWN = ".cache"  # the client's notes on a folder that it filled
+_OWN = ".cache"  # the client's records in a folder that it filled
 # The same weights in other formats, which no engine here loads where there are safetensors.
 _OTHER_WEIGHTS = ["*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.onnx*", "*.gguf", "original/*"]
 
@@ -31,7 +31,7 @@ _SHA256, _GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Repository:
-    """What is requested; `folder` is where its files go, null: into the hub's cache."""
+    """A repository; its files go into `folder`, or into the hub's cache."""
 
     id: str
     revision: str
@@ -51,45 +51,46 @@ class Fetched:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What the hub's client raises where there is no network, or where the hub refuses."""
+    """The errors of the hub's client where there is no network, or where the hub refuses."""
     from httpx2 import HTTPError
 
     return HTTPError, OSError
 
 
-def fetch(asked: Repository, say: Say, fix: str = _FIX) -> Fetched:
-    """Bring a repository into the hub's cache, or into a folder, and check every file.
+def fetch(repository: Repository, say: Say, fix: str = _FIX) -> Fetched:
+    """Download a repository into the hub's cache, or into a folder, and check every file.
 
-    A branch is kept as the commit that it means now, by which it is found without a network. `fix`
-    is what to do where the hub cannot be asked.
+    The commit of a branch is recorded, so that it is found without a network. `fix` is the advice
+    where the hub does not answer.
 
     Raises:
-        InputError: the hub does not give it, or a file is corrupt twice; it says what to do.
+        InputError: the hub does not give it, or a file is corrupt twice.
     """
     from huggingface_hub.errors import HFValidationError
 
     try:
-        commit, local = _download(asked, say)
-        if _drop_corrupt(asked, commit, local, say):
-            _download(asked, say)
-            if wrong := _drop_corrupt(asked, commit, local, say):
+        commit, local = _download(repository, say)
+        if _drop_corrupt(repository, commit, local, say):
+            _download(repository, say)
+            if corrupt := _drop_corrupt(repository, commit, local, say):
                 raise InputError(
-                    f"{asked.id} at {commit}: {', '.join(wrong)} came corrupt twice; check the "
-                    "disk and the network, then run it again: what is right stays."
+                    f"{repository.id} at {commit}: {', '.join(corrupt)} came corrupt twice; check "
+                    "the disk and the network, then run it again: correct files are kept."
                 )
     except HFValidationError as error:
-        raise InputError(f"{asked.id} is no id of the hub: {error}") from error
+        raise InputError(f"{repository.id} is no id of the hub: {error}") from error
     except errors() as error:
-        raise InputError(refusal(error, asked.id, asked.revision, fix)) from error
+        raise InputError(refusal(error, repository.id, repository.revision, fix)) from error
     files = [path for path in local.rglob("*") if path.is_file() and _OWN not in path.parts]
-    return Fetched(asked.id, commit, local, len(files), sum(path.stat().st_size for path in files))
+    n_bytes = sum(path.stat().st_size for path in files)
+    return Fetched(repository.id, commit, local, len(files), n_bytes)
 
 
 def snapshot(name: str, revision: str, files: Sequence[str], field: str, fix: str) -> Path:
-    """The folder in the hub's cache with some files of a model, fetched where they are not there.
+    """The folder in the hub's cache with some files of a model; missing ones are downloaded.
 
     Raises:
-        InputError: the hub does not give it; the message names the field, and what to do.
+        InputError: the hub does not give it; the message names the field, and `fix`.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -104,21 +105,21 @@ def snapshot(name: str, revision: str, files: Sequence[str], field: str, fix: st
         raise InputError(refusal(error, name, revision, fix)) from error
 
 
-def _download(asked: Repository, say: Say) -> tuple[str, Path]:
-    """The commit and the folder of a repository, all that was missing brought."""
+def _download(repository: Repository, say: Say) -> tuple[str, Path]:
+    """The commit and the folder of a repository, after missing files were downloaded."""
     from huggingface_hub import HfApi, snapshot_download
 
-    api = HfApi()
-    given: dict[str, Any] = {"repo_type": asked.kind, "revision": asked.revision}
-    info: Any = _asked(lambda: api.repo_info(asked.id, **given), say)
-    safe = any(each.rfilename.endswith(".safetensors") for each in info.siblings or ())
-    given |= {"local_dir": asked.folder, "ignore_patterns": _OTHER_WEIGHTS if safe else None}
-    local = Path(_asked(lambda: snapshot_download(asked.id, **given), say))
-    return str(info.sha) if asked.folder else local.name, local
+    name, folder = repository.id, repository.folder
+    args: dict[str, Any] = {"repo_type": repository.kind, "revision": repository.revision}
+    info: Any = _retried(lambda: HfApi().repo_info(name, **args), say)
+    is_safe = any(file.rfilename.endswith(".safetensors") for file in info.siblings or ())
+    args |= {"local_dir": folder, "ignore_patterns": _OTHER_WEIGHTS if is_safe else None}
+    local = Path(_retried(lambda: snapshot_download(name, **args), say))
+    return str(info.sha) if folder else local.name, local
 
 
 def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
-    """Why the hub did not give a repository, and what to do, in one sentence."""
+    """One sentence: why the hub did not give a repository, and the fix."""
     from huggingface_hub.errors import (
         GatedRepoError,
         RepositoryNotFoundError,
@@ -142,41 +143,39 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
         )
     if status == 429:
         return (
-            f"the hub limits how often it is asked, and did not give {name} in {_TRIES} tries; "
+            f"the hub limits requests, and did not give {name} in {_TRIES} tries; "
             "wait some minutes and run it again: finished files are kept."
         )
     return f"the hub did not give {name} at {revision} ({reason(error)}); {fix}."
 
 
-def _asked(call: Callable[[], T], say: Say) -> T:
-    """What a call gives, after as many tries as a rate limit takes."""
+def _retried(call: Callable[[], T], say: Say) -> T:
+    """The result of a call that is repeated after a rate limit.
+
+    It waits as long as the hub says, or twice as long each time.
+    """
     for number in range(1, _TRIES + 1):
         try:
             return call()
         except errors() as error:
-            if _status(_cause(error)) != 429 or number == _TRIES:
+            cause: Any = _cause(error)
+            if _status(cause) != 429 or number == _TRIES:
                 raise
-            wait_s = _wait_s(_cause(error), number)
-            say(f"the hub limits how often it is asked: waiting {wait_s:g} s ({number}/{_TRIES})")
+            retry_after = cause.response.headers.get("Retry-After", "")
+            limit = _USED_UP.search(cause.response.headers.get("RateLimit", ""))
+            wait_s = retry_after if retry_after.isdigit() else limit[1] if limit else 2**number
+            wait_s = min(float(wait_s), _LONGEST_WAIT_S)
+            say(f"the hub limits requests: waiting {wait_s:g} s ({number}/{_TRIES})")
             time.sleep(wait_s)
     raise AssertionError("the last try returns or raises")
 
 
-def _wait_s(error: BaseException, number: int) -> float:
-    """As long as the hub says, or twice as long each time."""
-    headers = error.response.headers  # type: ignore[attr-defined]
-    said = headers.get("Retry-After", "")
-    limit = _USED_UP.search(headers.get("RateLimit", ""))
-    seconds = said if said.isdigit() else limit[1] if limit else 2**number
-    return min(float(seconds), _LONGEST_WAIT_S)
-
-
 def _cause(error: BaseException) -> BaseException:
     """The hub's refusal, where the client reports it as a file that is not in the cache."""
-    seen: BaseException | None = error
-    while seen is not None and _status(seen) is None:
-        seen = seen.__cause__
-    return seen or error
+    current: BaseException | None = error
+    while current is not None and _status(current) is None:
+        current = current.__cause__
+    return current or error
 
 
 def _status(error: BaseException) -> int | None:
@@ -184,32 +183,32 @@ def _status(error: BaseException) -> int | None:
     return status
 
 
-def _drop_corrupt(asked: Repository, commit: str, local: Path, say: Say) -> list[str]:
+def _drop_corrupt(repository: Repository, commit: str, local: Path, say: Say) -> list[str]:
     """Remove the files that differ from the hub's checksums; returns their names."""
     from huggingface_hub import HfApi
 
-    given: dict[str, Any] = {"repo_type": asked.kind, "revision": commit, "local_dir": asked.folder}
-    checked = _asked(lambda: HfApi().verify_repo_checksums(asked.id, **given), say)
-    for each in checked.mismatches:
-        found, expected = (each[key][:12] for key in ("actual", "expected"))
+    name, kind, folder = repository.id, repository.kind, repository.folder
+    args: dict[str, Any] = {"repo_type": kind, "revision": commit, "local_dir": folder}
+    report = _retried(lambda: HfApi().verify_repo_checksums(name, **args), say)
+    for mismatch in report.mismatches:
+        path, algorithm = mismatch["path"], mismatch["algorithm"]
+        actual, expected = mismatch["actual"][:12], mismatch["expected"][:12]
         say(
-            f"{asked.id}: {each['path']} is corrupt ({each['algorithm']} {found}, not {expected}); "
-            "it is fetched again"
+            f"{name}: {path} is corrupt ({algorithm} {actual}, not {expected}); it is fetched again"
         )
-        path = local / each["path"]
-        path.resolve().unlink(missing_ok=True)  # in the cache, what this name links to, or several
-        path.unlink(missing_ok=True)
-    return [each["path"] for each in checked.mismatches]
+        (local / path).resolve().unlink(missing_ok=True)  # in the cache, the blob of this name
+        (local / path).unlink(missing_ok=True)
+    return [mismatch["path"] for mismatch in report.mismatches]
 
 
 def own_files(model_id: str, commit: str) -> dict[str, Path]:
-    """The files of a cached snapshot of which no name tells the content, by their names in it.
+    """The files of a cached snapshot that are not the hub's, by their names in it.
 
-    A file of a snapshot links to a blob that is named after its content: by the SHA-256 where it
-    is large, else by git's SHA-1. Without links those are all files; without a snapshot, none.
+    A file of the hub links to a blob that is named after its content: by the SHA-256 where it is
+    large, else by git's SHA-1. Without links all files are own; without a snapshot there are none.
 
     Raises:
-        InputError: a file is not what its name says.
+        InputError: a blob does not have the content of its name.
     """
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
@@ -217,16 +216,16 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
 
     repository = repo_folder_name(repo_id=model_id, repo_type="model")
     folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
-    found = digests.below(folder) if folder.is_dir() else {}
-    blobs = {name: path.resolve() for name, path in found.items() if path.is_symlink()}
+    files = digests.below(folder) if folder.is_dir() else {}
+    blobs = {name: path.resolve() for name, path in files.items() if path.is_symlink()}
     large = {name: path for name, path in blobs.items() if _SHA256.fullmatch(path.name)}
     small = {name: path for name, path in blobs.items() if _GIT.fullmatch(path.name)}
-    told = digests.of_each(large)
-    told |= {name: git_hash(path.read_bytes()) for name, path in small.items()}
-    for name, digest in told.items():
+    actual = digests.of_each(large)
+    actual |= {name: git_hash(path.read_bytes()) for name, path in small.items()}
+    for name, digest in actual.items():
         if digest != blobs[name].name:
             raise InputError(
-                f"{found[name]} is not what the hub gave of {model_id}; remove {blobs[name]}, then "
-                "fetch the model again with `factsweep prefetch model=…`."
+                f"{files[name]} differs from the hub's file of {model_id}; remove {blobs[name]}, "
+                "then fetch the model again with `factsweep prefetch model=…`."
             )
-    return {name: path for name, path in found.items() if name not in told}
+    return {name: path for name, path in files.items() if name not in actual}

@@ -5,8 +5,9 @@ import json
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _CONFIGURATIONS = "*config.json"  # config.json, tokenizer_config.json, processo
 class Weights:
     """A model's weights, pinned: a commit on the hub, a package's version, or the files' digest.
 
-    `content` is what further decides which they are: what a package's file was converted to, files
+    `content` are further digests that identify them: of a converted package, of files
     in the hub's cache that are not the hub's, an adapter, files that arguments name. `offline`:
     the hub did not answer, and the files are those in its cache.
     """
@@ -58,25 +59,25 @@ def settled(model: Model, device: str) -> Model:
         return model
     if model.architecture == "encoder":
         return replace(model, dtype="float32")
-    found = processor.best(processor.device(device), partial(_stored_dtype, model))
-    return replace(model, dtype=found)
 
+    def stored_dtype() -> str | None:
+        """The type of the weights in the checkpoint; null where they are quantised."""
+        if model.source == "package":
+            return None
+        from transformers import PreTrainedConfig
 
-def _stored_dtype(model: Model) -> str | None:
-    """The type of the weights as the checkpoint has them; null where they are quantised."""
-    if model.source == "package":
-        return None
-    from transformers import PreTrainedConfig
+        revision = model.revision if model.source == "hub" else None
+        try:
+            config, _ = PreTrainedConfig.get_config_dict(model.id, revision=revision)
+        except OSError as error:
+            raise InputError(
+                f"the config.json of model.id={model.id} cannot be read, so give model.dtype: "
+                f"{error}"
+            ) from error
+        dtype: str | None = config.get("dtype") or config.get("torch_dtype")
+        return dtype
 
-    revision = model.revision if model.source == "hub" else None
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(model.id, revision=revision)
-    except OSError as error:
-        raise InputError(
-            f"the config.json of model.id={model.id} cannot be read, so give model.dtype: {error}"
-        ) from error
-    found: str | None = config.get("dtype") or config.get("torch_dtype")
-    return found
+    return replace(model, dtype=processor.best(processor.device(device), stored_dtype))
 
 
 def resolve(model: Model) -> Weights:
@@ -87,73 +88,68 @@ def resolve(model: Model) -> Weights:
             code of another repository is to run.
     """
     sources = {"hub": _on_hub, "package": _packaged, "path": _at_path, "endpoint": _served}
-    found = sources[model.source](model)
-    found = replace(found, content={**found.content, **_further(model)})
+    weights = sources[model.source](model)
+    weights = replace(weights, content={**weights.content, **_attached(model)})
     if model.adapter is not None:
-        adapters.check(model, location(found), found.revision if model.source == "hub" else None)
-    return found
+        revision = weights.revision if model.source == "hub" else None
+        adapters.check(model, location(weights), revision)
+    return weights
 
 
-def _further(model: Model) -> dict[str, Any]:
-    """The digests of what goes with the weights: an adapter, and files that arguments name."""
-    adapter = {} if model.adapter is None else {"adapter": adapters.content(model.adapter)}
-    arguments = {
-        name: digests.of_files(digests.below(Path(text)))
-        for name, text in texts(in_recipe(model)["engine"], "engine")
-        if _exists(text)
-    }
-    return {**adapter, **({"arguments": arguments} if arguments else {})}
-
-
-def _exists(text: str) -> bool:
-    """Whether a text names a file or a folder; some are too long to name any."""
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):
-        return False
+def _attached(model: Model) -> dict[str, Any]:
+    """The digests of an adapter, and of files that arguments name."""
+    content: dict[str, Any] = {}
+    if model.adapter is not None:
+        content["adapter"] = adapters.content(model.adapter)
+    arguments = {}
+    for name, text in texts(in_recipe(model)["engine"], "engine"):
+        with suppress(OSError, ValueError):  # too long for a path
+            if Path(text).exists():
+                arguments[name] = digests.of_files(digests.below(Path(text)))
+    return {**content, "arguments": arguments} if arguments else content
 
 
 def _served(model: Model) -> Weights:
-    """What a server has: nobody is asked, since it may say another thing at every answer."""
+    """The weights of a server, which is not asked: it may give another name with every answer."""
     if model.tokenizer is None:
         return Weights(model, model.revision)
     if (folder := Path(model.tokenizer)).is_dir():
-        found = digests.of_files({each.name: each for each in folder.glob("*token*")})
+        tokenizer = digests.of_files({file.name: file for file in folder.glob("*token*")})
     else:
-        found, _ = hub_commit(model.tokenizer, "main")
-    return Weights(model, model.revision, {"tokenizer": found})
+        tokenizer, _ = hub_commit(model.tokenizer, "main")
+    return Weights(model, model.revision, {"tokenizer": tokenizer})
 
 
 def verify(weights: Weights) -> None:
-    """Check that an engine on this machine loads what a plan made elsewhere, or earlier, names.
+    """Check that an engine on this machine loads the weights that a plan names.
 
     Raises:
         InputError: the files here are others, or damaged.
     """
     model = weights.model
     if model.source == "hub":
-        own = hub.own_files(model.id, weights.revision)
-        same = not weights.content or weights.content == {**_own(own), **_further(model)}
+        content = {**_own_content(model, weights.revision), **_attached(model)}
+        is_same = not weights.content or weights.content == content
     else:
-        same = resolve(model) == weights
-    if not same:
+        is_same = resolve(model) == weights
+    if not is_same:
         raise InputError(
-            f"the files of model {model.name} on {socket.gethostname()} are not those that the run "
-            "was planned with; copy the same ones to every machine, then run again."
+            f"the files of model {model.name} on {socket.gethostname()} differ from the files that "
+            "the run was planned with; copy the same ones to every machine, then run again."
         )
 
 
 def _on_hub(model: Model) -> Weights:
     commit, offline = hub_commit(model.id, model.revision)
     _check_code(model, commit)
-    return Weights(model, commit, _own(hub.own_files(model.id, commit)), offline)
+    return Weights(model, commit, _own_content(model, commit), offline)
 
 
 def _check_code(model: Model, commit: str | None) -> None:
     """Refuse code of another repository; `commit` is that of a model of the hub.
 
     In a configuration `auto_map` may name such code, `other/repo--modeling.Class`. It decides
-    numbers, is loaded as it is there on the day, and no fingerprint knows it.
+    numbers, may change every day, and is part of no fingerprint.
     """
     if not model.trust_remote_code or model.source == "package":
         return
@@ -163,11 +159,11 @@ def _check_code(model: Model, commit: str | None) -> None:
         folder = hub.snapshot(model.id, commit, [_CONFIGURATIONS], "model.id", fix)
     for path in sorted(folder.glob(_CONFIGURATIONS)):
         with refusing(f"{path}", "repair it, or fetch it again"):
-            said = texts(json.loads(path.read_bytes()))
-            named = [code for name, code in said if "auto_map" in name.split(".")]
-        for code in named:
-            owner, found, _ = code.partition("--")
-            if found and owner != model.id:
+            entries = texts(json.loads(path.read_bytes()))
+            modules = [code for name, code in entries if "auto_map" in name.split(".")]
+        for code in modules:
+            owner, separator, _ = code.partition("--")
+            if separator and owner != model.id:
                 raise InputError(
                     f"{path} takes code from {owner} ({code}), which may change unseen; copy that "
                     f"code into a folder with the model, name it there without '{owner}--', and "
@@ -175,7 +171,9 @@ def _check_code(model: Model, commit: str | None) -> None:
                 )
 
 
-def _own(files: Mapping[str, Path]) -> dict[str, Any]:
+def _own_content(model: Model, commit: str) -> dict[str, Any]:
+    """The digest of the files in a snapshot that are not the hub's."""
+    files = hub.own_files(model.id, commit)
     return {"files": digests.of_files(files)} if files else {}
 
 
@@ -258,21 +256,20 @@ def tokenizer(weights: Weights) -> Any:
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
-        found = _reader(weights, folder).from_pretrained(
+        tokenizer = _reader(weights, folder).from_pretrained(
             folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
         if model.chat_template_text is not None:
-            found.chat_template = model.chat_template_text
-        found("a")  # a field of the wrong kind is stumbled over when a text is encoded, not before
-    verify(weights)  # what was read is what the plan names
-    return found
+            tokenizer.chat_template = model.chat_template_text
+        tokenizer("a")  # only encoding a text fails over a field of the wrong kind
+    verify(weights)  # the files are the planned ones
+    return tokenizer
 
 
 def _reader(weights: Weights, folder: str) -> Any:
-    """The class that reads a tokenizer's files.
+    """The class that reads a tokenizer's files; a converted model names it.
 
-    AutoTokenizer chooses it, and imports torch and scikit-learn to know them all: five seconds. A
-    copy of our own was saved by what it chose, and says so.
+    AutoTokenizer, which chooses among all, imports torch and scikit-learn: five seconds.
     """
     if weights.model.source == "package":
         saved = json.loads(Path(folder, "tokenizer_config.json").read_bytes())
@@ -286,20 +283,20 @@ def _reader(weights: Weights, folder: str) -> Any:
 
 
 def conversion(model: Model, version: str) -> dict[str, Any]:
-    """What a package's weights are made of, by which libraries, and what they are.
+    """The digests of a package's files and of its converted weights, and the libraries' versions.
 
     Raises:
         InputError: the package has no such file.
     """
-    made = converted(model, version)
-    return {**_sources(model), "to": (made / _RECORD).read_text("utf-8")}
+    folder = converted(model, version)
+    return {**_sources(model), "to": (folder / _RECORD).read_text("utf-8")}
 
 
 def converted(model: Model, version: str) -> Path:
-    """The folder of safetensors that a package's GGUF file became, as it was made or made now.
+    """The folder of safetensors made of a package's GGUF file.
 
-    It is named after the file's content, the type of the weights and the libraries that convert.
-    What they made of it is recorded with it: a folder that holds anything else is made anew.
+    It is named after the file's content, the type of the weights and the libraries that convert. A
+    record holds its digest: a folder of other content is made again.
 
     Raises:
         InputError: the package has no such file.
@@ -307,10 +304,10 @@ def converted(model: Model, version: str) -> Path:
     sources = _sources(model)
     key = digests.of_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
     stem = Path(model.gguf_file or "").stem
-    made = home() / "models" / f"{model.id}-{version}-{stem}-{model.dtype}-{key}"
-    if not _is_whole(made):
-        _make_converted(model, made)
-    return made
+    folder = home() / "models" / f"{model.id}-{version}-{stem}-{model.dtype}-{key}"
+    if not _is_whole(folder):
+        _convert_into(folder, model)
+    return folder
 
 
 def _sources(model: Model) -> dict[str, Any]:
@@ -324,24 +321,24 @@ def _package(model: Model) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _is_whole(made: Path) -> bool:
-    """Whether the folder holds what was made, byte for byte."""
-    record = made / _RECORD
-    return record.is_file() and record.read_text("utf-8") == digests.of_files(digests.below(made))
+def _is_whole(folder: Path) -> bool:
+    """Whether the folder has the digest in its record."""
+    record = folder / _RECORD
+    return record.is_file() and record.read_text("utf-8") == digests.of_files(digests.below(folder))
 
 
-def _make_converted(model: Model, made: Path) -> None:
-    """Convert the file aside, record what came of it, and put it in its place."""
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{made.name}.", dir=made.parent) as name:
-        aside, old = Path(name, "new"), Path(name, "old")
-        aside.mkdir()
-        _convert(model, aside)
-        (aside / _RECORD).write_text(digests.of_files(digests.below(aside)), "utf-8")
-        if made.exists() and not _is_whole(made):
-            made.rename(old)
-        if not made.exists():  # another process may have been faster
-            aside.rename(made)
+def _convert_into(folder: Path, model: Model) -> None:
+    """Convert in a temporary folder, and rename that when it is complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        new, old = Path(name, "new"), Path(name, "old")
+        new.mkdir()
+        _convert(model, new)
+        (new / _RECORD).write_text(digests.of_files(digests.below(new)), "utf-8")
+        if folder.exists() and not _is_whole(folder):
+            folder.rename(old)
+        if not folder.exists():  # another process may have been faster
+            new.rename(folder)
 
 
 def _convert(model: Model, folder: Path) -> None:

@@ -48,12 +48,12 @@ def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
 ) -> None:
     opens = "{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}"
     TINY["save"]("qwen", tmp_path / "mine", chat_template=opens)
-    given = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
+    options = ("prompt=zero-shot", "model.max_model_len=512", "model.engine.max_num_seqs=4")
     chat = ("model.chat_template=true", "model.reasoning_parser=qwen3")
     thinks = ("model.thinking=on", "decoding.thinking_tokens=9")
-    said = answered(tmp_path, "generations", *given, *chat, *thinks)
+    answers = answered(tmp_path, "generations", *options, *chat, *thinks)
     thoughts = pl.read_parquet(f"{tmp_path}/artifacts/generations/*/thoughts/*.parquet")
-    assert thoughts["prompt_id"].to_list() == said["prompt_id"].to_list()
+    assert thoughts["prompt_id"].to_list() == answers["prompt_id"].to_list()
     assert thoughts["n_tokens"].explode().is_between(1, 9).all()
     (results,) = tmp_path.glob("results/*")
     read = factsweep.load(results, artifacts=tmp_path / "artifacts").answers()
@@ -69,26 +69,31 @@ def test_adapters_of_a_study_answer_as_the_models_that_they_are_merged_into(
     base, merged = TINY["save"]("llama", tmp_path / "base/mine"), tmp_path / "merged/mine"
     tuned = TINY["save_adapter"](base, tmp_path / "tuned", merged)
     other = TINY["save_adapter"](base, tmp_path / "other", seed=1)
-    given = ("prompt=zero-shot", "model.max_model_len=512", "model.dtype=float32")
-    alone = [
-        answered(folder, "generations", *given, *further).sort("prompt_id")["text"].to_list()
-        for folder, further in ((merged.parent, ()), (base.parent, (f"model.adapter={other}",)))
+    options = ("prompt=zero-shot", "model.max_model_len=512", "model.dtype=float32")
+    answers_alone = [
+        answered(folder, "generations", *options, *adapter_options)
+        .sort("prompt_id")["text"]
+        .to_list()
+        for folder, adapter_options in (
+            (merged.parent, ()),
+            (base.parent, (f"model.adapter={other}",)),
+        )
     ]
-    together, results = tmp_path / "together", tmp_path / "results"
-    places = (f"artifacts={together}", f"results={results}")
+    store, results = tmp_path / "together", tmp_path / "results"
+    places = (f"artifacts={store}", f"results={results}")
     wrong = TINY["save_adapter"](TINY["save"]("llama-16", tmp_path / "llama"), tmp_path / "wrong")
-    both = (f"model.adapter={tuned},{wrong},{other}", "model.replicas.max=1")
-    assert main(["study", "both", f"model={base}", *SLICE, *places, *given, *both]) == 2
-    said = {
-        each.name: pl.read_parquet(each / "generations").sort("prompt_id")["text"].to_list()
-        for each in (together / "generations").iterdir()
+    study_options = (f"model.adapter={tuned},{wrong},{other}", "model.replicas.max=1")
+    assert main(["study", "both", f"model={base}", *SLICE, *places, *options, *study_options]) == 2
+    answers = {
+        item.name: pl.read_parquet(item / "generations").sort("prompt_id")["text"].to_list()
+        for item in (store / "generations").iterdir()
     }
-    (name,) = (each.name for each in (base.parent / "artifacts/generations").iterdir())
-    assert said.pop(name) == alone[1]
-    assert list(said.values()) == alone[:1]
-    assert alone[0] != alone[1]
-    named = [json.loads(each.read_text()) for each in results.glob("both/*/run.json")]
-    assert {each["run"]["model"]["name"] for each in named} == {"mine+tuned", "mine+other"}
+    (name,) = (item.name for item in (base.parent / "artifacts/generations").iterdir())
+    assert answers.pop(name) == answers_alone[1]
+    assert list(answers.values()) == answers_alone[:1]
+    assert answers_alone[0] != answers_alone[1]
+    records = [json.loads(item.read_text()) for item in results.glob("both/*/run.json")]
+    assert {item["run"]["model"]["name"] for item in records} == {"mine+tuned", "mine+other"}
 
 
 @pytest.mark.engine
@@ -102,34 +107,40 @@ def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(
     base = TINY["save"]("llama", tmp_path / "base")
     (tmp_path / "mine").mkdir()
     model = f"model={TINY['save_int8'](base, tmp_path / 'mine')}"
-    few = ("benchmark.relations=[P17]", "benchmark.pairs_per_relation=2", "metrics.n_rounds=2")
+    small_options = (
+        "benchmark.relations=[P17]",
+        "benchmark.pairs_per_relation=2",
+        "metrics.n_rounds=2",
+    )
     places = (f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results", "run_name=int8")
-    given = [model, "benchmark=probelm-mini", *few, *places, "model.dtype=float32"]
-    given += ["cluster.num_cpus=2", "cluster.cpu_kvcache_gib=1", "decoding.canary_prompts=0"]
+    options = [model, "benchmark=probelm-mini", *small_options, *places, "model.dtype=float32"]
+    options += ["cluster.num_cpus=2", "cluster.cpu_kvcache_gib=1", "decoding.canary_prompts=0"]
     flags = processor.flags()
     if "sse2" in flags and not flags & {"avx512_vnni", "avx_vnni", "amx_int8"}:
-        assert main(["plan", *given]) == 2
+        assert main(["plan", *options]) == 2
         assert re.search(naming(tmp_path / "mine", "VNNI", "use a GPU"), capfd.readouterr().err)
         return
     if "amx_tile" in flags:  # vLLM's kernels for AMX take no float32
-        assert main(["plan", *given]) == 2
+        assert main(["plan", *options]) == 2
         assert re.search(naming("AMX", "model.dtype=bfloat16"), capfd.readouterr().err)
-        assert main(["run", *given, "model.dtype=bfloat16"]) == 0
+        assert main(["run", *options, "model.dtype=bfloat16"]) == 0
         return
-    assert main(["run", *given]) == 0
+    assert main(["run", *options]) == 0
     assert "compressed-tensors, 8 bits" in (tmp_path / "results/int8/index.html").read_text()
-    assert main(["plan", *given]) == 0
-    (branch,) = planned(load(given)).branches
-    whole = AutoModelForCausalLM.from_pretrained(base)
+    assert main(["plan", *options]) == 0
+    (branch,) = planned(load(options)).branches
+    full_model = AutoModelForCausalLM.from_pretrained(base)
     off = []
     for shard in branch.prompts.shards("prompts"):
-        said = dict(branch.answers.read("scores", shard)["prompt_id", "logprob"].iter_rows())
+        scores_by_prompt = dict(
+            branch.answers.read("scores", shard)["prompt_id", "logprob"].iter_rows()
+        )
         texts = with_text(branch.prompts, "prompts", shard)["prompt_id", "text"]
         for prompt_id, text in texts.iter_rows():
             ids = torch.tensor(AutoTokenizer.from_pretrained(base)([text]).input_ids)
-            scores = [total(each, ids) for each in (TINY["as_int8"](base), whole)]
-            assert said[prompt_id] == pytest.approx(scores[0], abs=1e-3)
-            off.append(abs(said[prompt_id] - scores[1]))
+            scores = [total(network, ids) for network in (TINY["as_int8"](base), full_model)]
+            assert scores_by_prompt[prompt_id] == pytest.approx(scores[0], abs=1e-3)
+            off.append(abs(scores_by_prompt[prompt_id] - scores[1]))
     assert max(off) > 0.01  # of the whole weights
 
 

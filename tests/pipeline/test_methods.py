@@ -22,7 +22,9 @@ Compute = Callable[..., Plan]
 @pytest.fixture
 def kamel_settings(small: list[str], tmp_path: Path) -> Settings:
     """Loads a small KAMEL run with the fake engine."""
-    plain = [each for each in small if not each.startswith(("benchmark.path", "decoding.samples"))]
+    plain = [
+        option for option in small if not option.startswith(("benchmark.path", "decoding.samples"))
+    ]
     ours = ["benchmark=kamel-mini", "benchmark.relations=[P30,P569,P1412]", "prompt=1-shot"]
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     return lambda *overrides: load([*plain, *ours, *folders, *overrides])
@@ -49,11 +51,15 @@ def test_kamel_prompts_are_questions_after_training_queries_and_right_answers_ar
     assert branch.metrics.read_all("metrics")["setting"].unique().to_list() == ["1-shot"]
     right_answers(plan).write_ndjson(tmp_path / "right.jsonl")
     metrics = score(kamel_settings(f"answers={tmp_path}/right.jsonl"))
-    whole = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
-    found = dict(whole.select("metric", "value").iter_rows())
-    assert (found["precision"], found["recall"], found["f1"]) == (1, 1, 1)
-    assert found["year_error_mean"] == 0
-    assert 0 < found["baseline_f1"] < 1
+    totals = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
+    value_by_metric = dict(totals.select("metric", "value").iter_rows())
+    assert (value_by_metric["precision"], value_by_metric["recall"], value_by_metric["f1"]) == (
+        1,
+        1,
+        1,
+    )
+    assert value_by_metric["year_error_mean"] == 0
+    assert 0 < value_by_metric["baseline_f1"] < 1
     assert metrics.filter(metric="f1")["n_failed"].sum() == 0
 
 

@@ -37,7 +37,7 @@ def test_run_place_that_cannot_be_written_is_named(
     answers = tmp_path / "answers.parquet"
     finished.branches[0].answers.read_all("generations").write_parquet(answers)
     other = {"artifacts": finished.run.artifacts, "results": finished.run.results, field: place}
-    folders = [f"{name}={where}" for name, where in other.items()]
+    folders = [f"{name}={path}" for name, path in other.items()]
     err = refused(capsys, "score", *small, *folders, f"answers={answers}")
     assert f"factsweep: {place}/" in err
     assert "cannot be written" in err
@@ -60,8 +60,8 @@ def no_s3(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_store_that_does_not_answer_is_named(
     small: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    given = [each for part in arguments for each in (small if part == "{small}" else [part])]
-    err = refused(capsys, *given, code=75)
+    options = [option for part in arguments for option in (small if part == "{small}" else [part])]
+    err = refused(capsys, *options, code=75)
     assert "sweeps" in err
     assert "network" in err
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in err

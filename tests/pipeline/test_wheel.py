@@ -26,8 +26,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in FILES:
         shutil.copy(ROOT / name, checkout)
     pip("wheel", "--no-build-isolation", "--wheel-dir", str(checkout / "dist"), str(checkout))
-    (found,) = (checkout / "dist").glob("factsweep-*.whl")
-    return found
+    (path,) = (checkout / "dist").glob("factsweep-*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +46,20 @@ def pip(verb: str, *words: str) -> None:
 @pytest.fixture
 def hers(tmp_path: Path, small_rows: pl.DataFrame, make_model: Callable[[str], Path]) -> Path:
     """The folder of a project of the user's: a model, a data set, and modules called as ours."""
-    own = tmp_path / "factsweep.d"
+    folder = tmp_path / "factsweep.d"
     for group in ("model", "benchmark", "data_catalog"):
-        (own / group).mkdir(parents=True)
+        (folder / group).mkdir(parents=True)
     model = (
         f"defaults: [smollm2-135m, _self_]\nname: mine\nsource: path\nid: {make_model('mine')}\n"
     )
-    (own / "model/mine.yaml").write_text(model)
+    (folder / "model/mine.yaml").write_text(model)
     benchmark = "defaults: [myriadlama-mini, _self_]\nname: mine\ndata: mine\n"
-    (own / "benchmark/mine.yaml").write_text(benchmark)
+    (folder / "benchmark/mine.yaml").write_text(benchmark)
     shipped = (ROOT / "data_catalog/myriadlama-mini.yaml").read_text()
     entry = shipped.replace("name: myriadlama-mini", "name: mine").replace("mini/mine", "mine")
-    (own / "data_catalog/mine.yaml").write_text(entry.replace("mini/myriadlama-mini", "mine"))
-    (own / "data_catalog/mine").mkdir()
-    small_rows.write_parquet(own / "data_catalog/mine/rows.parquet")
+    (folder / "data_catalog/mine.yaml").write_text(entry.replace("mini/myriadlama-mini", "mine"))
+    (folder / "data_catalog/mine").mkdir()
+    small_rows.write_parquet(folder / "data_catalog/mine/rows.parquet")
     for name in ("pipeline", "conf", "tests"):  # names that her own project has, too
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('this is hers')\n")
@@ -90,14 +90,14 @@ def test_wheel_runs_a_users_own_model_and_data_beside_modules_of_the_same_names(
         script = [sys.executable, "-m", "factsweep.pipeline.cli", *words]
         environment = {**os.environ, "PYTHONPATH": str(installed)}
         environment.pop("FACTSWEEP_CONFIG_DIR", None)
-        done = subprocess.run(
+        process = subprocess.run(
             script, cwd=hers, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     assert "commit" not in factsweep("--version")
     small = ["decoding.engine=fake", "decoding.samples.n_prompts=0", "metrics.n_rounds=20"]
-    given = ["model=mine", "benchmark=mine", *small, "cluster.num_cpus=2"]
-    assert "mine on mine" in factsweep("run", *given)
+    options = ["model=mine", "benchmark=mine", *small, "cluster.num_cpus=2"]
+    assert "mine on mine" in factsweep("run", *options)
     assert (hers / "results/fake-mine-mine-4-template/index.html").is_file()

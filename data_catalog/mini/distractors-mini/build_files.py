@@ -24,13 +24,15 @@ SUBJECTS_PER_RELATION = 18  # of which facts are asked; the others are known all
 
 def knowledge_base() -> KnowledgeBase:
     """All that the two files say."""
-    mini, more = _yaml(MINI / "facts.yaml"), _yaml(HERE / "knowledge.yaml")
-    names = {**mini["entities"], **more["entities"], **more["classes"]}
+    mini, more_triples = _yaml(MINI / "facts.yaml"), _yaml(HERE / "knowledge.yaml")
+    names = {**mini["entities"], **more_triples["entities"], **more_triples["classes"]}
     rows = [
         {"entity_id": q, "labels": [e["label"], *e.get("aliases", [])]} for q, e in names.items()
     ]
     schema = {"entity_id": pl.String, "labels": pl.List(pl.String)}
-    triples = pl.DataFrame(_triples(mini, more), schema=empty("triples").schema, orient="row")
+    triples = pl.DataFrame(
+        _triples(mini, more_triples), schema=empty("triples").schema, orient="row"
+    )
     triples = triples.unique(["subject_id", "relation_id", "object_id"], maintain_order=True)
     base = from_names(pl.DataFrame(rows, schema=schema), triples)
     # Types are classes here, not the relations that an entity is an object of.
@@ -40,18 +42,18 @@ def knowledge_base() -> KnowledgeBase:
     return checked(KnowledgeBase(entities, triples))
 
 
-def _triples(mini: dict[str, Any], more: dict[str, Any]) -> Iterator[tuple[str | None, ...]]:
+def _triples(mini: dict[str, Any], triples: dict[str, Any]) -> Iterator[tuple[str | None, ...]]:
     """What was right once comes first, so that a fact of the mini set does not contradict it."""
-    for relation, subjects in more["past"].items():
+    for relation, subjects in triples["past"].items():
         for subject, objects in subjects.items():
             yield from ((subject, relation, o, *span) for o, span in objects.items())
     for relation, facts in mini["facts"].items():
         yield from _timeless(relation, ((s, o) for s, found in facts.items() for o in found))
-    for relation, facts in more["triples"].items():
+    for relation, facts in triples["triples"].items():
         yield from _timeless(relation, ((s, o) for o, found in facts.items() for s in found))
-    entities = more["entities"].items()
+    entities = triples["entities"].items()
     yield from _timeless("P31", ((q, e["class"]) for q, e in entities if "class" in e))
-    for class_id, said in more["classes"].items():
+    for class_id, said in triples["classes"].items():
         yield from _timeless("P31", ((q, class_id) for q in _members(mini["facts"], said)))
 
 

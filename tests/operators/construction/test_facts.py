@@ -33,18 +33,18 @@ _CASES = (
 
 
 def test_a_row_with_a_flaw_is_found(subtests: pytest.Subtests) -> None:
-    for language, more, finding in _CASES:
-        with subtests.test(more=more):
-            assert _found(language, more) == ([] if finding is None else [finding])
+    for language, fields, finding in _CASES:
+        with subtests.test(more=fields):
+            assert _found(language, fields) == ([] if finding is None else [finding])
 
 
-def _found(language: str, more: dict[str, object]) -> list[str]:
+def _found(language: str, fields: dict[str, object]) -> list[str]:
     """What is found of a row beside a sound one."""
     first = {"row": 0, "relation": "capital", "subject": "x", "subject_id": "Q0", "object": "y"}
     first |= {"language": language}
-    rows = [{**dict.fromkeys(more), **first}, {**first, "row": 1, "subject_id": "Q1", **more}]
-    _, found = checked(pl.DataFrame(rows, infer_schema_length=2))
-    return found.filter(pl.col("row") == 1)["finding"].to_list()
+    rows = [{**dict.fromkeys(fields), **first}, {**first, "row": 1, "subject_id": "Q1", **fields}]
+    _, findings = checked(pl.DataFrame(rows, infer_schema_length=2))
+    return findings.filter(pl.col("row") == 1)["finding"].to_list()
 
 
 def test_what_nobody_sees_is_taken_out_and_listed_in_names_and_other_names() -> None:
@@ -59,8 +59,8 @@ def test_what_nobody_sees_is_taken_out_and_listed_in_names_and_other_names() -> 
     facts = pl.DataFrame(rows, names, orient="row").with_columns(
         language=pl.lit("en"), relation=pl.lit("capital")
     )
-    clean, found = cleaned(facts.with_row_index("row"))
-    assert found["row"].to_list() == [1, 2, 3]
+    clean, findings = cleaned(facts.with_row_index("row"))
+    assert findings["row"].to_list() == [1, 2, 3]
     assert clean.row(2)[1:3] == ("Peru", "Lima Callao")
     assert clean.row(3)[1:5] == ("Peru", "New Lima", '["Peru"]', ["Lima"])
     assert clean.row(4)[1] == "Per\u200cu"

@@ -24,16 +24,16 @@ def triples(*rows: tuple[str, str, str, str | None]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=TRIPLES, orient="row")
 
 
-def labels(**named: list[str]) -> pl.DataFrame:
+def labels(**names: list[str]) -> pl.DataFrame:
     subjects = {f"S{i}": [f"subject {i}", f"alias {i}"] for i in range(20)}
     objects = {f"O{i}": [f"thing {i}", f"object {i}"] for i in range(20)}
-    return pl.DataFrame(list({**subjects, **objects, **named}.items()), schema=LABELS, orient="row")
+    return pl.DataFrame(list({**subjects, **objects, **names}.items()), schema=LABELS, orient="row")
 
 
-def made(*rows: tuple[str, str, str, str | None], **named: list[str]) -> Built:
+def made(*rows: tuple[str, str, str, str | None], **names: list[str]) -> Built:
     """Of four plain queries of P1 and the rows."""
     plain = [("P1", f"S{i}", "O1", None) for i in range(4)]
-    return build(triples(*plain, *rows), labels(**named), QUESTIONS, seed=1, sizes=SIZES)
+    return build(triples(*plain, *rows), labels(**names), QUESTIONS, seed=1, sizes=SIZES)
 
 
 def reasons(built: Built) -> list[tuple[str, str, str, int]]:
@@ -53,15 +53,15 @@ def reasons(built: Built) -> list[tuple[str, str, str, int]]:
         ("Paris Masters", "Pari", False),
     ],
 )
-def test_named_in_looks_for_whole_words_in_order(subject: str, named: str, expected: bool) -> None:
-    row = pl.DataFrame({"subject": [subject], "object": [named]})
+def test_named_in_looks_for_whole_words_in_order(subject: str, label: str, expected: bool) -> None:
+    row = pl.DataFrame({"subject": [subject], "object": [label]})
     assert row.select(named_in(pl.col("object"), pl.col("subject"))).item() is expected
 
 
 def test_build_entity_that_stands_twice_in_labels_has_the_names_of_both() -> None:
     plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
-    more = pl.DataFrame([("O1", ["third", "thing 1"]), ("S1", ["x"])], LABELS, orient="row")
-    built = build(plain, pl.concat([labels(), more]), QUESTIONS, seed=1, sizes=SIZES)
+    labels_again = pl.DataFrame([("O1", ["third", "thing 1"]), ("S1", ["x"])], LABELS, orient="row")
+    built = build(plain, pl.concat([labels(), labels_again]), QUESTIONS, seed=1, sizes=SIZES)
     rows = built.facts.pairs.sort("pair_id")
     assert rows["pair_id"].to_list() == [f"P1.S{i}" for i in range(4)]
     assert rows["subjects"].to_list() == [[f"subject {i}"] for i in range(4)]
@@ -103,8 +103,8 @@ def test_build_triples_that_share_a_query_are_its_answers() -> None:
 def test_build_too_few_queries_or_columns_are_refused_and_values_may_be_of_no_type() -> None:
     plain = triples(*[("P1", f"S{i}", "O1", None) for i in range(4)])
     untyped = plain.with_columns(value=pl.lit(None))
-    found = [build(each, labels(), QUESTIONS, seed=1, sizes=SIZES) for each in (plain, untyped)]
-    assert found[0].facts.pairs.equals(found[1].facts.pairs)
+    sets = [build(source, labels(), QUESTIONS, seed=1, sizes=SIZES) for source in (plain, untyped)]
+    assert sets[0].facts.pairs.equals(sets[1].facts.pairs)
     for table, words in ((plain, "1400 queries"), (plain.drop("value"), "column value")):
         with pytest.raises(InputError, match=naming(words)):
             build(table, labels(), QUESTIONS, seed=1)
@@ -138,12 +138,12 @@ def test_build_dates_become_years_and_equal_ones_are_one_answer() -> None:
 
 def test_build_survives_the_authors_layout() -> None:
     facts = made(("P1", "S3", NUMBER, "+7")).facts
-    again = facts_from_files(files_from_facts(facts))
+    reread = facts_from_files(files_from_facts(facts))
     columns = ["relation_id", "split", "subjects"]
     assert (
-        again.pairs.select(columns).sort(columns).equals(facts.pairs.select(columns).sort(columns))
+        reread.pairs.select(columns).sort(columns).equals(facts.pairs.select(columns).sort(columns))
     )
-    assert again.templates.equals(facts.templates)
+    assert reread.templates.equals(facts.templates)
 
 
 def test_build_any_order_of_rows_gives_the_same_set() -> None:
@@ -152,7 +152,7 @@ def test_build_any_order_of_rows_gives_the_same_set() -> None:
     rows += [("P2", subject, DATE, day) for subject, day in days]
     table = triples(*rows, *(("P1", f"S{i}", "O5", None) for i in range(9)))
     shuffled = table.sample(fraction=1, shuffle=True, seed=3)
-    one, other = (build(t, labels(), QUESTIONS, seed=1, sizes=SIZES) for t in (table, shuffled))
-    assert one.facts.pairs.equals(other.facts.pairs)
+    first, other = (build(t, labels(), QUESTIONS, seed=1, sizes=SIZES) for t in (table, shuffled))
+    assert first.facts.pairs.equals(other.facts.pairs)
     third = build(table, labels(), QUESTIONS, seed=2, sizes=SIZES)
-    assert not third.facts.pairs.equals(one.facts.pairs)
+    assert not third.facts.pairs.equals(first.facts.pairs)

@@ -54,8 +54,8 @@ def made(
 
 
 def objects(built: Built, subject: str) -> list[str]:
-    (found,) = built.facts.pairs.filter(subject_id=subject)["objects"].to_list()
-    return [each["object_id"] for each in found]
+    (entities,) = built.facts.pairs.filter(subject_id=subject)["objects"].to_list()
+    return [entity["object_id"] for entity in entities]
 
 
 def test_build_extends_a_pair_by_what_else_the_knowledge_base_has() -> None:
@@ -112,13 +112,13 @@ def test_build_unfit_triples_are_counted_by_reason() -> None:
 
 
 def test_build_paraphrases_follow_their_manual_template() -> None:
-    said = [
+    paraphrases = [
         ("P1303", WHAT, "[X] plays what? [Y]."),
         ("P1303", PLAYS, "[X] performs on [Y]."),
         ("P1303", PLAYS, WHAT),  # is a manual template
         ("P1303", WHAT, "[X] performs on [Y]."),  # said under another one
     ]
-    built = made([("P1303", "S1", "O1")], paraphrases=said)
+    built = made([("P1303", "S1", "O1")], paraphrases=paraphrases)
     assert built.facts.templates.select(
         "template_id", "text", "origin", "group", "style"
     ).rows() == [
@@ -160,21 +160,21 @@ def test_build_gives_back_what_its_rows_say(
     facts: list[tuple[str, str, str]], knowledge: list[tuple[str, str, str]]
 ) -> None:
     manual = [(r, t) for r in ("P27", "P1303") for t in (PLAYS, WHAT)]
-    said = [(r, t, f"So: {t}") for r, t in manual]
-    built = made(facts, knowledge, said, manual)
-    again = facts_from_rows(built.rows().lazy())
+    paraphrases = [(r, t, f"So: {t}") for r, t in manual]
+    built = made(facts, knowledge, paraphrases, manual)
+    reread = facts_from_rows(built.rows().lazy())
     key = ["relation_id", "template_id"]
-    assert again.templates.sort(key).equals(built.facts.templates.sort(key))
-    assert again.pairs.sort("pair_id").equals(built.facts.pairs.sort("pair_id"))
+    assert reread.templates.sort(key).equals(built.facts.templates.sort(key))
+    assert reread.pairs.sort("pair_id").equals(built.facts.pairs.sort("pair_id"))
     expected = {
         (r, s): {o for table in (facts, knowledge) for a, b, o in table if (a, b) == (r, s)}
         for r, s, _ in facts
     }
-    found = {
-        (row["relation_id"], row["subject_id"]): {each["object_id"] for each in row["objects"]}
+    objects_by_pair = {
+        (row["relation_id"], row["subject_id"]): {entity["object_id"] for entity in row["objects"]}
         for row in built.facts.pairs.iter_rows(named=True)
     }
-    assert found == expected
+    assert objects_by_pair == expected
 
 
 def test_build_unfit_templates_and_facts_are_refused() -> None:

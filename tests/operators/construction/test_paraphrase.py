@@ -27,18 +27,18 @@ DIED = "[X] died in [Y]."
 
 
 def manual(*templates: str) -> pl.DataFrame:
-    return pl.DataFrame([("P20", each) for each in templates], schema=MANUAL, orient="row")
+    return pl.DataFrame([("P20", template) for template in templates], schema=MANUAL, orient="row")
 
 
 def answering(*answers: str) -> tuple[Callable[[str], str], list[str]]:
     """A model that gives these answers in turn, the last one for ever; what it is asked."""
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def ask(prompt: str) -> str:
-        asked.append(prompt)
-        return answers[min(len(asked), len(answers)) - 1]
+        prompts.append(prompt)
+        return answers[min(len(prompts), len(answers)) - 1]
 
-    return ask, asked
+    return ask, prompts
 
 
 def texts_of(rows: list[tuple[str, str, str]]) -> tuple[str, ...]:
@@ -55,47 +55,47 @@ def numbered(*texts: str) -> str:
 
 
 def test_paraphrased_enough_in_one_answer_asks_once() -> None:
-    ask, asked = answering(numbered("a [X] [Y]", "b [X] [Y]", "c [Y] [X]", "d [X] [Y]"))
+    ask, prompts = answering(numbered("a [X] [Y]", "b [X] [Y]", "c [Y] [X]", "d [X] [Y]"))
     (result,) = paraphrased(ask, manual(DIED), n=3)
     assert result == [("P20", DIED, text) for text in ("a [X] [Y]", "b [X] [Y]", "c [Y] [X]")]
-    assert len(asked) == 1
+    assert len(prompts) == 1
 
 
 def test_paraphrased_repetitions_are_removed_and_asked_again_with_the_same_prompt() -> None:
-    ask, asked = answering(
+    ask, prompts = answering(
         numbered("a [X] [Y].", "A [X]  [Y] .", "[x]", "[X] died in [Y]"),
         numbered("a [X] [Y].", "b [X] [Y]."),
     )
     (result,) = paraphrased(ask, manual(DIED), n=2)
     assert result == [("P20", DIED, "a [X] [Y]."), ("P20", DIED, "b [X] [Y].")]
-    assert asked == [instruction(DIED, n=2)] * 2
+    assert prompts == [instruction(DIED, n=2)] * 2
 
 
 def test_paraphrased_a_model_that_repeats_itself_is_given_up() -> None:
-    ask, asked = answering(numbered("a [X] [Y]"))
+    ask, prompts = answering(numbered("a [X] [Y]"))
     (result,) = paraphrased(ask, manual(DIED), n=3, max_rounds=4)
-    assert (texts_of(result), len(asked)) == (("a [X] [Y]",), 4)
+    assert (texts_of(result), len(prompts)) == (("a [X] [Y]",), 4)
 
 
 def test_paraphrased_a_template_is_no_paraphrase_in_its_relation_and_is_asked_for_in_turn() -> None:
-    ask, asked = answering(
+    ask, prompts = answering(
         numbered("[Y] saw [X] die.", "b [X] [Y]"), numbered("b [X] [Y]", "c [X] [Y]")
     )
     results = paraphrased(ask, manual(DIED, "[Y] saw [X] die."), n=1)
     assert texts_of(next(results)) == ("b [X] [Y]",)
-    assert len(asked) == 1
+    assert len(prompts) == 1
     assert texts_of(next(results)) == ("c [X] [Y]",)
     rows = pl.DataFrame([("P1", "a [X] [Y]"), ("P2", "b [X] [Y]")], schema=MANUAL, orient="row")
     ask, _ = answering(numbered("b [X] [Y]", "a [X] [Y]"))
-    texts = [texts_of(each) for each in paraphrased(ask, rows, n=1)]
+    texts = [texts_of(paraphrases) for paraphrases in paraphrased(ask, rows, n=1)]
     assert texts == [("b [X] [Y]",), ("a [X] [Y]",)]
 
 
 def test_paraphrased_number_and_hint_stand_in_the_prompts_of_the_relation() -> None:
     hint = "Be aware that [Y] is the city."
-    ask, asked = answering(numbered("a [X] [Y]"))
+    ask, prompts = answering(numbered("a [X] [Y]"))
     list(paraphrased(ask, manual(DIED), n=1, hints={"P20": hint, "P1": "no"}))
-    assert asked[0].splitlines()[1:] == [hint, DIED]
+    assert prompts[0].splitlines()[1:] == [hint, DIED]
     assert "given sentence 7 times." in instruction(DIED, n=7)
 
 
@@ -107,9 +107,9 @@ def test_paraphrased_number_and_hint_stand_in_the_prompts_of_the_relation() -> N
     )
 )
 def test_paraphrased_texts_are_distinct_fit_and_at_most_n(answers: list[list[str]]) -> None:
-    result = only(*[numbered(*each) for each in answers], "", max_rounds=len(answers) + 1)
+    result = only(*[numbered(*answer) for answer in answers], "", max_rounds=len(answers) + 1)
     texts = texts_of(result)
-    given_texts = {wording(text) for each in answers for text in each if has_slots(text)}
+    given_texts = {wording(text) for answer in answers for text in answer if has_slots(text)}
     assert len(texts) == min(3, len(given_texts - {wording(DIED)}))
     assert len({wording(text) for text in (*texts, DIED)}) == len(texts) + 1
     assert all(map(has_slots, texts))
@@ -137,8 +137,8 @@ OTHER = "Where did [X] die? [Y]."
 def sheet(*texts: str, template: str = DIED, min_distance: float = 0.25) -> pl.DataFrame:
     manual = pl.DataFrame([("P20", DIED), ("P20", OTHER)], schema=MANUAL, orient="row")
     rows = [("P20", template, text) for text in texts]
-    said = pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
-    return review_sheet(manual, said, min_distance=min_distance)
+    paraphrases = pl.DataFrame(rows, schema=PARAPHRASES, orient="row")
+    return review_sheet(manual, paraphrases, min_distance=min_distance)
 
 
 @pytest.mark.parametrize(

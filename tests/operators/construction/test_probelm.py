@@ -59,7 +59,7 @@ def labels(triples: list[Triple], **other: list[str]) -> pl.DataFrame:
 
 def made(
     *new: Triple,
-    known: list[Triple] = KNOWN,
+    triples: list[Triple] = KNOWN,
     relation: Relation = Relation(EATS),  # noqa: B008
     n_alternatives: int = 3,
     max_similarity: float = 0.8,
@@ -67,9 +67,9 @@ def made(
     seed: int = 0,
     **names: list[str],
 ) -> Built:
-    after = [*known, *new]
+    after = [*triples, *new]
     return build(
-        table(known),
+        table(triples),
         table(after),
         labels(after, **names),
         {"eats": relation},
@@ -83,19 +83,19 @@ def made(
 def entities(built: Built, slot: str) -> list[tuple[str, int]]:
     positive = built.rows.row(0, named=True)
     other = "object" if slot == "subject" else "subject"
-    same = pl.col(other) == positive[other]
-    return built.rows.filter(same, pl.col("label") == 0).select(slot, "rank").rows()
+    is_same = pl.col(other) == positive[other]
+    return built.rows.filter(is_same, pl.col("label") == 0).select(slot, "rank").rows()
 
 
 def test_build_entity_that_stands_twice_in_labels_makes_no_group_twice() -> None:
     after = [*KNOWN, NEW]
     twice = pl.concat([labels(after), labels(after, cat=["feline"], meat=["flesh"])])
     args = (table(KNOWN), table(after)), {"eats": Relation(EATS)}
-    once, again = (
+    first, second = (
         build(*args[0], names, args[1], max_similarity=0.8, seed=0, n_alternatives=3)
         for names in (labels(after), twice)
     )
-    assert again.rows.equals(once.rows)
+    assert second.rows.equals(first.rows)
 
 
 def test_build_what_most_siblings_have_stands_first() -> None:
@@ -110,15 +110,15 @@ def test_build_what_is_true_is_no_alternative_and_what_is_old_or_of_others_no_gr
     built = made(NEW, ("cat", "eats", "meat"), n_alternatives=2)
     by_object = {row["object"]: row for row in built.rows.filter(label=1).iter_rows(named=True)}
     assert set(by_object) == {"milk", "meat"}
-    shown = built.rows.filter(subject="cat", label=0)["object"]
-    assert set(shown) == {"hay", "carrots"}
+    alternatives = built.rows.filter(subject="cat", label=0)["object"]
+    assert set(alternatives) == {"hay", "carrots"}
     built = made(NEW, ("cat", "hunts", "birds"), ("dog", "eats", "meat"))
     assert built.rows["id"].n_unique() == 1
 
 
 def test_build_a_paraphrase_is_dropped_and_counted() -> None:
-    known = [*KNOWN, ("rabbit", "eats", "carrot"), ("rabbit", "eats", "MILK!")]
-    built = made(NEW, known=known, max_similarity=0.75)
+    triples = [*KNOWN, ("rabbit", "eats", "carrot"), ("rabbit", "eats", "MILK!")]
+    built = made(NEW, triples=triples, max_similarity=0.75)
     # carrot comes before carrots by its id, and "MILK!" is too near to what is plausible.
     assert entities(built, "object") == [("meat", 2), ("carrot", 3), ("hay", 4)]
     assert built.dropped.rows() == [("eats", "alternative", "near_paraphrase", 2)]
@@ -129,9 +129,9 @@ def test_build_general_queries_are_dropped_by_the_rule_of_their_relation() -> No
     built = made(*new, relation=Relation(EATS, max_answers=2), n_alternatives=1)
     assert built.rows.filter(label=1)["subject"].to_list() == ["cat"]
     assert built.dropped.rows() == [("eats", "triple", "general_query", 1)]
-    asked = Relation(EATS._replace(asked="subject"), max_answers=1)
+    relation = Relation(EATS._replace(asked="subject"), max_answers=1)
     with pytest.raises(InputError, match=naming("triple", "eats")):
-        made(*new, relation=asked, n_alternatives=1)  # two eat milk
+        made(*new, relation=relation, n_alternatives=1)  # two eat milk
 
 
 def test_build_too_few_alternatives_of_the_asked_slot_drop_the_group() -> None:
@@ -149,14 +149,14 @@ def test_build_entity_without_label_is_dropped() -> None:
 
 def test_build_draws_groups_by_seed() -> None:
     new = [(pet, "eats", food) for pet in ("cat", "dog") for food in ("milk", "tofu", "rice")]
-    found = set()
+    drawn_groups = set()
     for seed in range(8):
         built = made(*new, max_groups=2, n_alternatives=1, seed=seed)
         assert built.rows["id"].n_unique() == 2
         assert built.dropped.rows() == [("eats", "triple", "not_drawn", 4)]
-        found.add(tuple(built.rows.filter(label=1).select("subject", "object").rows()))
+        drawn_groups.add(tuple(built.rows.filter(label=1).select("subject", "object").rows()))
         assert built.rows.equals(made(*new, max_groups=2, n_alternatives=1, seed=seed).rows)
-    assert len(found) > 1
+    assert len(drawn_groups) > 1
 
 
 def test_build_files_are_read_back_as_groups() -> None:
@@ -206,16 +206,16 @@ ENTITIES = ["a", "b", "c", "d"]
 def test_frequencies_are_those_of_the_algorithm(facts: set[Triple]) -> None:
     triples = [("a", "r", "b"), ("b", "q", "c")]
     for varied in ("object", "subject"):
-        found = frequencies(table(triples), table(sorted(facts)), varied)
+        rows = frequencies(table(triples), table(sorted(facts)), varied)
         for s, r, o in triples:
-            mine = found.filter(subject_id=s, relation_id=r, object_id=o)
+            rows_of_triple = rows.filter(subject_id=s, relation_id=r, object_id=o)
             if varied == "object":
                 expected = naive_objects((s, r, o), facts)
             else:  # the same with the slots of the relation exchanged
                 turned = {(y, r, x) for x, relation, y in facts if relation == r}
-                taxonomy = {each for each in facts if each[1] == SUBCLASS_OF}
+                taxonomy = {fact for fact in facts if fact[1] == SUBCLASS_OF}
                 expected = naive_objects((o, r, s), turned | taxonomy)
-            assert dict(mine.select("entity_id", "frequency").iter_rows()) == expected
+            assert dict(rows_of_triple.select("entity_id", "frequency").iter_rows()) == expected
 
 
 def test_is_paraphrase_is_about_letters_not_case() -> None:

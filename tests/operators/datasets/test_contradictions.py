@@ -12,9 +12,9 @@ from factsweep.operators.datasets.readers import contradiction_sentences as sent
 
 
 def counted(reader: str, content: object) -> Mapping[str, int]:
-    found = READERS[reader].contradictions(content, READERS[reader].facts(content, None))
-    assert set(found) <= set(DONE)
-    return {name: n for name, n in found.items() if n}
+    counts = READERS[reader].contradictions(content, READERS[reader].facts(content, None))
+    assert set(counts) <= set(DONE)
+    return {name: n for name, n in counts.items() if n}
 
 
 def test_rows_that_differ_of_one_pair_or_object_are_counted(mini: Facts) -> None:
@@ -23,12 +23,12 @@ def test_rows_that_differ_of_one_pair_or_object_are_counted(mini: Facts) -> None
     is_last = pl.int_range(pl.len()) == rows.height - 1
     is_first_subject = pl.col("sub_uri") == rows["sub_uri"][0]
     shared = rows["obj_uris"][-1].to_list()
-    for where, column, value, names in (
+    for is_changed, column, value, names in (
         (is_last, "sub_ent", "Another", {"contradicting_pairs", "subjects_of_two_labels"}),
         (is_last, "obj_ents", ["Another"], {"contradicting_pairs"}),
         (is_first_subject, "obj_uris", shared, {"objects_of_two_labels"}),
     ):
-        other = pl.when(where).then(pl.lit(value)).otherwise(column).alias(column)
+        other = pl.when(is_changed).then(pl.lit(value)).otherwise(column).alias(column)
         assert counted("myriadlama", rows.with_columns(other).lazy()) == dict.fromkeys(names, 1)
 
 
@@ -80,8 +80,8 @@ def test_groups_of_one_subject_with_other_objects_are_counted() -> None:
     def group(number: int, *objects: str) -> list[dict[str, object]]:
         fixed = {"subject": "Ann", "relation": "residence", "id": number}
         return [
-            {**fixed, "object": each, "label": int(rank == 1), "rank": rank}
-            for rank, each in enumerate(objects, start=1)
+            {**fixed, "object": label, "label": int(rank == 1), "rank": rank}
+            for rank, label in enumerate(objects, start=1)
         ]
 
     files = {

@@ -116,16 +116,16 @@ def test_mini_past_facts_are_known_and_not_asked(distractors_mini: Facts) -> Non
     base = distractors_mini.knowledge_base
     assert base is not None
     ended = base.triples.drop_nulls("end")
-    asked = answers(distractors_mini).rename({"answer_id": "object_id"})
+    facts_asked = answers(distractors_mini).rename({"answer_id": "object_id"})
     key = ["subject_id", "relation_id", "object_id"]
-    assert ended.join(asked, on=key).is_empty()
+    assert ended.join(facts_asked, on=key).is_empty()
     assert counts(distractors_mini)["ended_triples"] == ended.height == 27
 
 
-def asked(element: str, sentence: str, gold: str, **more: Any) -> dict[str, Any]:
+def asked(element: str, sentence: str, gold: str, **fields: Any) -> dict[str, Any]:
     row = {"fact_id": "7", "relation": "P36", "element": element, "sentence": sentence}
     row |= {"gold": gold, "gold_corrected": gold, "disambiguation": None, "human_score": 0.4}
-    return row | more
+    return row | fields
 
 
 ROWS = [
@@ -155,8 +155,8 @@ def test_probed_sentences_that_leave_the_object_open_are_the_clozes() -> None:
 
 def test_probed_id_of_an_ambiguous_label_is_taken() -> None:
     rows = [{**row, "disambiguation": "Q90"} if row["element"] == "object" else row for row in ROWS]
-    found = probed(probing(*rows)).pairs["objects"].to_list()
-    assert found == [[{"object_id": "Q90", "labels": ["Paris"]}]]
+    objects = probed(probing(*rows)).pairs["objects"].to_list()
+    assert objects == [[{"object_id": "Q90", "labels": ["Paris"]}]]
 
 
 def test_probed_fact_without_a_subject_or_missing_column_is_named() -> None:
@@ -192,10 +192,13 @@ def test_verbalised_pairs_both_end_in_the_object(
 ) -> None:
     sound = verbalisation("It is sea", "It is the sea", "It, is, sea")
     tables = {"verbalisations": pl.DataFrame([sound, verbalisation(flawed, corrected, triple)])}
-    found = verbalised(tables).pairs["subjects"].to_list()
-    assert found == [["It is", "It is the"], *([clozes] if clozes else [])]
+    sentences = verbalised(tables).pairs["subjects"].to_list()
+    assert sentences == [["It is", "It is the"], *([clozes] if clozes else [])]
     n_corrected = 1 if corrected is None else 2
-    assert n_verbalised(tables) == {"corrected": n_corrected, "left_out": n_corrected - len(found)}
+    assert n_verbalised(tables) == {
+        "corrected": n_corrected,
+        "left_out": n_corrected - len(sentences),
+    }
 
 
 def test_real_sets_have_230_probed_facts_and_33_pairs_of_sentences(shared_data: Path) -> None:

@@ -52,8 +52,8 @@ def test_counts_mini_set_equal_naive_loops(mini: Facts) -> None:
 
 
 def test_counts_paper_sized_names_do_not_overflow() -> None:
-    many = [str(i) for i in range(3000)]
-    facts = make_facts({"P1": (["[X] is [Y]."] * 500, {"Q1": (many, [many])})})
+    names = [str(i) for i in range(3000)]
+    facts = make_facts({"P1": (["[X] is [Y]."] * 500, {"Q1": (names, [names])})})
     assert counts(facts)["derived_triples"] == 3000 * 3000 * 500
 
 
@@ -84,10 +84,10 @@ def test_checked_unusable_relation_is_refused(relation: object, sentence: str) -
 def test_checked_templates_of_unknown_relations_or_one_number_are_refused() -> None:
     facts = make_facts(SOLID)
     stray = facts.templates.with_columns(relation_id=pl.lit("P9"))
-    both = [facts.templates[:1], facts.templates[:1].with_columns(template_id=pl.lit("P1.a.000"))]
+    tables = [facts.templates[:1], facts.templates[:1].with_columns(template_id=pl.lit("P1.a.000"))]
     for templates, words in (
         (stray, ("template P1.000", "relation P9", "add")),
-        (pl.concat(both), ("template P1.000", "relation P1", "another number")),
+        (pl.concat(tables), ("template P1.000", "relation P1", "another number")),
     ):
         with pytest.raises(InputError, match=naming(*words)):
             checked(replace(facts, templates=templates))
@@ -96,9 +96,9 @@ def test_checked_templates_of_unknown_relations_or_one_number_are_refused() -> N
 
 
 def test_sliced_relations_keep_the_order_of_the_set(mini: Facts) -> None:
-    whole, part = sliced(mini, Slice()), sliced(mini, Slice(relations=("P36", "P17")))
-    assert whole.pairs.equals(mini.pairs)
-    assert whole.templates.equals(mini.templates)
+    all_facts, part = sliced(mini, Slice()), sliced(mini, Slice(relations=("P36", "P17")))
+    assert all_facts.pairs.equals(mini.pairs)
+    assert all_facts.templates.equals(mini.templates)
     for facts, ids in ((part, ["P17", "P36"]), (mini.of("P36"), ["P36"])):
         for table in (facts.relations, facts.templates, facts.pairs):
             assert table["relation_id"].unique(maintain_order=True).to_list() == ids
@@ -109,7 +109,7 @@ def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) 
     part = sliced(mini, Slice(pairs_per_relation=number, names_per_subject=number))
     for relation in mini.relations["relation_id"]:
         every = mini.of(relation).pairs.to_dicts()[:number]
-        expected = [{**each, "subjects": each["subjects"][:number]} for each in every]
+        expected = [{**pair, "subjects": pair["subjects"][:number]} for pair in every]
         assert part.of(relation).pairs.to_dicts() == expected
 
 
@@ -133,16 +133,16 @@ def plain_facts(template: str, subject: str, label: str):
 def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
     clean = ("[Y] of [X].", "France", "Paris")
     assert unseen(plain_facts(*clean)).is_empty()
-    for place, what in enumerate(("template", "pair", "pair")):
+    for place, noun in enumerate(("template", "pair", "pair")):
         texts = [*clean]
         texts[place] = texts[place][:2] + hidden + texts[place][2:]
         if place == 0:
             texts[place] = f"[Y]{hidden} of [X]."
-        found = plain_facts(*texts)
-        assert unseen(treated(found, "keep")).height == 1
-        with pytest.raises(InputError, match=naming(what, "benchmark.unseen=remove")):
-            treated(found, "refuse")
-        cleaned = treated(found, "remove")
+        facts = plain_facts(*texts)
+        assert unseen(treated(facts, "keep")).height == 1
+        with pytest.raises(InputError, match=naming(noun, "benchmark.unseen=remove")):
+            treated(facts, "refuse")
+        cleaned = treated(facts, "remove")
         assert cleaned.pairs["subjects"].to_list() == [["France"]]
         assert [o["labels"] for o in cleaned.pairs["objects"][0]] == [["Paris"]]
         assert cleaned.templates["text"].to_list() == ["[Y] of [X]."]

@@ -27,8 +27,8 @@ def test_parsed_text_is_what_json_says(text: str) -> None:
 
 
 def test_ambiguous_text_is_refused_with_its_place(subtests: pytest.Subtests) -> None:
-    for text, found in REFUSED.items():
-        with subtests.test(text), pytest.raises(InputError, match=naming("f.jsonl, line 7", found)):
+    for text, words in REFUSED.items():
+        with subtests.test(text), pytest.raises(InputError, match=naming("f.jsonl, line 7", words)):
             parsed(text, "f.jsonl, line 7")
 
 
@@ -46,5 +46,5 @@ def test_rows_of_a_file_are_refused_with_its_line(tmp_path: Path, name: str) -> 
 
 def test_json_lines_fields_of_two_kinds_become_texts_and_others_stay() -> None:
     rows = '{"a": "x", "b": 1, "c": 1}\n{"a": ["y"], "b": true, "c": 1.50}'
-    found = [json.loads(line) for line in json_lines(rows, "f", (), as_written=False).splitlines()]
-    assert found == [{"a": "x", "b": "1", "c": 1}, {"a": '["y"]', "b": "true", "c": 1.5}]
+    values = [json.loads(line) for line in json_lines(rows, "f", (), as_written=False).splitlines()]
+    assert values == [{"a": "x", "b": "1", "c": 1}, {"a": '["y"]', "b": "true", "c": 1.5}]

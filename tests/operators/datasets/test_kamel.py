@@ -42,8 +42,8 @@ def only_test(facts: Facts) -> pl.DataFrame:
 
 
 def objects(facts: Facts) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = only_test(facts)["objects"][0].to_list()
-    return found
+    entities: list[dict[str, Any]] = only_test(facts)["objects"][0].to_list()
+    return entities
 
 
 def test_facts_train_and_test_rows_become_pairs() -> None:
@@ -77,8 +77,8 @@ def test_facts_without_ids_an_answer_without_rdf_label_is_a_literal(
     labels: Any, literal: bool
 ) -> None:
     row = {"sub_label": "X", "obj_label": [labels]}
-    found = only_test(facts_from_files(files(row)))["objects"].explode().struct.unnest()
-    assert found.select(is_literal(pl.col("object_id"))).to_series().to_list() == [literal]
+    answers = only_test(facts_from_files(files(row)))["objects"].explode().struct.unnest()
+    assert answers.select(is_literal(pl.col("object_id"))).to_series().to_list() == [literal]
 
 
 def test_facts_questions_are_templates_with_their_answer_behind() -> None:
@@ -96,22 +96,22 @@ def test_facts_labels_are_those_of_the_rdf_then_the_shown_one_or_of_a_literal_th
     assert objects(facts) == [{"object_id": DATE, "labels": ["16 December 1949", "1949"]}]
     assert json.loads(files_from_facts(facts)["P36/test.jsonl"])["obj_label"] == [YEAR]
     # A model is shown a literal in its shortest form.
-    shown = only_test(facts).with_columns(split=pl.lit("train"))
-    lines = files_from_facts(Facts(facts.relations, facts.templates, shown))["P36/train.jsonl"]
+    examples = only_test(facts).with_columns(split=pl.lit("train"))
+    lines = files_from_facts(Facts(facts.relations, facts.templates, examples))["P36/train.jsonl"]
     assert json.loads(lines)["obj_label"] == ["1949"]
 
 
 def test_facts_are_the_same_from_files_that_say_the_same() -> None:
     expected = facts_from_files(files())
-    for same in (
+    for equal_files in (
         files(questions=QUESTIONS + QUESTIONS),
         {path: text.replace("\n", "\r\n") + "\r\n" for path, text in files().items()},
         {f"KAMEL/data/{path}": text for path, text in files().items()} | {"KAMEL/README.md": "?"},
         files_from_facts(expected),
     ):
-        found = facts_from_files(same)
-        assert found.pairs.equals(expected.pairs)
-        assert found.templates.equals(expected.templates)
+        facts = facts_from_files(equal_files)
+        assert facts.pairs.equals(expected.pairs)
+        assert facts.templates.equals(expected.templates)
 
 
 def test_facts_subjects_of_one_name_stay_apart_and_a_label_may_hold_a_line_separator() -> None:
@@ -187,8 +187,8 @@ def test_facts_unfit_files_are_refused_by_their_place_with_the_fix(
 def test_sliced_first_queries_are_asked_and_all_may_be_shown() -> None:
     facts = facts_from_files(files(TEST, TEST, TEST))
     part = sliced(facts, Slice(pairs_per_relation=2))
-    found = [counts(part)[name] for name in ("relations", "train_rows", "dev_rows", "test_rows")]
-    assert found == [1, 1, 0, 2]
+    sizes = [counts(part)[name] for name in ("relations", "train_rows", "dev_rows", "test_rows")]
+    assert sizes == [1, 1, 0, 2]
     assert counts(sliced(facts, Slice(relations=("P36",)))) == counts(facts)
 
 

@@ -18,10 +18,10 @@ TRIPLES = pl.DataFrame({"subject_id": ["Q1"], "relation_id": ["P1"], "object_id"
 
 
 def test_checked_missing_optional_columns_are_null() -> None:
-    found = checked(KnowledgeBase(ENTITIES, TRIPLES))
-    assert found.entities.schema == empty("entities").schema
-    assert found.triples.schema == empty("triples").schema
-    assert found.triples["end"].to_list() == [None]
+    base = checked(KnowledgeBase(ENTITIES, TRIPLES))
+    assert base.entities.schema == empty("entities").schema
+    assert base.triples.schema == empty("triples").schema
+    assert base.triples["end"].to_list() == [None]
 
 
 def test_checked_unfit_tables_are_refused(subtests: pytest.Subtests) -> None:
@@ -33,7 +33,10 @@ def test_checked_unfit_tables_are_refused(subtests: pytest.Subtests) -> None:
         ("labels", ("a", "a")): naming("column labels", "convert"),
     }
     cases = [
-        *((ENTITIES.with_columns(pl.Series(*of)), TRIPLES, words) for of, words in changed.items()),
+        *(
+            (ENTITIES.with_columns(pl.Series(*column)), TRIPLES, words)
+            for column, words in changed.items()
+        ),
         *(
             (ENTITIES.drop(name), TRIPLES, naming("table entities", f"column {name}"))
             for name in ("entity_id", "labels", "types")
@@ -61,12 +64,12 @@ def test_knowledge_base_of_facts_has_relations_as_types() -> None:
         }
     )
     base = checked(knowledge_base(facts))
-    found = {row["entity_id"]: row for row in base.entities.iter_rows(named=True)}
-    assert found["Q1"]["labels"] == ["France", "Gaul"]
-    assert found["Q1"]["types"] == []
-    assert found["O0"]["labels"] == ["Paris", "city"]  # one id, two facts
-    assert found["O0"]["types"] == ["P31", "P36"]
-    assert found["O1"]["types"] == ["O0", "P36"]
+    row_by_id = {row["entity_id"]: row for row in base.entities.iter_rows(named=True)}
+    assert row_by_id["Q1"]["labels"] == ["France", "Gaul"]
+    assert row_by_id["Q1"]["types"] == []
+    assert row_by_id["O0"]["labels"] == ["Paris", "city"]  # one id, two facts
+    assert row_by_id["O0"]["types"] == ["P31", "P36"]
+    assert row_by_id["O1"]["types"] == ["O0", "P36"]
     assert counts(base) == {
         "entities": 3,
         "labels": 5,

@@ -31,8 +31,8 @@ def rows(mini: Facts) -> pl.DataFrame:
     return rows_from_facts(facts).select(COLUMNS)
 
 
-def same(found: pl.DataFrame | pl.LazyFrame, expected: pl.DataFrame) -> None:
-    read, right = facts_from_rows(found.lazy()), facts_from_rows(expected.lazy())
+def same(rows: pl.DataFrame | pl.LazyFrame, expected: pl.DataFrame) -> None:
+    read, right = facts_from_rows(rows.lazy()), facts_from_rows(expected.lazy())
     assert_frame_equal(read.templates, right.templates)
     assert_frame_equal(read.pairs, right.pairs)
 
@@ -172,12 +172,12 @@ def test_plain_table_is_known_by_other_names_of_its_columns() -> None:
     columns = ["relation", "template", "subject", "object"]
     row = [("capital", "[Y] of [X]", "France", "Paris")]
     plain = facts_from_rows(pl.LazyFrame(row, columns, orient="row"))
-    for others in (
+    for names in (
         ["Relation", "TEMPLATE", "subject", "Object"],
         ["rel", "sentence", "head", "tail"],
     ):
-        found = facts_from_rows(pl.LazyFrame(row, others, orient="row"))
-        assert_frame_equal(found.pairs, plain.pairs)
+        facts = facts_from_rows(pl.LazyFrame(row, names, orient="row"))
+        assert_frame_equal(facts.pairs, plain.pairs)
     with pytest.raises(InputError, match=naming("template", "factsweep build facts")):
         facts_from_rows(pl.LazyFrame(row, columns, orient="row").drop("template"))
 
@@ -206,17 +206,17 @@ def test_plain_table_is_refused_by_the_names_of_its_columns(subtests: pytest.Sub
 
 def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
     facts = facts_from_rows(_plain({"popularity": "3.5", "sample": "late"}))
-    (found,) = facts.further["details"].to_dicts()
-    assert (found["pair_id"], found["object_id"]) == ("capital.Peru", "Lima")
-    assert (found["popularity"], found["sample"]) == (3.5, "late")
+    (details,) = facts.further["details"].to_dicts()
+    assert (details["pair_id"], details["object_id"]) == ("capital.Peru", "Lima")
+    assert (details["popularity"], details["sample"]) == (3.5, "late")
     for wrong in ("many", "nan"):
         with pytest.raises(InputError, match=naming("row 1", "popularity")):
             facts_from_rows(_plain({"popularity": None}, {"popularity": wrong}))
 
 
 def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
-    others = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
-    firsts = [pl.col(name).first() for name in others]
+    columns = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
+    firsts = [pl.col(name).first() for name in columns]
     return rows.group_by(PAIR, maintain_order=True).agg("template", "is_manual", *firsts)
 
 
@@ -228,7 +228,7 @@ def as_texts(rows: pl.DataFrame, *, python: bool) -> pl.DataFrame:
     """The rows as a CSV file has them: a list as pandas writes it, or as JSON."""
     write = str if python else json.dumps
     lists = [n for n, dtype in rows.schema.items() if isinstance(dtype, pl.List)]
-    texts = [pl.Series(n, [write(each) for each in rows[n].to_list()]) for n in lists]
+    texts = [pl.Series(n, [write(values) for values in rows[n].to_list()]) for n in lists]
     return rows.with_columns(*texts).cast(pl.String)
 
 
@@ -275,7 +275,7 @@ def test_layout_manual_templates_and_paraphrases_in_lists(rows: pl.DataFrame) ->
 
 def test_layout_all_names_of_subject_and_objects_in_lists(rows: pl.DataFrame) -> None:
     objects = [
-        [[label, *others] for label, others in zip(labels, aliases, strict=True)]
+        [[label, *other_names] for label, other_names in zip(labels, aliases, strict=True)]
         for labels, aliases in rows.select("obj_ents", "obj_aliases").iter_rows()
     ]
     names = rows.with_columns(
@@ -297,10 +297,12 @@ def test_layout_flat_aliases_with_all_labels_count_each_name_once(rows: pl.DataF
         [*labels, *(name for of_object in aliases for name in of_object)]
         for labels, aliases in rows.select("obj_ents", "obj_aliases").iter_rows()
     ]
-    found = facts_from_rows(rows.with_columns(obj_aliases=pl.Series(flat)).lazy())
+    facts = facts_from_rows(rows.with_columns(obj_aliases=pl.Series(flat)).lazy())
     right = facts_from_rows(rows.lazy())
-    for one, other in zip(found.pairs["objects"], right.pairs["objects"], strict=True):
-        names = [[n for each in objects for n in each["labels"]] for objects in (one, other)]
+    for actual, expected in zip(facts.pairs["objects"], right.pairs["objects"], strict=True):
+        names = [
+            [n for entity in objects for n in entity["labels"]] for objects in (actual, expected)
+        ]
         assert len(names[0]) == len(set(names[0]))
         assert set(names[0]) == set(names[1])
 

@@ -33,8 +33,8 @@ def files_of(name: str) -> dict[str, str]:
 
 
 def entry(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CATALOG / f"{name}.yaml").read_text())
-    return found
+    fields: dict[str, Any] = yaml.safe_load((CATALOG / f"{name}.yaml").read_text())
+    return fields
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +91,14 @@ def test_published_f1_is_the_harmonic_mean_of_the_printed_shares() -> None:
     for row in published():
         place = tuple(row[name] for name in ("table", "model", "setting", "variant", "slice"))
         groups[place][row["metric"]] = float(row["value"])
-    whole = [each for each in groups.values() if {"precision", "recall", "f1"} <= set(each)]
-    assert len(whole) > 240
-    for each in whole:
-        p, r = each["precision"], each["recall"]
+    complete = [
+        values for values in groups.values() if {"precision", "recall", "f1"} <= set(values)
+    ]
+    assert len(complete) > 240
+    for values in complete:
+        p, r = values["precision"], values["recall"]
         expected = 2 * p * r / (p + r) if p + r else 0
-        assert each["f1"] == pytest.approx(expected, abs=1.51e-4)
+        assert values["f1"] == pytest.approx(expected, abs=1.51e-4)
 
 
 def test_published_table_6_averages_to_the_row_of_rdf_labels() -> None:
@@ -126,8 +128,8 @@ def test_kamel_mini_right_answers_are_right_in_every_slice(kamel_mini: Facts) ->
 def test_kamel_mini_every_query_is_asked_with_the_papers_shots(kamel_mini: Facts) -> None:
     for shots in (1, 5, 10):
         parts = list(expand(kamel_mini, FewShot(shots), seed=0))
-        assert sum(each.prompts.height for each in parts) == 120
-        lines = [text.count("%\n") for each in parts for text in each.contexts["text"]]
+        assert sum(part.prompts.height for part in parts) == 120
+        lines = [text.count("%\n") for part in parts for text in part.contexts["text"]]
         assert set(lines) == {shots}
 
 
@@ -143,31 +145,31 @@ def test_probelm_mini_right_rankings_score_one_and_reversed_ones_nothing(
     probelm_mini: Groups,
 ) -> None:
     ranked = candidates(probelm_mini.facts)
-    texts = [items(probelm_mini.facts, each, seed=0) for each in PROMPT_TYPES]
+    texts = [items(probelm_mini.facts, prompt_type, seed=0) for prompt_type in PROMPT_TYPES]
     rows = pl.concat(texts).join(ranked, on="candidate_id")
     assert rows.height == 3 * ranked.height
     for sign, accuracy in ((-1, 1.0), (1, 0.0)):
         scores = rows.select("setting", "candidate_id", logprob=sign * pl.col("rank"), n_tokens=1)
         table = probelm(scores, ranked, seed=0, n_rounds=2)
-        found = table.filter(pl.col("metric") == "accuracy")
-        assert found["value"].unique().to_list() == [accuracy]
-        assert found["slice"].n_unique() == 1 + 2 + 7  # all, the frames, the relations
+        accuracies = table.filter(pl.col("metric") == "accuracy")
+        assert accuracies["value"].unique().to_list() == [accuracy]
+        assert accuracies["slice"].n_unique() == 1 + 2 + 7  # all, the frames, the relations
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_probelm_entry_takes_the_files_of_its_frame_alone(frame: str) -> None:
-    found = entry(f"probelm-{frame}")
-    assert len(found["relations"]) == len(set(found["relations"].values())) == 71
-    names = {each: f"{each[5:]}{each[:4]}.json" for each in FRAMES}
-    taken = [each for each, name in names.items() if fnmatch(name, found["source"]["files"])]
-    assert taken == [frame]
-    assert fnmatch("prompts.csv", found["source"]["files"])
+    fields = entry(f"probelm-{frame}")
+    assert len(fields["relations"]) == len(set(fields["relations"].values())) == 71
+    names = {month: f"{month[5:]}{month[:4]}.json" for month in FRAMES}
+    matches = [month for month, name in names.items() if fnmatch(name, fields["source"]["files"])]
+    assert matches == [frame]
+    assert fnmatch("prompts.csv", fields["source"]["files"])
 
 
 @pytest.mark.parametrize("frame", ["2020-10", "2023-11"])
 def test_probelm_entry_counts_what_is_in_the_files(shared_data: Path, frame: str) -> None:
-    found = entry(f"probelm-{frame}")
-    paths = sorted((shared_data / "probelm").glob(found["source"]["files"]))
+    fields = entry(f"probelm-{frame}")
+    paths = sorted((shared_data / "probelm").glob(fields["source"]["files"]))
     files = {path.name: path.read_text("utf-8") for path in paths}
-    groups = groups_from_files(files, found["relations"])
-    assert probelm_files.counts(groups) == found["counts"]
+    groups = groups_from_files(files, fields["relations"])
+    assert probelm_files.counts(groups) == fields["counts"]

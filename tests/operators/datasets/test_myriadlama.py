@@ -54,10 +54,10 @@ def tables(facts: Facts) -> list[list[dict[str, Any]]]:
 
 
 def test_facts_mini_set_survives_the_round_trip(mini: Facts) -> None:
-    again = read(rows_from_facts(mini), dict(mini.relations.iter_rows()))
-    assert again.relations.equals(mini.relations)
-    assert again.templates.equals(mini.templates)
-    assert again.pairs.equals(mini.pairs)
+    reread = read(rows_from_facts(mini), dict(mini.relations.iter_rows()))
+    assert reread.relations.equals(mini.relations)
+    assert reread.templates.equals(mini.templates)
+    assert reread.pairs.equals(mini.pairs)
 
 
 @given(data=st.data())
@@ -113,8 +113,10 @@ def test_facts_aliases_stay_with_their_object_and_flat_ones_go_to_the_first() ->
         (rows, [[["a", "x"], ["b", "y"]], [["Paris", "City of Light"]]]),
         (flat, [[["a", "x", "y"], ["b"]], [["Paris", "z"]]]),
     ):
-        found = read(given_rows).pairs["objects"].to_list()
-        assert [[each["labels"] for each in of_pair] for of_pair in found] == expected
+        objects_of_pairs = read(given_rows).pairs["objects"].to_list()
+        assert [
+            [entity["labels"] for entity in of_pair] for of_pair in objects_of_pairs
+        ] == expected
 
 
 def templates(*marks: str) -> list[dict[str, Any]]:
@@ -131,11 +133,11 @@ def test_facts_template_group_is_known_by_its_place(subtests: pytest.Subtests) -
         ("mmpp", [None] * 4),  # manual templates first: whose paraphrase is which is not known
         ("pm", [None] * 2),  # led by none
     ):
-        found, n = templates(*marks), len(marks)
+        rows, n = templates(*marks), len(marks)
         with subtests.test(marks):
-            assert [t["group"] for t in found] == groups
-            assert [t["template_id"] for t in found] == [f"P36.00{i}" for i in range(n)]
-            assert ["mp"[t["origin"] == "paraphrase"] for t in found] == [*marks]
+            assert [t["group"] for t in rows] == groups
+            assert [t["template_id"] for t in rows] == [f"P36.00{i}" for i in range(n)]
+            assert ["mp"[t["origin"] == "paraphrase"] for t in rows] == [*marks]
 
 
 def test_facts_template_style_is_a_question_before_its_answer() -> None:

@@ -45,7 +45,7 @@ def test_relations_of_values_are_recognised_and_names_are_not() -> None:
 
 def test_language_of_the_table_decides_how_its_numbers_are_read() -> None:
     facts = table({"height": ["8.849 m", "4.810 m"]})
-    readings = [str(recognised(facts, each)["height"].reading) for each in ("de", "en")]
+    readings = [str(recognised(facts, language)["height"].reading) for language in ("de", "en")]
     assert readings == ["8849 meter", "8.849 meter"]
 
 

@@ -112,7 +112,9 @@ def test_facts_labels_with_brackets_commas_and_dashes_stay_as_they_are() -> None
 
 
 def changed(place: int, **fields: Any) -> list[Row]:
-    return [{**each, **(fields if i == place else {})} for i, each in enumerate(GROUP)]
+    return [
+        {**row_of_group, **(fields if i == place else {})} for i, row_of_group in enumerate(GROUP)
+    ]
 
 
 _UNFIT: tuple[tuple[dict[str, str], str], ...] = (
@@ -162,7 +164,7 @@ def test_file_of_rows_is_read_back() -> None:
 def test_authors_files_have_the_groups_and_copies_that_were_counted(
     shared_data: Path, name: str, n_groups: int, n_copied: int
 ) -> None:
-    paths = [shared_data / "probelm" / each for each in (f"{name}.json", "prompts.csv")]
+    paths = [shared_data / "probelm" / file_name for file_name in (f"{name}.json", "prompts.csv")]
     groups = groups_from_files({path.name: path.read_text() for path in paths})
     assert groups.facts.pairs.height == n_groups
     assert groups.dropped.filter(reason=COPY)["pair_id"].n_unique() == n_copied

@@ -1,10 +1,7 @@
 """Triples of mLAMA's, ParaRel's and X-FACTR's files."""
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from statistics import mean
 
 import pytest
 
@@ -32,16 +29,16 @@ def lines(*rows: dict[str, object]) -> str:
 def folder(tmp_path: Path) -> Path:
     """Two languages in mLAMA's layout."""
     for language, template in TEMPLATES.items():
-        own = tmp_path / "mlama1.1" / language
-        own.mkdir(parents=True)
-        (own / "templates.jsonl").write_text(
+        language_folder = tmp_path / "mlama1.1" / language
+        language_folder.mkdir(parents=True)
+        (language_folder / "templates.jsonl").write_text(
             lines({"relation": "P19", "template": template}, {"relation": "P1", "template": "[X]"})
         )
         rows = [
             {"lineid": n, "sub_uri": "Q1", "sub_label": "Ann", "obj_uri": q, "obj_label": label}
             for n, (q, label) in enumerate(zip(("Q365", "Q220"), LABELS[language], strict=True))
         ]
-        (own / "P19.jsonl").write_text(lines(*rows, rows[0]))
+        (language_folder / "P19.jsonl").write_text(lines(*rows, rows[0]))
     return tmp_path
 
 
@@ -68,7 +65,7 @@ def test_a_language_that_is_not_there_is_refused_and_never_another(folder: Path)
 
 def test_unfit_lines_are_named(subtests: pytest.Subtests) -> None:
     fact = triples(("Ann", "Rome"))
-    for read, files, named in (
+    for read, files, words in (
         (mlama, {"de/P1.jsonl": "{"}, ["de/P1.jsonl, line 1", "no JSON"]),
         (mlama, {"de/P1.jsonl": '{"sub_label": "a"}'}, ["de/P1.jsonl, line 1", "obj_label"]),
         (mlama, {"de/templates.jsonl": '{"relation": "P1"}'}, ["templates.jsonl, line 1"]),
@@ -90,7 +87,7 @@ def test_unfit_lines_are_named(subtests: pytest.Subtests) -> None:
             ["P1.000", "[Y]"],
         ),
     ):
-        with subtests.test(str(named)), pytest.raises(InputError, match=naming(*named)):
+        with subtests.test(str(words)), pytest.raises(InputError, match=naming(*words)):
             read(files)
 
 
@@ -101,9 +98,6 @@ def test_rows_without_ids_are_known_by_their_labels() -> None:
         "de/born.jsonl": '{"sub_label": "A\u2028nn", "obj_label": "Rom"}\r\n\n',
     }
     assert mlama(files).pairs["pair_id"].to_list() == ["born.A\u2028nn"]
-
-
-SLOT = re.compile(r"\[[XY]\]")
 
 
 def patterns(*texts: str) -> str:
@@ -119,7 +113,7 @@ def test_templates_are_numbered_in_their_relation_and_keep_their_text() -> None:
         "set/patterns/P20.jsonl": patterns("[X] died in [Y] .", "Where died [X]? [Y]."),
         "set/patterns/P19.jsonl": patterns("[X] is from [Y]", "[X] is from [Y]"),
         "set/patterns/README.md": "text",
-        **{f"set/facts/{each}.jsonl": triples(("Ann", "Rome")) for each in ("P19", "P20")},
+        **{f"set/facts/{relation}.jsonl": triples(("Ann", "Rome")) for relation in ("P19", "P20")},
     }
     columns = ["template_id", "text", "origin", "group", "style"]
     assert pararel(files).templates.select(columns).rows() == [
@@ -162,36 +156,12 @@ def test_facts_relations_without_patterns_or_facts_are_left_out() -> None:
 
 def test_facts_of_the_authors_files_are_all_there(shared_data: Path) -> None:
     folder = shared_data / "trex"
-    files = {str(each.relative_to(folder)): each.read_text() for each in folder.glob("*/*.jsonl")}
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.glob("*/*.jsonl")}
     facts = pararel(files)
     figures = counts(facts)
     assert (figures["relations"], figures["templates"]) == (39, 329)
     # BELIEF, Table 8, has .4860; it does not say what a word is.
     assert data_set.diversity(facts)["lexicon"][-1] == pytest.approx(0.4860, abs=0.001)
-
-
-@pytest.mark.parametrize(
-    ("read", "expected"),
-    [
-        (lambda text: re.findall(r"\w+", SLOT.sub(" ", text)), 0.6706),
-        (lambda text: re.findall(r"\w+", SLOT.sub(" ", text).lower()), 0.6599),
-        (lambda text: re.findall(r"\[[xy]\]|\w+", text.lower()), 0.4781),
-        (str.split, 0.6355),
-    ],
-    ids=["without slots", "without slots in lower case", "in lower case", "at white space"],
-)
-def test_lexicon_in_other_readings_is_what_docs_say(
-    shared_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    read: Callable[[str], list[str]],
-    expected: float,
-) -> None:
-    monkeypatch.setattr(data_set, "words", lambda text: frozenset(read(text)))
-    paths = (shared_data / "trex").glob("*/*.jsonl")
-    files = {str(each.relative_to(shared_data / "trex")): each.read_text() for each in paths}
-    templates = pararel(files).templates.group_by("relation_id").agg("text")["text"]
-    found = [data_set.lexicon(texts) for texts in templates.to_list()]
-    assert mean(value for value in found if value is not None) == pytest.approx(expected, abs=5e-5)
 
 
 FACTS = [("Q1", "Eve", "Q3", "Rome"), ("Q2", "Bob", "Q4", "Oslo"), ("Q1", "Eve", "Q4", "Oslo")]
@@ -208,7 +178,7 @@ FILES = {
 
 
 def test_templates_marks_of_grammar_become_words_or_forms(subtests: pytest.Subtests) -> None:
-    for language, given, expected in (
+    for language, template, expected in (
         ("fr", "[ARTDEF;X] [X] a [PREPDEF-à;Y] [Y] .", "[X] a à [Y] ."),
         (
             "fr",
@@ -220,8 +190,8 @@ def test_templates_marks_of_grammar_become_words_or_forms(subtests: pytest.Subte
         ("el", "[DEF.Gen;X] [X.Gen] είναι [Y.Acc]", "[X] είναι [Y]"),
         ("ru", "[X] [родиться.Pst;X-Gender] в [Y.Ess]", "[X] родиться в [Y]"),
     ):
-        with subtests.test(given):
-            assert plain(given, language) == expected
+        with subtests.test(template):
+            assert plain(template, language) == expected
 
 
 def test_facts_without_a_label_are_left_out_and_words_agree_with_their_entities() -> None:
@@ -233,34 +203,37 @@ def test_facts_without_a_label_are_left_out_and_words_agree_with_their_entities(
     assert facts.templates["text"].to_list() == ["[X] est [X:né|née] [Y:un|une] en [Y] ."]
     facts = sliced(facts, Slice(names_per_subject=1))
     (zero,) = expand(facts, Setting("zero-shot", 0), seed=0)
-    asked = {"P19.Q1": "Ève est née une en [MASK] .", "P19.Q2": "Bob est né une en [MASK] ."}
+    query_by_pair = {
+        "P19.Q1": "Ève est née une en [MASK] .",
+        "P19.Q2": "Bob est né une en [MASK] .",
+    }
     for pair, query in zero.prompts.select("pair_id", "query").iter_rows():
-        assert asked[pair] in query
-    (shown,) = expand(facts, Setting("relation", 1), seed=0)
-    other = {"P19.Q1": asked["P19.Q2"], "P19.Q2": asked["P19.Q1"]}
-    for pair, text in shown.of("prompts").select("pair_id", "text").iter_rows():
-        assert asked[pair] in text
+        assert query_by_pair[pair] in query
+    (one_shot,) = expand(facts, Setting("relation", 1), seed=0)
+    other = {"P19.Q1": query_by_pair["P19.Q2"], "P19.Q2": query_by_pair["P19.Q1"]}
+    for pair, text in one_shot.of("prompts").select("pair_id", "text").iter_rows():
+        assert query_by_pair[pair] in text
         assert other[pair] in text
     (mask,) = masked.expand(facts, Masked(), seed=0)
-    assert dict(mask.prompts.select("pair_id", "query").iter_rows()) == asked
+    assert dict(mask.prompts.select("pair_id", "query").iter_rows()) == query_by_pair
     assert mask.content_free is not None
     assert "N/A est né un en [MASK] ." in mask.content_free["query"].to_list()
 
 
 def test_facts_of_no_or_several_languages_are_refused(subtests: pytest.Subtests) -> None:
     none = {name: text for name, text in FILES.items() if ".fr." not in name}
-    for files, named in (
+    for files, words in (
         (none, ["no language", "aliases.<language>.tsv"]),
         (FILES | {"languages/aliases.ko.tsv": ""}, ["fr, ko"]),
         (none | {"languages/aliases.ko.tsv": "Q1\ta\nQ4\tb\n"}, ["templates.csv", "ko", "fr"]),
     ):
-        with subtests.test(str(named)), pytest.raises(InputError, match=naming(*named)):
+        with subtests.test(str(words)), pytest.raises(InputError, match=naming(*words)):
             xfactr(files)
 
 
 def _lines(path: Path) -> dict[str, list[str]]:
     rows = [line.split("\t") for line in path.read_text().split("\n") if line]
-    return {row[0]: [each for each in row[1:] if each] for row in rows}
+    return {row[0]: [name for name in row[1:] if name] for row in rows}
 
 
 @pytest.mark.slow
@@ -278,15 +251,17 @@ def test_the_authors_files_of_every_language_agree_with_a_plain_count(
         with subtests.test(language):
             entry = catalog.entry("xfactr", language)
             facts = catalog.read(entry, str(folder))
-            named = (
+            names_path = (
                 folder / f"languages/{'aliases' if language == 'zh' else 'labels'}.{language}.tsv"
             )
-            known = _lines(named) if language != "en" else None
-            kept = [t for t in triples if known is None or (known.get(t[1]) and known.get(t[2]))]
-            found = counts(facts)
-            assert found["unique_triples"] == len(set(kept))
-            assert found["pairs"] == len({each[:2] for each in kept})
-            assert found["relations"] == len({each[0] for each in kept})
-            relations[language] = found["relations"]
+            names = _lines(names_path) if language != "en" else None
+            triples_named = [
+                t for t in triples if names is None or (names.get(t[1]) and names.get(t[2]))
+            ]
+            sizes = counts(facts)
+            assert sizes["unique_triples"] == len(set(triples_named))
+            assert sizes["pairs"] == len({triple[:2] for triple in triples_named})
+            assert sizes["relations"] == len({triple[0] for triple in triples_named})
+            relations[language] = sizes["relations"]
             assert not facts.templates["text"].str.contains(r";|\[[^XY]|  ").any()
     assert relations["en"] == 46  # the paper, section 3.1

@@ -29,12 +29,12 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
     path.write_text(
         "Predicate, HEAD ,tail,Date,note,LANGUAGE\ncapital,Peru,Lima,2024-01-01,x, De\n"
     )
-    facts, said = fact_table.read(path, "en")
+    facts, notes = fact_table.read(path, "en")
     row = facts.row(0, named=True)
     assert [row[n] for n in ("relation", "subject", "object", "date", "language")] == [
         *("capital", "Peru", "Lima", "2024-01-01", "de")
     ]
-    assert [each.removeprefix(f"{path}: ") for each in said] == [
+    assert [note.removeprefix(f"{path}: ") for note in notes] == [
         "column Predicate is read as relation",
         "column HEAD is read as subject",
         "column tail is read as object",
@@ -48,27 +48,29 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
 def test_a_column_called_row_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(_MORE.format("row", "7", "8"))
-    facts, said = fact_table.read(path, "en")
+    facts, notes = fact_table.read(path, "en")
     assert facts["row"].to_list() == [0, 1]
-    assert "not read: row; " in said[0]
+    assert "not read: row; " in notes[0]
 
 
 def test_a_language_without_words_is_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(_MORE.format("language", "de", "German"))
-    facts, said = fact_table.read(path, "en")
+    facts, notes = fact_table.read(path, "en")
     assert facts["language"].to_list() == ["de", "german"]
-    assert len(said) == 1
-    assert re.search(naming("'german'", "row 1", "german.yaml"), said[0])
+    assert len(notes) == 1
+    assert re.search(naming("'german'", "row 1", "german.yaml"), notes[0])
 
 
 @pytest.mark.parametrize("subject", ["country", "subject", "Head"])
 def test_a_wide_table_is_refused_with_what_makes_it_long(subject: str, tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     path.write_text(f"{subject},capital,since\nPeru,Lima,1535\nChile,,1541\n")
-    with pytest.raises(FactsweepError, match=naming(path, "relation", "object", subject)) as told:
+    with pytest.raises(
+        FactsweepError, match=naming(path, "relation", "object", subject)
+    ) as refusal:
         fact_table.read(path, "en")
-    exec(str(told.value).split("`")[1])
+    exec(str(refusal.value).split("`")[1])
     facts, _ = fact_table.read(tmp_path / "wide-long.csv", "en")
     assert facts.select("relation", "subject", "object").rows() == [
         ("capital", "Peru", "Lima"),
@@ -90,9 +92,9 @@ _REFUSED = (
 
 def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     path = tmp_path / "mine.csv"
-    for content, named in _REFUSED:
+    for content, words in _REFUSED:
         path.write_bytes(content)
-        with subtests.test(named=named), pytest.raises(FactsweepError, match=naming(*named)):
+        with subtests.test(named=words), pytest.raises(FactsweepError, match=naming(*words)):
             fact_table.read(path, "en")
 
 
@@ -132,10 +134,10 @@ def test_a_value_of_another_type_than_text_is_named_or_read_as_it_is_written(
 
 def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
-    same = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
-    path.write_text(f"relation,subject,object,language,subject_id\n{same}P36,Peru,Lima,fr,\n")
-    said = [*fact_table.strangers(fact_table.read(path, "en")[0])]
-    assert [each.split()[3] for each in said] == ["nl", "fr"]
+    rows = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
+    path.write_text(f"relation,subject,object,language,subject_id\n{rows}P36,Peru,Lima,fr,\n")
+    notes = [*fact_table.strangers(fact_table.read(path, "en")[0])]
+    assert [note.split()[3] for note in notes] == ["nl", "fr"]
 
 
 def test_a_refused_set_leaves_those_of_other_languages_unmade(

@@ -110,19 +110,9 @@ def test_a_set_can_be_moved_with_its_folder(
     Path(folders.OWN).rename(moved / folders.OWN)
     monkeypatch.chdir(moved)
     assert main(["catalog", "verify", "mine-en"]) == 0
-    texts = [each.read_text() for each in moved.rglob("*.yaml")]
+    texts = [text.read_text() for text in moved.rglob("*.yaml")]
     assert texts
-    assert not [each for each in texts if str(tmp_path) in each]
-
-
-def test_a_table_without_a_needed_column_is_told_what_it_may_be_called(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text("country,property,value\nPeru,capital,Lima\n")
-    assert main(["build", "facts", str(path)]) == 2
-    named = naming(path, "subject or object", "country, property, value", "head", "tail")
-    assert re.search(named, capsys.readouterr().err)
+    assert not [text for text in texts if str(tmp_path) in text]
 
 
 def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,9 +129,9 @@ def test_facts_after_a_date_are_counted(table: Path, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert main(["build", "facts", str(wrong)]) == 2
     assert "wrong.csv, row 1 (counted from 0): popularity 'much'" in capsys.readouterr().err
-    one = table.with_name("facts.csv")
-    one.write_text("relation,subject,object\ncapital,Peru,Lima\n")
-    assert main(["build", "facts", str(one)]) != 0
+    table_of_one = table.with_name("facts.csv")
+    table_of_one.write_text("relation,subject,object\ncapital,Peru,Lima\n")
+    assert main(["build", "facts", str(table_of_one)]) != 0
     assert "--name" in capsys.readouterr().err
 
 
@@ -179,20 +169,20 @@ def test_a_set_is_built_reviewed_run_and_told_apart_by_date_and_popularity(
         "metrics.n_draws=20",
         "cluster.num_cpus=2",
     ]
-    done: list[Plan] = []
-    measured(load(["benchmark=dated", *fake, "run_name=told"]), _kept(done))
-    (branch,) = done[0].branches
+    plans: list[Plan] = []
+    measured(load(["benchmark=dated", *fake, "run_name=told"]), _kept(plans))
+    (branch,) = plans[0].branches
     metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1")
     samples = {"until": (2, 4), "after": (1, 3, 5), "undated": (0,)}
     for name, numbers in samples.items():
         day = "" if name == "undated" else " 2024-06-30"
-        told = metrics.filter(slice=f"sample={name}{day}")["value"].item()
-        assert told == pytest.approx(_accuracy(branch, numbers)), name
+        accuracy = metrics.filter(slice=f"sample={name}{day}")["value"].item()
+        assert accuracy == pytest.approx(_accuracy(branch, numbers)), name
     for decile, number in ((0, 0), (8, 5)):
-        told = metrics.filter(slice=f"popularity={decile}")["value"].item()
-        assert told == pytest.approx(_accuracy(branch, (number,))), decile
-    shown = pl.read_csv("results/told/tables/parts.csv")["part"].to_list()
-    assert shown[-3:] == ["sample=after 2024-06-30", "sample=undated", "sample=until 2024-06-30"]
+        accuracy = metrics.filter(slice=f"popularity={decile}")["value"].item()
+        assert accuracy == pytest.approx(_accuracy(branch, (number,))), decile
+    parts = pl.read_csv("results/told/tables/parts.csv")["part"].to_list()
+    assert parts[-3:] == ["sample=after 2024-06-30", "sample=undated", "sample=until 2024-06-30"]
     for number in (3, 16):  # tables of the papers, which know no such facts
         assert pl.read_csv(f"results/told/tables/table-{number}.csv")["PLM"].to_list() == ["tiny"]
 
@@ -210,51 +200,51 @@ def _accuracy(branch: Branch, numbers: Sequence[int]) -> float:
     """The share of answers that name the object, averaged over the facts of these numbers."""
     answers = branch.answers.read_all("generations").rows_by_key("prompt_id", named=True)
     prompts = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
-    found = []
+    shares = []
     for relation, number in product(("home", "work"), numbers):
-        asked = prompts.filter(pair_id=f"{relation}.{relation} {number}")["prompt_id"]
-        said = [answers[each][0]["text"].casefold() for each in asked]
-        found.append(mean(_OBJECTS[number].casefold() in text for text in said))
-    return mean(found)
+        prompt_ids = prompts.filter(pair_id=f"{relation}.{relation} {number}")["prompt_id"]
+        texts = [answers[prompt_id][0]["text"].casefold() for prompt_id in prompt_ids]
+        shares.append(mean(_OBJECTS[number].casefold() in text for text in texts))
+    return mean(shares)
 
 
 def test_a_build_that_stops_leaves_the_set_before_it(
     dated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["build", "facts", str(dated)]) == 0
-    before = catalog.read(catalog.entry("dated"))
+    old_facts = catalog.read(catalog.entry("dated"))
     dated.write_text(dated.read_text() + "home,home 9,guitars,2020-01-01,1\n")
-    put = Store.put
+    real_put = Store.put
     for stopped_at in range(6):
-        left = iter(range(stopped_at))
+        puts = iter(range(stopped_at))
 
-        def stop(store: Store, name: str, content: bytes, left: Iterator[int] = left) -> None:
-            if next(left, None) is None:
+        def stop(store: Store, name: str, content: bytes, puts: Iterator[int] = puts) -> None:
+            if next(puts, None) is None:
                 raise OSError(name)
-            put(store, name, content)
+            real_put(store, name, content)
 
         monkeypatch.setattr(Store, "put", stop)
         assert main(["build", "facts", str(dated)]) != 0
-        now = catalog.read(catalog.entry("dated"))
-        assert now.pairs.height - before.pairs.height in (0, 1), stopped_at
+        facts = catalog.read(catalog.entry("dated"))
+        assert facts.pairs.height - old_facts.pairs.height in (0, 1), stopped_at
         assert main(["catalog", "verify", "dated"]) == 0
-    monkeypatch.setattr(Store, "put", put)
+    monkeypatch.setattr(Store, "put", real_put)
     assert main(["build", "facts", str(dated)]) == 0
-    assert catalog.read(catalog.entry("dated")).pairs.height == before.pairs.height + 1
+    assert catalog.read(catalog.entry("dated")).pairs.height == old_facts.pairs.height + 1
 
 
 def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edited(
     dated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def answer(request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        asked.append(request["messages"][-1]["content"])
-        if "[X]: work 1; [Y]: Europe" in asked[-1]:
+        prompts.append(request["messages"][-1]["content"])
+        if "[X]: work 1; [Y]: Europe" in prompts[-1]:
             return 200, completion("I know no work.")
-        if "[X]: home 1; [Y]: Europe" in asked[-1]:
+        if "[X]: home 1; [Y]: Europe" in prompts[-1]:
             return 200, completion("1. [X] lives in [Y].\n2. From Paris [X] goes to [Y].\n3. [X]?")
-        return 200, completion(f"- Again: {asked[-1].splitlines()[-1]}")
+        return 200, completion(f"- Again: {prompts[-1].splitlines()[-1]}")
 
     with serving(answer) as server:
         model = ["--endpoint", server.url, "--model", "m", "--n", "4", "--rounds", "2"]
@@ -276,9 +266,9 @@ def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edi
         assert main(["build", "facts", str(dated), *model]) == 2
         assert ".templates.yaml" in capsys.readouterr().err
         dated.with_suffix(".templates.yaml").unlink()
-        n_asked = len(asked)
+        n_asked = len(prompts)
         assert main(["build", "facts", str(dated), *model]) == 0
-        assert len(asked) == n_asked  # its answers were kept
+        assert len(prompts) == n_asked  # its answers were kept
         dated.with_suffix(".templates.yaml").unlink()
         assert "fewer than" not in capsys.readouterr().out
         assert main(["build", "facts", str(dated), *model[:4], "--n", "9", "--rounds", "1"]) == 0
@@ -286,11 +276,11 @@ def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edi
     assert main(["build", "facts", str(dated), *model[:2]]) == 2
 
 
-def _kept(done: list[Plan]) -> Callable[[Plan], None]:
+def _kept(plans: list[Plan]) -> Callable[[Plan], None]:
     """Makes a plan in this process, and keeps it."""
 
     def make(plan: Plan) -> None:
-        done.append(plan)
+        plans.append(plan)
         make_here(plan)
 
     return make

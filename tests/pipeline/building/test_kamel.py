@@ -19,10 +19,12 @@ def sources(tmp_path: Path) -> dict[str, Path]:
     born = [
         ("P569", person, DATE, f"+19{n:02d}-03-23T00:00:00Z") for n, person in enumerate(people)
     ]
-    of = [("P101", person, list(fields)[n % 2], None) for n, person in enumerate(people)]
-    of.append(("P101", "Q5", "Q10", None))
+    fields_of_people = [
+        ("P101", person, list(fields)[n % 2], None) for n, person in enumerate(people)
+    ]
+    fields_of_people.append(("P101", "Q5", "Q10", None))
     tables = {
-        "triples": pl.DataFrame([*born, *of], schema=TRIPLES, orient="row"),
+        "triples": pl.DataFrame([*born, *fields_of_people], schema=TRIPLES, orient="row"),
         "labels": pl.DataFrame(list({**people, **fields}.items()), schema=LABELS, orient="row"),
     }
     for name, table in tables.items():
@@ -37,9 +39,9 @@ def sources(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def built(sources: dict[str, Path], *more: str) -> int:
-    given = [part for name, path in sources.items() for part in (f"--{name}", str(path))]
-    return main(["build", "kamel", *given, "--sizes", "3", "1", "2", *more])
+def built(sources: dict[str, Path], *options: str) -> int:
+    paths = [part for name, path in sources.items() for part in (f"--{name}", str(path))]
+    return main(["build", "kamel", *paths, "--sizes", "3", "1", "2", *options])
 
 
 def test_build_kamel_writes_a_set_that_the_reader_reads(
@@ -68,11 +70,11 @@ def test_build_kamel_same_seed_same_files(sources: dict[str, Path], tmp_path: Pa
     assert built(sources) == 0
     assert built({**sources, "out": tmp_path / "again"}) == 0
     assert built({**sources, "out": tmp_path / "other"}, "--seed", "3") == 0
-    first, again, other = (
+    first, second, other = (
         [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
         for folder in (sources["out"], tmp_path / "again", tmp_path / "other")
     )
-    assert first == again != other
+    assert first == second != other
 
 
 @pytest.mark.parametrize(
@@ -95,13 +97,13 @@ def test_build_kamel_bad_input_is_2_and_leaves_nothing(
         sources[name].unlink()
     else:
         sources[name].write_bytes(content)
-    before = sorted(sources["out"].parent.iterdir())
+    files_before = sorted(sources["out"].parent.iterdir())
     assert built(sources) == 2
     error = capsys.readouterr().err
     assert error.startswith("factsweep: ")
     assert error.count("\n") == 1
     assert sentence in error
-    assert sorted(sources["out"].parent.iterdir()) == before
+    assert sorted(sources["out"].parent.iterdir()) == files_before
 
 
 def test_build_kamel_too_few_queries_says_how_many_are_needed(

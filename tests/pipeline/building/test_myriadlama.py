@@ -1,11 +1,9 @@
-"""build myriadlama: from tables or a dump, with a model on a real socket, or with a review sheet.
+"""build myriadlama: from tables, with a model on a real socket, or with a review sheet.
 
 The model is of this test. It numbers its paraphrases, so that no answer is like another.
 """
 
-import bz2
 import fcntl
-import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -58,8 +56,8 @@ class Model:
         prompt = request["messages"][-1]["content"]
         self.asked.append(prompt)
         number, sentence = len(self.asked), prompt.splitlines()[-1].removesuffix(".")
-        said = f"1. number {number} says {sentence}.\n2. number {number} says [X]."
-        return 200, completion(said)
+        answer = f"1. number {number} says {sentence}.\n2. number {number} says [X]."
+        return 200, completion(answer)
 
 
 @pytest.fixture
@@ -91,9 +89,9 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "sets" / "capitals"
 
 
-def build(files: Mapping[str, Path], out: Path, *more: str) -> int:
-    given = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    return main(["build", "myriadlama", *given, "--out", str(out), "--n", "2", *more])
+def build(files: Mapping[str, Path], out: Path, *options: str) -> int:
+    paths = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    return main(["build", "myriadlama", *paths, "--out", str(out), "--n", "2", *options])
 
 
 def asking(server: ChatServer) -> list[str]:
@@ -132,7 +130,7 @@ def test_build_entry_can_be_copied_and_verifies(
     facts = catalog.read(entry)
     assert counts(facts)["prompts"] == 2 * 2 + 1 * 2 + 2 * 1  # names × templates, a pair each
     (germany,) = facts.pairs.filter(pair_id="P36.Q183")["objects"].to_list()
-    assert [each["object_id"] for each in germany] == ["Q64", "Q586"]
+    assert [entity["object_id"] for entity in germany] == ["Q64", "Q586"]
 
 
 def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
@@ -145,10 +143,10 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     model.fails_after = 3
     assert build(files, out, *asking(server)) == 2
     error = capsys.readouterr().err
-    kept = out.with_name("capitals.asked.jsonl")
+    answers_path = out.with_name("capitals.asked.jsonl")
     assert error.count("\n") == 1
-    assert re.search(naming(kept, "resumes"), error)
-    assert [path.name for path in out.parent.iterdir()] == [kept.name]
+    assert re.search(naming(answers_path, "resumes"), error)
+    assert [path.name for path in out.parent.iterdir()] == [answers_path.name]
 
     first, model.fails_after = list(model.asked), None
     assert build(files, out, *asking(server)) == 0
@@ -165,24 +163,24 @@ def test_build_stopped_by_the_server_goes_on_and_asks_only_the_rest(
     assert sheet["keep"].to_list() == ["yes", "", "yes", "", "yes", "yes"]
     assert len(texts(out)) == 3 + 4
 
-    again = out.with_name("again")
-    kept.rename(again.with_name("again.asked.jsonl"))
-    assert build(files, again, *asking(server)) == 0
+    second_out = out.with_name("again")
+    answers_path.rename(second_out.with_name("again.asked.jsonl"))
+    assert build(files, second_out, *asking(server)) == 0
     assert len(model.asked) == 6
-    assert (again / "rows.parquet").read_bytes() == (out / "rows.parquet").read_bytes()
+    assert (second_out / "rows.parquet").read_bytes() == (out / "rows.parquet").read_bytes()
 
 
 def test_build_asks_another_model_and_what_a_killed_run_wrote_half(
     files: dict[str, Path], out: Path, server: ChatServer, model: Model
 ) -> None:
-    kept = out.with_name("capitals.asked.jsonl")
+    answers_path = out.with_name("capitals.asked.jsonl")
     for place, name, n_asked in (("first", "gpt", 6), ("half", "gpt", 7), ("last", "other", 13)):
         assert build(files, out, "--endpoint", server.url, "--model", name) == 0
         assert len(model.asked) == n_asked
         out.rename(out.with_name(place))
         if place == "first":
-            kept.write_bytes(kept.read_bytes()[:-20])
-    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+            answers_path.write_bytes(answers_path.read_bytes()[:-20])
+    lines = [json.loads(line) for line in answers_path.read_text().splitlines()]
     assert [set(line) for line in lines] == [{"model", "prompt", "text"}] * 12
 
 
@@ -200,7 +198,7 @@ def test_build_key_is_sent_and_written_nowhere(
     assert set(server.keys) == {f"Bearer {KEY}"}
     written = [path.read_bytes() for path in out.parent.rglob("*") if path.is_file()]
     assert len(written) == 4
-    assert not any(KEY.encode() in each for each in written)
+    assert not any(KEY.encode() in content for content in written)
     assert KEY not in "".join(capsys.readouterr())
 
 
@@ -242,8 +240,8 @@ def test_build_takes_the_sheet_that_a_person_filled_in(
     printed = capsys.readouterr().out.splitlines()
     assert f"paraphrases: 4 kept of the 6 in {path}" in printed
     assert "  P36: 1 of 4 missing, 3 there" in printed
-    found = texts(out.with_name("reviewed"))
-    assert [text for text in found if "nr." in text] == [
+    templates = texts(out.with_name("reviewed"))
+    assert [text for text in templates if "nr." in text] == [
         text for text, yes in zip(corrected, keep, strict=True) if yes.startswith("y")
     ]
 
@@ -267,29 +265,30 @@ def entity(id_: str, names: list[str], claims: Mapping[str, list[str]]) -> str:
     )
 
 
-def dump() -> bytes:
+def dump_of_tables() -> bytes:
     claims: dict[str, dict[str, list[str]]] = {}
     for relation, subject, object_id in [*TRIPLES, *MORE]:
         claims.setdefault(subject, {}).setdefault(relation, []).append(object_id)
-    lines = [entity(each, names, claims.get(each, {})) for each, names in NAMES.items()]
+    lines = [
+        entity(entity_id, names, claims.get(entity_id, {})) for entity_id, names in NAMES.items()
+    ]
     return ("[\n" + ",\n".join([*lines, entity("Q1", ["universe"], {})]) + "\n]\n").encode()
 
 
-@pytest.mark.parametrize(
-    ("name", "pack"),
-    [("d.json", bytes), ("d.json.gz", gzip.compress), ("d.json.bz2", bz2.compress)],
-)
-def test_build_from_a_dump_is_the_set_of_its_tables(
-    files: dict[str, Path], out: Path, tmp_path: Path, name: str, pack: Any
+def test_build_from_a_knowledge_base_is_the_set_of_its_tables(
+    files: dict[str, Path], out: Path, tmp_path: Path
 ) -> None:
     assert build(files, out) == 0
-    (tmp_path / name).write_bytes(pack(dump()))
-    own = {each: files[each] for each in ("facts", "templates")}
-    assert build({**own, "dump": tmp_path / name}, out.with_name("dumped")) == 0
-    rows, dumped = (
-        pl.read_parquet(each / "rows.parquet") for each in (out, out.with_name("dumped"))
+    dump, base = tmp_path / "d.json", tmp_path / "base"
+    dump.write_bytes(dump_of_tables())
+    assert main(["build", "knowledge-base", "--dump", str(dump), "--out", str(base)]) == 0
+    own_files = {name: files[name] for name in ("facts", "templates")}
+    tables = {"labels": base / "entities.parquet", "knowledge": base / "triples.parquet"}
+    assert build({**own_files, **tables}, out.with_name("other")) == 0
+    rows, of_base = (
+        pl.read_parquet(folder / "rows.parquet") for folder in (out, out.with_name("other"))
     )
-    assert dumped.equals(rows)
+    assert of_base.equals(rows)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +334,6 @@ def test_build_bad_input_is_2_and_leaves_nothing(
         (["--model", "gpt"], "--endpoint and --model go together"),
         (["--rounds", "0"], "--rounds 0; it must be at least 1."),
         (["--paraphrases", "no.csv"], "no.csv is no file; give one."),
-        (["--dump", "facts.parquet"], "--dump replaces --labels or --knowledge"),
         (["--one-token", "none"], "its tokenizer cannot be loaded"),
     ],
 )
@@ -343,10 +341,10 @@ def test_build_bad_options_are_2(
     files: dict[str, Path],
     out: Path,
     capsys: pytest.CaptureFixture[str],
-    more: list[str],
+    options: list[str],
     sentence: str,
 ) -> None:
-    assert build(files, out, *more) == 2
+    assert build(files, out, *options) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
@@ -360,40 +358,6 @@ def test_build_entity_without_labels_is_left_out(
     files["labels"].write_text(labels)
     assert build(files, out) == 0
     assert "  P37: 1 triple left out, object without label" in capsys.readouterr().out.splitlines()
-
-
-def test_build_without_names_says_what_is_needed(
-    files: dict[str, Path], out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    del files["labels"]
-    assert build(files, out) == 2
-    assert "give --labels or --dump." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("d.json", b"[\n{}\n]\n", "line 2 of the dump is no entity"),
-        ("d.json.gz", gzip.compress(dump())[:-30], "d.json.gz cannot be read"),
-        ("d.json.bz2", b"no archive", "d.json.bz2 cannot be read"),
-    ],
-)
-def test_build_bad_dump_is_named(
-    files: dict[str, Path],
-    out: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    content: bytes,
-    sentence: str,
-) -> None:
-    del files["labels"]
-    (tmp_path / name).write_bytes(content)
-    assert build({**files, "dump": tmp_path / name}, out) == 2
-    error = capsys.readouterr().err
-    assert name in error
-    assert sentence in error
-    assert error.count("\n") == 1
 
 
 @pytest.fixture
@@ -427,22 +391,22 @@ def test_build_answers_that_another_run_holds_or_wrote_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out.parent.mkdir()
-    kept = out.with_name("capitals.asked.jsonl")
-    kept.write_text('{"model": "gpt"}\n')
-    with kept.open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    answers_path = out.with_name("capitals.asked.jsonl")
+    answers_path.write_text('{"model": "gpt"}\n')
+    with answers_path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         assert build(files, out, *asking(server)) == 2
-    assert f"another run is writing {kept}" in capsys.readouterr().err
+    assert f"another run is writing {answers_path}" in capsys.readouterr().err
     assert build(files, out, *asking(server)) == 2
-    assert f"{kept}, line 1: no answer of a model" in capsys.readouterr().err
-    assert kept.read_text() == '{"model": "gpt"}\n'
+    assert f"{answers_path}, line 1: no answer of a model" in capsys.readouterr().err
+    assert answers_path.read_text() == '{"model": "gpt"}\n'
     assert model.asked == []
 
 
 def test_build_tsv_names_are_read(files: dict[str, Path], out: Path, tmp_path: Path) -> None:
     assert build(files, out) == 0
     tsv = tmp_path / "labels.tsv"
-    tsv.write_text("".join("\t".join([each, *names]) + "\n" for each, names in NAMES.items()))
+    tsv.write_text("".join("\t".join([item, *names]) + "\n" for item, names in NAMES.items()))
     assert build({**files, "labels": tsv}, out.with_name("tsv")) == 0
-    rows = (pl.read_parquet(each / "rows.parquet") for each in (out, out.with_name("tsv")))
+    rows = (pl.read_parquet(item / "rows.parquet") for item in (out, out.with_name("tsv")))
     assert next(rows).equals(next(rows))

@@ -170,9 +170,7 @@ def test_prefetch_rate_limit_is_waited_for(
 ) -> None:
     hub.limited, hub.limit_headers = 2, headers
     _, notes = fetched()
-    assert notes == [
-        f"the hub limits how often it is asked: waiting 0 s ({number}/5)" for number in (1, 2)
-    ]
+    assert notes == [f"the hub limits requests: waiting 0 s ({number}/5)" for number in (1, 2)]
     assert weights(tmp_path).read_bytes() == WEIGHTS
 
 

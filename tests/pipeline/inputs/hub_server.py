@@ -63,13 +63,13 @@ def serving(hub: Hub) -> Iterator[Hub]:
 def ask(hub: Hub, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """Have this process ask it, and keep what it gives in that folder."""
     template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-    found = {
+    constants = {
         "ENDPOINT": hub.url,
         "HUGGINGFACE_CO_URL_TEMPLATE": template,
         "HF_HUB_CACHE": str(cache),
         "HF_HUB_OFFLINE": False,
     }
-    for name, value in found.items():
+    for name, value in constants.items():
         monkeypatch.setattr(huggingface_hub.constants, name, value)
 
 
@@ -111,18 +111,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._file(name, file[3])
 
     def _info(self, name: str) -> dict[str, Any]:
-        files = [{"rfilename": each} for each in self.hub.repositories[name]]
+        files = [{"rfilename": path} for path in self.hub.repositories[name]]
         return {"id": name.removeprefix("datasets/"), "sha": COMMIT, "siblings": files}
 
     def _tree(self, name: str) -> list[dict[str, Any]]:
-        found = []
+        entries = []
         for path, content in self.hub.repositories[name].items():
             entry = {"type": "file", "path": path, "size": len(content), "oid": _git(content)}
             if len(content) >= _LARGE:
                 oid = hashlib.sha256(content).hexdigest()
                 entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 130}
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def _file(self, name: str, path: str) -> None:
         content = self.hub.repositories[name][path]
@@ -136,15 +136,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(500, b"{}")
             return
         self.hub.downloads[path] += 1
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked else 0
-        if asked:
-            self.hub.ranges.append(asked[0])
+        byte_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(byte_range[1]) if byte_range else 0
+        if byte_range:
+            self.hub.ranges.append(byte_range[0])
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         if path in self.hub.corrupt:
             self.hub.corrupt.remove(path)
             content = content[:-1] + bytes([content[-1] ^ 1])
-        self._send(206 if asked else 200, content[start:], headers, self.hub.cut.pop(path, None))
+        self._send(
+            206 if byte_range else 200, content[start:], headers, self.hub.cut.pop(path, None)
+        )
 
     def _send(
         self,

@@ -23,11 +23,11 @@ def test_adapter_is_part_of_which_weights_they_are_and_a_wrong_one_is_refused(
     plain = load([f"model={base}"]).model
     model = replace(plain, adapter=str(adapter))
     assert load([f"model={base}", f"model.adapter={adapter}"]).model.name == "base+tuned"
-    found = [
-        models.resolve(each).content for each in (plain, model, replace(plain, adapter=str(other)))
+    contents = [
+        models.resolve(item).content for item in (plain, model, replace(plain, adapter=str(other)))
     ]
-    assert found[0] == {}
-    assert len({each["adapter"] for each in found[1:]}) == 2
+    assert contents[0] == {}
+    assert len({item["adapter"] for item in contents[1:]}) == 2
 
     said = json.loads((adapter / "adapter_config.json").read_text())
     weights = (adapter / "adapter_model.safetensors").read_bytes()
@@ -53,7 +53,7 @@ def test_adapter_is_part_of_which_weights_they_are_and_a_wrong_one_is_refused(
             (folder / "adapter_model.safetensors").write_bytes(content)
         with pytest.raises(InputError) as refused:
             models.resolve(replace(on, adapter=str(folder)))
-        if not all(each in str(refused.value) for each in (expected, str(folder))):
+        if not all(item in str(refused.value) for item in (expected, str(folder))):
             missed.append((expected, str(refused.value)))
     assert not missed
 

@@ -49,20 +49,11 @@ def folder(**changes: str) -> Path:
     return models.converted(replace(MODEL, **changes), "1.0")
 
 
-def test_conversion_is_made_once(package: Path, conversions: Counter[str]) -> None:
-    assert folder() == folder()
-    assert conversions == {"model.gguf": 1}
-
-
-@pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"gguf_file": "other.gguf"}])
-def test_conversion_of_something_else_is_another(package: Path, changes: dict[str, str]) -> None:
-    assert folder(**changes) != folder()
-
-
-def test_conversion_of_changed_weights_is_another(package: Path) -> None:
-    before, content = folder(), models.conversion(MODEL, "1.0")
+def test_conversion_of_other_weights_is_another(package: Path) -> None:
+    old_folder, content = folder(), models.conversion(MODEL, "1.0")
+    assert len({old_folder, folder(dtype="bfloat16"), folder(gguf_file="other.gguf")}) == 3
     (package / "model.gguf").write_text("model.ggux")
-    assert folder() != before
+    assert folder() != old_folder
     assert models.conversion(MODEL, "1.0")["from"] != content["from"]
     assert models.conversion(MODEL, "1.0")["to"] != content["to"]
 
@@ -71,44 +62,41 @@ def test_conversion_of_changed_weights_is_another(package: Path) -> None:
 def test_conversion_by_another_version_of_a_library_is_another(
     package: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    before, content = folder(), models.conversion(MODEL, "1.0")
+    old_folder, content = folder(), models.conversion(MODEL, "1.0")
     installed = models.versions
 
     def others(*names: str) -> dict[str, str]:
-        return {name: "0.0" if name == library else now for name, now in installed(*names).items()}
+        return {
+            name: "0.0" if name == library else version
+            for name, version in installed(*names).items()
+        }
 
     monkeypatch.setattr(models, "versions", others)
-    assert folder() != before
+    assert folder() != old_folder
     assert models.conversion(MODEL, "1.0")["by"] != content["by"]
 
 
-def _changed(made: Path) -> None:
-    (made / "model.safetensors").write_text("model.ggux")
-
-
-def _added(made: Path) -> None:
-    (made / "generation_config.json").write_text("{}")
-
-
-def _without_record(made: Path) -> None:
-    (made / ".converted").unlink()
-
-
-def _empty(made: Path) -> None:
-    for path in made.iterdir():
-        path.unlink()
-
-
-@pytest.mark.parametrize("damage", [_changed, _added, _without_record, _empty])
-def test_conversion_that_is_damaged_is_made_anew(
-    package: Path, conversions: Counter[str], damage: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "model.safetensors").write_text("model.ggux"),
+        lambda folder: (folder / "generation_config.json").write_text("{}"),
+        lambda folder: (folder / ".converted").unlink(),
+        lambda folder: [path.unlink() for path in folder.iterdir()],
+    ],
+    ids=["changed", "added", "without its record", "empty"],
+)
+def test_conversion_that_is_damaged_is_made_again(
+    package: Path, conversions: Counter[str], damage: Callable[[Path], object]
 ) -> None:
-    made = folder()
-    damage(made)
-    assert folder() == made
+    converted = folder()
+    assert folder() == converted
+    assert conversions == {"model.gguf": 1}
+    damage(converted)
+    assert folder() == converted
     assert conversions == {"model.gguf": 2}
-    assert sorted(path.name for path in made.iterdir()) == [".converted", "model.safetensors"]
-    assert [path.name for path in made.parent.iterdir()] == [made.name]
+    assert sorted(path.name for path in converted.iterdir()) == [".converted", "model.safetensors"]
+    assert [path.name for path in converted.parent.iterdir()] == [converted.name]
 
 
 def test_conversion_that_fails_leaves_nothing(

@@ -56,14 +56,6 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "250")
 
 
-def test_describe_fits_80_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["describe", "kamel-mini"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
 def test_describe_entry_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "myriadlama-mini"]) == 0
     printed = capsys.readouterr().out
@@ -77,34 +69,42 @@ def test_describe_entry_prints_its_tables(capsys: pytest.CaptureFixture[str]) ->
         assert part in printed
 
 
-def test_describe_kamel_shows_its_splits_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_kamel_shows_its_splits_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["describe", "kamel-mini"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "250")
     assert main(["describe", "kamel-mini"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    found = {each[1]: each[3:-1:2] for each in lines if each[1:2] and each[1] in ("train", "test")}
-    assert found["train"][:2] == ["12", "204"]
-    assert found["test"][:2] == ["12", "120"]
+    figures = {
+        cells[1]: cells[3:-1:2] for cells in lines if cells[1:2] and cells[1] in ("train", "test")
+    }
+    assert figures["train"][:2] == ["12", "204"]
+    assert figures["test"][:2] == ["12", "120"]
 
 
 def test_describe_writes_every_table_in_three_forms_and_how_it_was_made(
     patterns: Path, tmp_path: Path, parser: str
 ) -> None:
     out = tmp_path / "out"
-    given = ["--path", str(patterns), "--parser", parser, "--out", str(out)]
-    assert main(["describe", "pararel", *given]) == 0
+    args = ["--path", str(patterns), "--parser", parser, "--out", str(out)]
+    assert main(["describe", "pararel", *args]) == 0
     suffixes = {name: {path.suffix for path in out.glob(f"{name}.*")} for name in TABLES}
     assert suffixes == {name: {".md", ".csv", ".tex"} for name in TABLES}
-    how = json.loads((out / "describe.json").read_text())
+    record = json.loads((out / "describe.json").read_text())
     entry = catalog.entry("pararel")
-    assert how["sha256"] == catalog.checksum(catalog.files(entry, str(patterns)))
-    assert how["parser"]["spacy"] == spacy.__version__
-    assert how["encoder"] is None
+    assert record["sha256"] == catalog.checksum(catalog.files(entry, str(patterns)))
+    assert record["parser"]["spacy"] == spacy.__version__
+    assert record["encoder"] is None
 
     rows = pl.read_csv(out / "diversity.csv", infer_schema=False)
     facts = catalog.read(entry, str(patterns))
-    whole = diversity(facts, parse=DependencyParser(parser)).row(-1, named=True)
+    expected = diversity(facts, parse=DependencyParser(parser)).row(-1, named=True)
     measured = rows.row(0, named=True)
     for figure, digits in (("quantity", ".2f"), ("lexicon", ".4f"), ("syntax", ".4f")):
-        assert float(measured[figure]) == float(format(whole[figure], digits))
+        assert float(measured[figure]) == float(format(expected[figure], digits))
     sources = rows.filter(set="PARAREL")["source"].to_list()
     assert sources == [
         "measured",
@@ -158,29 +158,24 @@ def test_describe_file_of_rows_and_other_layouts_are_known(
         (["pararel"], "pararel has no files in"),
         (["myriadlama-mini", "--parser", "xx_no"], "spaCy pipeline 'xx_no' is not installed"),
         (["myriadlama-mini", "--encoder", "/no/such"], "sentence encoder /no/such cannot be"),
+        (["."], ". holds no set that a reader knows"),
     ],
 )
 def test_describe_bad_input_is_2(
     capsys: pytest.CaptureFixture[str],
-    given: list[str],
+    args: list[str],
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
-    assert main(["describe", *given, "--out", str(out)]) == 2
+    assert main(["describe", *args, "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"factsweep: {sentence}")
     assert error.count("\n") == 1
     assert not out.exists()
-
-
-def test_describe_folder_without_a_set_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["describe", str(tmp_path)]) == 2
-    assert "holds no set that a reader knows" in capsys.readouterr().err
 
 
 def test_describe_the_authors_patterns(

@@ -161,7 +161,7 @@ _REFUSED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
     "notes.md": (b"# facts\n", (".csv, .tsv", ".parquet")),
     "value.jsonl": (b'{"a": 1}\n5\n', ("line 2", "object")),
     "nan.jsonl": (b'{"a": NaN}\n', ("line 1", "NaN")),
-    "half.json": (b'[{"a": "\\ud800"}]', ("half of a surrogate pair",)),
+    "half.json": (b'[{"a": "\\ud800"}]', ("surrogates",)),
     "deep.json": (b"[" * 100_000, ("no JSON",)),
 }
 
