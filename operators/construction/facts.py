@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.construction.paraphrase import has_slots
-from factsweep.operators.datasets.facts import seen
-from factsweep.operators.datasets.plain_tables import listed
+from factsweep.operators.datasets.facts import strip_invisible
+from factsweep.operators.datasets.plain_tables import parse_list
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.schemas import schema
@@ -30,12 +30,12 @@ _SCRIPTS: dict[str, tuple[str, ...]] = {
 _WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
-def plain(text: str | None) -> str:
+def normalise_text(text: str | None) -> str:
     """A text in the form for comparisons."""
     return " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
 
 
-def names(text: str, label: str) -> bool:
+def contains_label(text: str, label: str) -> bool:
     """Whether a label stands in a text: as whole words, where its script has blanks between them.
 
     >>> names("george bush", "us"), names("tom mexico city", "mexico"), names("東京都", "東京")
@@ -46,7 +46,7 @@ def names(text: str, label: str) -> bool:
     return bool(label) and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", text) is not None
 
 
-def foreign(text: str, language: str) -> bool:
+def is_foreign(text: str, language: str) -> bool:
     """Whether a text has letters, and none of the script of its language.
 
     >>> foreign("Paris", "ja"), foreign("DNA鑑定", "ja"), foreign("1984", "ja")
@@ -64,7 +64,7 @@ _CLEANED = "a line break, or an invisible character, was removed"
 _UNDATED = "its date is not written as 2024-12-31, and so counts as none"
 
 
-def checked(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def check_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The facts that can be asked, and findings (FINDINGS); rows are counted from 0.
 
     `facts` has row, language, relation, subject, object, and may have subject_id and other names.
@@ -106,7 +106,7 @@ class _Earlier:
         if key in self._whole:
             return "a double of an earlier row"
         self._whole.add(key)
-        if names(subject, object_):
+        if contains_label(subject, object_):
             return "the subject names the object"
         if object_[0].isalnum():  # as most: only others are looked at more closely
             return None
@@ -132,29 +132,29 @@ class _Earlier:
         if subject_id and self._subject_names.setdefault(of_id, subject) != subject:
             yield "its subject id has another name in an earlier row, and is asked by that one"
         aliases, labels = (_aliases(fact, name) for name in ("subject_aliases", "object_aliases"))
-        if any(names(s, o) for s in (subject, *aliases) for o in (object_, *labels)):
+        if any(contains_label(s, o) for s in (subject, *aliases) for o in (object_, *labels)):
             yield "a name of the subject names the object"
-        if any(foreign(fact[name], language) for name in ("subject", "object")):
+        if any(is_foreign(fact[name], language) for name in ("subject", "object")):
             yield f"a name without a letter of the script of {language}"
 
 
 def _compared(fact: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """The language, relation, subject, object and subject id of a fact."""
     subject_id = str(fact.get("subject_id") or "")
-    return (fact["language"], *(plain(fact[name]) for name in NEEDED), subject_id)
+    return (fact["language"], *(normalise_text(fact[name]) for name in NEEDED), subject_id)
 
 
 def _aliases(fact: Mapping[str, Any], name: str) -> list[str]:
     cell = fact.get(name)
-    texts = listed(cell, name, fact["row"]) if isinstance(cell, str) else cell
-    return [*map(plain, texts or ())]
+    texts = parse_list(cell, name, fact["row"]) if isinstance(cell, str) else cell
+    return [*map(normalise_text, texts or ())]
 
 
-def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def clean_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The facts without line breaks and invisible characters, and findings where there were any."""
 
     def clean(text: pl.Expr) -> pl.Expr:
-        return seen(text.str.replace_all(r"[\s--\ ]+", " "))
+        return strip_invisible(text.str.replace_all(r"[\s--\ ]+", " "))
 
     texts = [n for n in (*NEEDED, *ALIASES) if facts.schema.get(n) == pl.String]
     lists = [n for n in ALIASES if facts.schema.get(n) == pl.List(pl.String)]
@@ -167,12 +167,12 @@ def cleaned(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return clean_facts, _findings(clean_facts.filter(changed), _CLEANED)
 
 
-def undated(facts: pl.DataFrame) -> pl.DataFrame:
+def find_undated(facts: pl.DataFrame) -> pl.DataFrame:
     """The facts (FINDINGS) whose date cannot be read."""
     if "date" not in facts.columns:
         return FINDINGS.to_frame()
     has_date = pl.col("date").replace("", None).is_not_null()
-    return _findings(facts.filter(has_date & as_day(pl.col("date")).is_null()), _UNDATED)
+    return _findings(facts.filter(has_date & parse_day(pl.col("date")).is_null()), _UNDATED)
 
 
 def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
@@ -186,7 +186,7 @@ def _shown(facts: pl.DataFrame) -> pl.DataFrame:
     return facts.select(pl.col("row").cast(pl.Int64), "language", relation, text=text)
 
 
-def as_day(date: pl.Expr) -> pl.Expr:
+def parse_day(date: pl.Expr) -> pl.Expr:
     """Texts as dates; null where one is none."""
     return date.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
 
@@ -212,7 +212,7 @@ _OF_NONE = "a template of a relation without a fact"
 Templates = Mapping[str, Mapping[str, Sequence[str]]]
 
 
-def generic(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
+def generic_templates(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
     """Templates that fit any relation, by language and relation: five in English, else three.
 
     >>> generic(pl.DataFrame({"language": ["de"], "relation": ["Hauptstadt"]}))["de"]
@@ -226,7 +226,7 @@ def generic(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
     return templates
 
 
-def proposal(facts: pl.DataFrame, n: int) -> str:
+def proposal_prompt(facts: pl.DataFrame, n: int) -> str:
     """The prompt that asks a model for templates of one relation (ours), with its first facts.
 
     >>> fact = {"language": "en", "relation": "capital", "subject": "Peru", "object": "Lima"}
@@ -240,7 +240,9 @@ def proposal(facts: pl.DataFrame, n: int) -> str:
     return "\n".join([instruction, *examples])
 
 
-def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, pl.DataFrame]:
+def review_templates(
+    facts: pl.DataFrame, templates: Templates
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The usable templates (language, relation, template), and findings (FINDINGS).
 
     Left out are a template without [X] and [Y] once each, one that names an object of its relation,
@@ -257,7 +259,9 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
         texts = templates.get(language, {}).get(relation, ())
         n_before = len(usable)
         for number, text in enumerate(texts):
-            finding, is_left_out = _finding(text, language, map(plain, labels), texts[:number])
+            finding, is_left_out = _finding(
+                text, language, map(normalise_text, labels), texts[:number]
+            )
             if finding:
                 findings.append((None, language, relation, text, finding, is_left_out))
             if not is_left_out:
@@ -280,7 +284,7 @@ def reviewed(facts: pl.DataFrame, templates: Templates) -> tuple[pl.DataFrame, p
     return pl.DataFrame(usable, columns, orient="row"), table
 
 
-def rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
+def plain_rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
     """Plain rows of one language (operators.datasets.layouts): one per fact and template.
 
     A fact without an id has its name for one, in a table where others have ids.
@@ -302,9 +306,9 @@ def _finding(
         return "not [X] and [Y] once each", True
     if text in earlier:
         return "a repetition", True
-    bare = plain(text.replace("[X]", " ").replace("[Y]", " "))
-    if label := next((label for label in objects if names(bare, label)), None):
+    bare = normalise_text(text.replace("[X]", " ").replace("[Y]", " "))
+    if label := next((label for label in objects if contains_label(bare, label)), None):
         return f"names the object {label}", True
-    if foreign(bare, language):
+    if is_foreign(bare, language):
         return f"no letter of the script of {language}", False
     return "", False

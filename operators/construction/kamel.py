@@ -60,7 +60,7 @@ def build(
 
     `questions` has one question per relation, with [S] for the subject; other relations are left
     out. In this order are dropped: triples without a label, literals that are no date and no
-    integer, triples whose object is named in the subject (`named_in`); queries of more than
+    integer, triples whose object is named in the subject (`is_named_in`); queries of more than
     `max_answers`; relations of fewer queries than all splits take together. The rest is drawn by
     seed.
 
@@ -71,17 +71,19 @@ def build(
     triples = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
     triples_named = _named(triples, labels)
     unlabelled = pl.col("labels").is_null()
-    triples_named = with_reasons(
+    triples_named = add_reasons(
         triples_named,
         subject_without_label=pl.col("subjects").is_null(),
         no_date_and_no_integer=unlabelled & is_literal(pl.col("object_id")),
         object_without_label=unlabelled,
-        named_in_subject=named_in(pl.col("labels").list.first(), pl.col("subjects").list.first()),
+        named_in_subject=is_named_in(
+            pl.col("labels").list.first(), pl.col("subjects").list.first()
+        ),
     )
     queries = _queries(triples_named.filter(pl.col("reason").is_null()))
     n_answers = pl.col("objects").list.len()
-    queries = with_reasons(queries, too_many_answers=n_answers > max_answers)
-    queries_drawn = with_reasons(
+    queries = add_reasons(queries, too_many_answers=n_answers > max_answers)
+    queries_drawn = add_reasons(
         split_by_seed(queries.filter(pl.col("reason").is_null()), sizes, seed),
         relation_too_small=pl.len().over("relation_id") < sum(sizes),
         not_drawn=pl.col("split").is_null(),
@@ -95,11 +97,11 @@ def build(
         )
     return Built(
         facts_of(pairs.select(empty("pairs").columns), questions, relation_labels),
-        left_out({"triple": triples_named, "query": queries}),
+        count_left_out({"triple": triples_named, "query": queries}),
     )
 
 
-def named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
+def is_named_in(object_label: pl.Expr, subject_label: pl.Expr) -> pl.Expr:
     """Whether the object's label is among the n-grams, …, 1-grams of words of the subject's.
 
     n is the number of words in the object's label: a run of whole words is equal to it. Upper and
@@ -157,7 +159,7 @@ def split_by_seed(queries: pl.DataFrame, sizes: Sizes, seed: int) -> pl.DataFram
     return queries.with_columns(random).with_columns(place=place, split=split).drop("random")
 
 
-def united(labels: pl.DataFrame) -> pl.DataFrame:
+def unite_labels(labels: pl.DataFrame) -> pl.DataFrame:
     """The labels (LABELS) with one row per entity: of one that stands twice, the labels of both.
 
     >>> rows = [("Q90", ["Paris"]), ("Q84", ["London"]), ("Q90", ["Paris", "Lutetia"])]
@@ -169,7 +171,7 @@ def united(labels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
+def add_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
     """The rows with `reason`: the first by which a row is left out; null: it is used.
 
     >>> with_reasons(pl.DataFrame({"n": [1, 5]}), too_many=pl.col("n") > 2)["reason"].to_list()
@@ -179,7 +181,7 @@ def with_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
     return rows.with_columns(reason=pl.coalesce(*names))
 
 
-def left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def count_left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Count the rows with a reason: relation_id, unit (the key of their table), reason, count.
 
     Tables have relation_id and reason, which is null where a row was used.
@@ -199,7 +201,7 @@ def left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
-    names = united(labels).filter(pl.col("labels").list.len() > 0)
+    names = unite_labels(labels).filter(pl.col("labels").list.len() > 0)
     subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))
     rows = triples.join(subjects, on="subject_id", how="left")
     rows = rows.join(names, left_on="object_id", right_on="entity_id", how="left")

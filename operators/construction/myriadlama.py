@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.operators.construction.kamel import LABELS, left_out, with_reasons
+from factsweep.operators.construction.kamel import LABELS, add_reasons, count_left_out
 from factsweep.operators.construction.paraphrase import MANUAL, N_PARAPHRASES, PARAPHRASES
 from factsweep.operators.datasets import facts as facts_of
-from factsweep.operators.datasets.facts import Facts, checked, numbered
+from factsweep.operators.datasets.facts import Facts, check_facts, number_templates
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
@@ -82,7 +82,7 @@ def build(
     # A pair is left out where none of its triples stayed.
     has_no_template = pl.col("reason").eq_missing(_NO_TEMPLATE).all()
     has_no_object = pl.col("reason").is_not_null().all()
-    reasons = with_reasons(
+    reasons = add_reasons(
         triples.group_by(pair).agg(template=has_no_template, objects=has_no_object),
         relation_without_template=pl.col("template"),
         no_object_left=pl.col("objects"),
@@ -90,11 +90,13 @@ def build(
     pair_id = pl.format("{}.{}", *pair)
     pairs = pairs.with_columns(pair_id=pair_id, split=pl.lit(None, pl.String))
     of_set = templates.join(pairs, on="relation_id", how="semi", maintain_order="left")
-    relations = facts_of.named(of_set["relation_id"].unique(maintain_order=True), relation_labels)
+    relations = facts_of.relation_table(
+        of_set["relation_id"].unique(maintain_order=True), relation_labels
+    )
     return Built(
-        checked(Facts(relations, of_set, pairs.select(empty("pairs").columns))),
-        left_out({"triple": triples, "pair": reasons}),
-        missing(templates, n_paraphrases),
+        check_facts(Facts(relations, of_set, pairs.select(empty("pairs").columns))),
+        count_left_out({"triple": triples, "pair": reasons}),
+        count_missing(templates, n_paraphrases),
     )
 
 
@@ -106,7 +108,7 @@ def _with_reasons(
     labels = triples.select(label.unique()).to_series().drop_nulls()
     refused = [] if fits is None else [text for text in labels if not fits(text)]
     has_template = pl.col("relation_id").is_in(templates["relation_id"].unique().implode())
-    return with_reasons(
+    return add_reasons(
         triples,
         relation_without_template=~has_template,
         subject_without_label=pl.col("subjects").is_null(),
@@ -116,7 +118,7 @@ def _with_reasons(
     )
 
 
-def missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.DataFrame:
+def count_missing(templates: pl.DataFrame, n_paraphrases: int = N_PARAPHRASES) -> pl.DataFrame:
     """Count the paraphrases that each relation lacks: n_manual, n_paraphrases, n_missing.
 
     Columns in: relation_id, group, origin. Surplus paraphrases of one manual template do not make
@@ -147,7 +149,7 @@ def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
     paraphrases = paraphrases.select(*place, text="paraphrase", origin=pl.lit("paraphrase"))
     texts = pl.concat([manual, paraphrases])
     distinct = texts.unique(["relation_id", "text"], keep="first", maintain_order=True)
-    return numbered(distinct.sort("place", maintain_order=True))
+    return number_templates(distinct.sort("place", maintain_order=True))
 
 
 def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

@@ -32,7 +32,7 @@ _ITEM = re.compile(r"^\s*(?:\(?\d+[.):]|[-*•–])\s+(?=\S)")
 _QUOTES = "\"'“”„‘’«»`*"
 
 
-def paraphrased(
+def ask_paraphrases(
     ask: Ask,
     manual: pl.DataFrame,
     *,
@@ -49,7 +49,7 @@ def paraphrased(
     earlier = {name: set(map(wording, templates)) for name, templates in by_relation.iter_rows()}
     for relation_id, template in manual.select(list(MANUAL)).iter_rows():
         prompt = instruction(template, n=n, hint=(hints or {}).get(relation_id))
-        texts = until_enough(ask, prompt, earlier[relation_id], n, max_rounds)
+        texts = collect_sentences(ask, prompt, earlier[relation_id], n, max_rounds)
         yield [(relation_id, template, text) for text in texts]
 
 
@@ -88,7 +88,9 @@ def wording(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(" .")
 
 
-def until_enough(ask: Ask, prompt: str, earlier: set[str], n: int, max_rounds: int) -> list[str]:
+def collect_sentences(
+    ask: Ask, prompt: str, earlier: set[str], n: int, max_rounds: int
+) -> list[str]:
     """At most n new sentences with both slots; their wordings are added to `earlier`."""
     sentences: list[str] = []
     for _ in range(max_rounds):
@@ -127,7 +129,7 @@ def review_sheet(
     return pl.DataFrame(rows, schema=SHEET, orient="row")
 
 
-def reviewed(sheet: pl.DataFrame) -> pl.DataFrame:
+def accepted_paraphrases(sheet: pl.DataFrame) -> pl.DataFrame:
     """The paraphrases (PARAPHRASES) that the sheet keeps; a person may have corrected their texts.
 
     `keep` is yes or no (y, n, true, false, 1, 0, x; in any case). A row that is gone is not kept.

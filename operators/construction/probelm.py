@@ -10,7 +10,7 @@ import polars as pl
 from rapidfuzz.distance import Levenshtein
 
 from factsweep.operators import seeds
-from factsweep.operators.construction.kamel import LABELS, left_out, united, with_reasons
+from factsweep.operators.construction.kamel import LABELS, add_reasons, count_left_out, unite_labels
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import fitted, schema
@@ -78,7 +78,9 @@ def build(
         fitted(labels, LABELS, "labels"),
     )
     facts = pl.concat([old_triples, new_triples]).unique()
-    names = united(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
+    names = (
+        unite_labels(labels).select("entity_id", label=pl.col("labels").list.first()).drop_nulls()
+    )
     new = _new_triples(old_triples, new_triples, facts, names, relations)
     usable = new.filter(pl.col("reason").is_null())
     alternatives = {
@@ -91,7 +93,7 @@ def build(
     is_short = pl.col("reason").is_not_null()
     rank = pl.when(~is_short).then(pl.lit(random)).rank("ordinal")
     is_drawn = pl.lit(value=True) if max_groups is None else rank <= max_groups
-    groups = with_reasons(groups, too_few_alternatives=is_short, not_drawn=~is_drawn)
+    groups = add_reasons(groups, too_few_alternatives=is_short, not_drawn=~is_drawn)
     groups_drawn = groups.filter(pl.col("reason").is_null())
     if groups_drawn.is_empty():
         raise InputError(
@@ -102,7 +104,9 @@ def build(
     paraphrases = groups.group_by("relation_id").agg(
         unit=pl.lit("alternative"), reason=pl.lit("near_paraphrase"), count=pl.sum("n_paraphrases")
     )
-    dropped = pl.concat([left_out({"triple": unused}), paraphrases.filter(pl.col("count") > 0)])
+    dropped = pl.concat(
+        [count_left_out({"triple": unused}), paraphrases.filter(pl.col("count") > 0)]
+    )
     return Built(_rows(groups_drawn, relations), dropped.sort("relation_id", "unit", "reason"))
 
 
@@ -171,7 +175,7 @@ def _new_triples(
     asks_object = pl.col("relation_id").replace_strict(slots, return_dtype=pl.String) == "object"
     n_answers = pl.when(asks_object).then("answers_of_subject").otherwise("answers_of_object")
     nameless = pl.any_horizontal(pl.col(_SLOTS).is_null())
-    rows = with_reasons(rows, entity_without_label=nameless, general_query=n_answers > limit)
+    rows = add_reasons(rows, entity_without_label=nameless, general_query=n_answers > limit)
     return rows.select(*_TRIPLE, *_SLOTS, "reason")
 
 

@@ -30,7 +30,7 @@ def _laid_out(number: int) -> Iterator[None]:
         ) from error
 
 
-def whole(lines: Iterable[Line]) -> Iterator[Line]:
+def check_complete(lines: Iterable[Line]) -> Iterator[Line]:
     r"""The lines of a dump, whose array must be closed if it is opened.
 
     Raises:

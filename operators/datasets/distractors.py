@@ -13,9 +13,16 @@ import polars as pl
 
 from factsweep.operators.datasets import knowledge_base as bases
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, Relations, checked, manual, named, numbered
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Relations,
+    check_facts,
+    manual_templates,
+    number_templates,
+    relation_table,
+)
 from factsweep.operators.datasets.facts import counts as counts_of_facts
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_names, of_triples
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_names, from_triples
 from factsweep.operators.datasets.triples import facts_from_triples
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import columns, fitted, refuse, schema
@@ -104,13 +111,13 @@ def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
     if len(names) == 1:
         raise InputError(f"there is {names[0]}.parquet alone; entities and triples go together.")
     if names:
-        return bases.checked(KnowledgeBase(tables["entities"], tables["triples"]))
+        return bases.check_knowledge_base(KnowledgeBase(tables["entities"], tables["triples"]))
     aliases = []
     if "aliases" in tables:
         ids = pl.concat([rows["subject_id"], rows["object_id"]]).unique().implode()
         aliases.append(tables["aliases"].filter(pl.col("entity_id").is_in(ids)))
     # A fact of the set is right at any time, even if it has an end.
-    return bases.checked(of_triples(rows.drop("end"), *aliases))
+    return bases.check_knowledge_base(from_triples(rows.drop("end"), *aliases))
 
 
 TEMPLATE = "[X] [Y]"
@@ -127,7 +134,7 @@ _FACTS = schema("""
 """)
 
 
-def probed(tables: Tables, relations: Relations = None) -> Facts:
+def read_probed(tables: Tables, relations: Relations = None) -> Facts:
     """The facts that people asked for, with the sentences that leave their object open, each once.
 
     The subject is the right answer of the sentences that leave the subject open.
@@ -161,7 +168,7 @@ def probed(tables: Tables, relations: Relations = None) -> Facts:
     return _as_facts(fitted(facts, _FACTS, "facts", ("popularity", "sample")), relations)
 
 
-def verbalised(tables: Tables, relations: Relations = None) -> Facts:
+def read_verbalised(tables: Tables, relations: Relations = None) -> Facts:
     """The facts with a flawed and a corrected sentence, which both end in the object.
 
     A sentence may have a full stop behind the object; the others are left out (`n_verbalised`).
@@ -224,7 +231,7 @@ def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
         objects=pl.concat_list(right),
         split=pl.lit(None, pl.String),
     )
-    templates = numbered(manual((relation_id, TEMPLATE) for relation_id in ids))
+    templates = number_templates(manual_templates((relation_id, TEMPLATE) for relation_id in ids))
     details = fitted(facts, columns("details"), "details", ("start", "end"))
     # The labels of the facts; their sentences are no names of an entity.
     ends = facts.select(
@@ -234,4 +241,6 @@ def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
     labels = ends.explode("entity_id", "labels").with_columns(pl.concat_list("labels"))
     triples = fitted(facts, columns("triples"), "triples", ("start", "end"))
     base = from_names(labels, triples.unique(maintain_order=True))
-    return checked(Facts(named(ids, relations), templates, pairs, {"details": details}, base))
+    return check_facts(
+        Facts(relation_table(ids, relations), templates, pairs, {"details": details}, base)
+    )

@@ -6,7 +6,7 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, object_id, of_triples
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_triples, object_id
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TypedObjects
 from factsweep.operators.schemas import empty, refuse
@@ -66,7 +66,7 @@ def counts(facts: Facts) -> dict[str, int]:
     return sizes | {name: int(value) for name, value in sums.row(0, named=True).items()}
 
 
-def named(relation_ids: Iterable[str], labels: Relations) -> pl.DataFrame:
+def relation_table(relation_ids: Iterable[str], labels: Relations) -> pl.DataFrame:
     """The table of relations; one without a label has its id for one."""
     rows = [
         (relation_id, (labels or {}).get(relation_id, relation_id)) for relation_id in relation_ids
@@ -74,7 +74,7 @@ def named(relation_ids: Iterable[str], labels: Relations) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty("relations").schema, orient="row")
 
 
-def checked(facts: Facts) -> Facts:
+def check_facts(facts: Facts) -> Facts:
     """The facts, if every template and pair can be used.
 
     Raises:
@@ -103,7 +103,7 @@ def checked(facts: Facts) -> Facts:
         "correct the template.": ~in_relations,
         "template {template_id} ends as another of relation {relation_id} does, and their prompts "
         "would have the same ids; give it another number.": pl.struct(
-            "relation_id", number()
+            "relation_id", template_number()
         ).is_duplicated(),
     }
     of_pairs = {
@@ -131,7 +131,7 @@ class Slice:
     names_per_subject: int | None = None
 
 
-def sliced(facts: Facts, part: Slice) -> Facts:
+def slice_facts(facts: Facts, part: Slice) -> Facts:
     """The chosen part of the facts.
 
     Raises:
@@ -153,10 +153,10 @@ def sliced(facts: Facts, part: Slice) -> Facts:
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
         for name, table in facts.further.items()
     }
-    return checked(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
+    return check_facts(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
 
 
-def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+def add_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     """The rows (which have pair_id) with `right`: the first label of each right object.
 
     >>> objects = [{"object_id": "Q1490", "labels": ["Tokyo", "Edo"]}]
@@ -169,7 +169,7 @@ def with_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return rows.join(pairs.select("pair_id", right=labels), on="pair_id", maintain_order="left")
 
 
-def numbered(texts: pl.DataFrame) -> pl.DataFrame:
+def number_templates(texts: pl.DataFrame) -> pl.DataFrame:
     """The canonical templates of texts, in their order: each gets its number and its style.
 
     Columns in: relation_id, text, origin (manual, paraphrase), group (null: not known).
@@ -190,12 +190,12 @@ def numbered(texts: pl.DataFrame) -> pl.DataFrame:
     ).cast(empty("templates").schema)
 
 
-def number() -> pl.Expr:
+def template_number() -> pl.Expr:
     """The template's number in its relation: `000` of `P36.000`."""
     return pl.col("template_id").str.split(".").list.last()
 
 
-def manual(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
+def manual_templates(texts: Iterable[tuple[str, str]]) -> pl.DataFrame:
     """Manual templates (relation, text), each a group: relation_id, text, origin, group."""
     columns = dict.fromkeys(("relation_id", "text"), pl.String)
     templates = pl.DataFrame(list(texts), columns, orient="row").unique(maintain_order=True)
@@ -219,7 +219,7 @@ def knowledge_base_of(facts: Facts) -> KnowledgeBase:
     A name's entity is its id; an object without an id is known by its first label. The types of an
     entity are the relations that it is an object of, and the objects of its own P31 and P279.
     """
-    return of_triples(
+    return from_triples(
         facts.pairs.explode("objects").unnest("objects").with_columns(object_id=object_id())
     )
 
@@ -236,7 +236,7 @@ def slice_single_objects(facts: Facts, part: Slice) -> Facts:
         InputError: a relation that the set does not have, or a part without pairs or names.
     """
     base = facts.knowledge_base or knowledge_base_of(facts)
-    facts = sliced(replace(facts, knowledge_base=base), part)
+    facts = slice_facts(replace(facts, knowledge_base=base), part)
     several = pl.col("objects").list.len() > 1
     rows = facts.pairs.with_columns(whole="pair_id", several=several)
     rows = rows.explode("objects").unnest("objects").with_columns(object_id=object_id())
@@ -270,7 +270,7 @@ Unseen = Literal["keep", "remove", "refuse"]
 _CHARACTER = r"[\p{Cc}\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}--[\u{200c}\u{200d}]]"
 
 
-def treated(facts: Facts, treatment: Unseen) -> Facts:
+def treat_invisible(facts: Facts, treatment: Unseen) -> Facts:
     """The facts with invisible characters kept or removed.
 
     These are Unicode's Cc, Cf, Cs, Co and default ignorable characters, except for joiners of
@@ -279,7 +279,7 @@ def treated(facts: Facts, treatment: Unseen) -> Facts:
     Raises:
         InputError: there are some and `treatment` is refuse, or a text has no other characters.
     """
-    if treatment == "keep" or (texts := unseen(facts)).is_empty():
+    if treatment == "keep" or (texts := find_invisible(facts)).is_empty():
         return facts
     if treatment == "refuse":
         hidden = (
@@ -287,23 +287,23 @@ def treated(facts: Facts, treatment: Unseen) -> Facts:
             "removed: benchmark.unseen=remove."
         )
         refuse(texts, {hidden: pl.col("text").is_not_null()}, ["where", "text"])
-    templates = facts.templates.with_columns(seen(pl.col("text")))
-    text, of_object = seen(pl.element()), pl.element().struct.field("labels")
+    templates = facts.templates.with_columns(strip_invisible(pl.col("text")))
+    text, of_object = strip_invisible(pl.element()), pl.element().struct.field("labels")
     filled = text.filter(text.str.strip_chars() != "")
     names = pl.col("subjects").list.eval(filled)
     labels = pl.element().struct.with_fields(labels=of_object.list.eval(filled))
     objects = pl.col("objects").list.eval(labels)
     objects = objects.list.eval(pl.element().filter(of_object.list.len() > 0))
     pairs = facts.pairs.with_columns(subjects=names, objects=objects)
-    return checked(replace(facts, templates=templates, pairs=pairs))
+    return check_facts(replace(facts, templates=templates, pairs=pairs))
 
 
-def seen(text: pl.Expr) -> pl.Expr:
+def strip_invisible(text: pl.Expr) -> pl.Expr:
     """A text without invisible characters."""
     return text.str.replace_all(_CHARACTER, "")
 
 
-def unseen(facts: Facts) -> pl.DataFrame:
+def find_invisible(facts: Facts) -> pl.DataFrame:
     """The texts that hold such a character, each with where it stands: where, text."""
     of_template = pl.format("template {}", "template_id").alias("where")
     of_pair = pl.format("pair {}", "pair_id").alias("where")

@@ -15,8 +15,8 @@ import polars as pl
 
 from factsweep.operators.datasets import facts as facts_module
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Relations, Slice, checked
-from factsweep.operators.datasets.table_files import check, parsed
+from factsweep.operators.datasets.facts import Facts, Relations, Slice, check_facts
+from factsweep.operators.datasets.table_files import check, parse_json
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import answer_forms, without_marks_around
 from factsweep.operators.schemas import empty
@@ -42,7 +42,7 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
     all relations that may be there; without it every one is taken, and its label is its id.
 
     Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
+        InputError: an unfit file, line or row, or a flaw that `check_facts` refuses.
     """
     questions = [path for path in sorted(files) if PurePosixPath(path).name == QUESTIONS]
     if not questions:
@@ -72,7 +72,7 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
 
 def _query(line: str, place: str) -> tuple[str, list[dict[str, Any]]]:
     """The subject and the right objects of a line."""
-    row = parsed(line, place, "correct or drop the row")
+    row = parse_json(line, place, "correct or drop the row")
     check(place, isinstance(row, dict), "no JSON object", row)
     check_fields(place, row, _FIELDS, "KAMEL's files")
     check(place, _is_text(row["sub_label"]), "sub_label is empty", row)
@@ -139,17 +139,19 @@ def facts_of(
     """The facts of pairs, each relation with its question and the answer after it.
 
     Raises:
-        InputError: what `checked` refuses: a relation without a question, say.
+        InputError: a flaw that `check_facts` refuses: a relation without a question, say.
     """
     ids = pairs["relation_id"].unique(maintain_order=True).to_list()
     texts = {relation_id: questions[relation_id] for relation_id in ids if relation_id in questions}
-    return checked(Facts(facts_module.named(ids, relation_labels), templates(texts), pairs))
+    return check_facts(
+        Facts(facts_module.relation_table(ids, relation_labels), templates(texts), pairs)
+    )
 
 
 def templates(questions: Mapping[str, str]) -> pl.DataFrame:
     """Each relation's question with its answer after it, as every question template has it."""
     texts = ((id_, f"{text.replace('[S]', '[X]')} [Y]") for id_, text in questions.items())
-    numbered = facts_module.numbered(facts_module.manual(texts))
+    numbered = facts_module.number_templates(facts_module.manual_templates(texts))
     return numbered.with_columns(style=pl.lit("question"))
 
 
@@ -157,7 +159,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def sliced(facts: Facts, part: Slice) -> Facts:
+def slice_queries(facts: Facts, part: Slice) -> Facts:
     """The chosen part of the facts: all examples of `train`, and the first queries.
 
     `part.pairs_per_relation` counts the pairs of dev and of test, not of train, so that
@@ -166,12 +168,12 @@ def sliced(facts: Facts, part: Slice) -> Facts:
     Raises:
         InputError: a relation that the set does not have, or a part without pairs or names.
     """
-    facts = facts_module.sliced(facts, replace(part, pairs_per_relation=None))
+    facts = facts_module.slice_facts(facts, replace(part, pairs_per_relation=None))
     if part.pairs_per_relation is None:
         return facts
     place = pl.int_range(pl.len()).over("relation_id", "split")
     is_kept = (pl.col("split") == "train") | (place < part.pairs_per_relation)
-    return checked(replace(facts, pairs=facts.pairs.filter(is_kept)))
+    return check_facts(replace(facts, pairs=facts.pairs.filter(is_kept)))
 
 
 def counts(facts: Facts) -> dict[str, float]:
@@ -206,7 +208,7 @@ def split_sizes(facts: Facts) -> pl.DataFrame:
     return sizes.with_columns(pl.col(list(numbers)).fill_null(0).cast(pl.Int64))
 
 
-def shown(answers: pl.DataFrame) -> pl.Series:
+def shown_forms(answers: pl.DataFrame) -> pl.Series:
     """The form of each right answer (object_id, labels) that an example shows.
 
     That of a literal is its shortest, any other its main label.
@@ -226,7 +228,7 @@ def shown(answers: pl.DataFrame) -> pl.Series:
     )["shown"]
 
 
-def told_apart(pairs: pl.DataFrame) -> pl.DataFrame:
+def find_marked_labels(pairs: pl.DataFrame) -> pl.DataFrame:
     """The labels that keep their special characters: relation_id, bare, full (`answer_forms`).
 
     A label keeps them if it would be equal, without them, to another label of another object of its
@@ -257,12 +259,12 @@ def told_apart(pairs: pl.DataFrame) -> pl.DataFrame:
     return apart.select(columns).unique().sort(columns)
 
 
-def answers_told_apart(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+def read_answers(texts: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     """The strictly read answers of texts (relation_id, text, and others): one per row, in `answer`.
 
-    An answer has no special characters, unless `apart` (`told_apart`) has its bare form in its
-    relation; a text of special characters that is none of these labels is no answer. Marks around
-    an answer count only where one of these labels has them: "(C#)." is C#.
+    An answer has no special characters, unless `apart` (`find_marked_labels`) has its bare form in
+    its relation; a text of special characters that is none of these labels is no answer. Marks
+    around an answer count only where one of these labels has them: "(C#)." is C#.
     """
     forms = texts.select(pl.exclude("text"), part=answer_forms(pl.col("text")))
     forms = forms.explode("part").unnest("part").drop_nulls("full")

@@ -35,7 +35,7 @@ def counts(base: KnowledgeBase) -> dict[str, int]:
     }
 
 
-def checked(base: KnowledgeBase) -> KnowledgeBase:
+def check_knowledge_base(base: KnowledgeBase) -> KnowledgeBase:
     """The knowledge base in the canonical columns, if it can be used.
 
     Raises:
@@ -64,7 +64,7 @@ def checked(base: KnowledgeBase) -> KnowledgeBase:
     return KnowledgeBase(entities.with_columns(types), triples)
 
 
-def of_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
+def from_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
     """The knowledge base of triples with names (the columns of TRIPLES), and of further names.
 
     The rows may say when a triple is true, in `start` and `end`.
@@ -94,7 +94,7 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
         .unique(maintain_order=True)
         .group_by("entity_id", maintain_order=True)
         .agg("labels")
-        .join(types(triples), on="entity_id", how="left", maintain_order="left")
+        .join(entity_types(triples), on="entity_id", how="left", maintain_order="left")
         .join(ends_counted, on="entity_id", how="left", maintain_order="left")
         .with_columns(pl.col("types").fill_null([]), pl.col("popularity").fill_null(0.0))
     )
@@ -102,7 +102,7 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
     return KnowledgeBase(entities, triples.select(empty("triples").columns))
 
 
-def types(triples: pl.DataFrame) -> pl.DataFrame:
+def entity_types(triples: pl.DataFrame) -> pl.DataFrame:
     """entity_id, types: declared ones, and the relations that the entity is an object of."""
     declared = triples.filter(pl.col("relation_id").is_in(TYPE_RELATIONS))
     classes = declared.select(entity_id="subject_id", types="object_id")

@@ -2,7 +2,12 @@
 
 import polars as pl
 
-from factsweep.operators.datasets.plain_tables import LIST_TEXT, as_myriadlama, listed, titles_of
+from factsweep.operators.datasets.plain_tables import (
+    LIST_TEXT,
+    as_myriadlama,
+    parse_list,
+    titles_of,
+)
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse
 
@@ -17,7 +22,7 @@ NAMED = tuple(_IDS)
 _OBJECT_TEXT = r"^\s*\{\s*['\"}]"
 
 
-def decoded(rows: pl.LazyFrame) -> pl.LazyFrame:
+def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The rows with lists and truth values where CSV has texts, and types for empty columns.
 
     Raises:
@@ -108,7 +113,7 @@ def _lists(column: pl.Series, name: str) -> pl.Series:
     lists, kinds = [], dict[str, int]()
     for row, text in enumerate(column):
         is_single = takes_texts and text is not None and not is_list[row]
-        lists.append([text] if is_single else listed(text, name, row))
+        lists.append([text] if is_single else parse_list(text, name, row))
         for value in () if column.name == "is_manual" else lists[-1] or ():
             is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
             if not (isinstance(value, str) or is_texts):
@@ -206,7 +211,7 @@ def _objects_gathered(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.join(objects, on=pair, how="left", nulls_equal=True, maintain_order="left")
 
 
-def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.LazyFrame:
+def join_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.LazyFrame:
     """The rows with the column `sub_aliases` or `obj_aliases`, from names by id.
 
     `labels` has the columns `entity_id` and `labels` (list[str]). An id may be the end of a URL. An
@@ -221,7 +226,7 @@ def with_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
     [['France', 'Gaul'], None]
     """
     ids = _IDS[column]
-    rows = decoded(rows)
+    rows = decode_cells(rows)
     schema = rows.collect_schema()
     if ids not in schema:
         raise InputError(f"{column} come from another file by id, and there is no column {ids}.")

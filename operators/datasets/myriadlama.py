@@ -10,8 +10,14 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.datasets.columns import Column, check_columns
-from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
-from factsweep.operators.datasets.layouts import as_rows, decoded
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Relations,
+    check_facts,
+    number_templates,
+    relation_table,
+)
+from factsweep.operators.datasets.layouts import as_rows, decode_cells
 from factsweep.operators.datasets.plain_tables import is_plain, titles_of
 from factsweep.operators.matching.typed import TYPES
 from factsweep.operators.schemas import empty, refuse
@@ -48,15 +54,17 @@ def facts_from_rows(rows: pl.LazyFrame, relation_labels: Relations = None) -> Fa
     relation is taken and its label is its id.
 
     Raises:
-        InputError: a missing column, a wrong type, an empty value, or what `checked` refuses.
+        InputError: a missing column, a wrong type, an empty value, or as `check_facts`.
     """
     titles, rows = titles_of(rows), _rows(rows)
     subject = _subject_column(rows)
     _check_values(rows, subject, relation_labels, titles)
     templates = _templates(rows)
-    relations = named(templates["relation_id"].unique(maintain_order=True), relation_labels)
+    relations = relation_table(
+        templates["relation_id"].unique(maintain_order=True), relation_labels
+    )
     pairs, details = _pairs(rows, subject)
-    return checked(Facts(relations, templates, pairs, details))
+    return check_facts(Facts(relations, templates, pairs, details))
 
 
 def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
@@ -79,7 +87,7 @@ def contradictions(rows: pl.LazyFrame) -> dict[str, int]:
 def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     """One row per pair and template, of the columns that are read, each with its number."""
     are_plain = is_plain(rows)
-    rows = decoded(rows)
+    rows = decode_cells(rows)
     schema = rows.collect_schema()
     expected: tuple[Column, ...] = COLUMNS
     if "template" not in schema and "manual_templates" in schema:
@@ -147,7 +155,7 @@ def _templates(rows: pl.LazyFrame) -> pl.DataFrame:
     is_ordered = (pl.n_unique("len") == 1) & pl.col("group").is_not_null().all()
     relations = sizes.group_by("relation_id").agg(is_ordered=is_ordered)
     origin = pl.when("is_manual").then(pl.lit("manual")).otherwise(pl.lit("paraphrase"))
-    return numbered(
+    return number_templates(
         texts.join(relations, on="relation_id", maintain_order="left").select(
             "relation_id", text="template", origin=origin, group=pl.when("is_ordered").then("group")
         )

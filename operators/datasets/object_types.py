@@ -50,7 +50,7 @@ class ObjectType(NamedTuple):
     reading: Value
 
 
-def recognised(facts: Facts, language: str) -> dict[str, ObjectType]:
+def recognise_types(facts: Facts, language: str) -> dict[str, ObjectType]:
     """The types of relations whose objects are no names, by id; declared objects are left out."""
     objects = _objects(facts).join(_declared(facts), on="pair_id", how="anti")
     types: dict[str, ObjectType] = {}
@@ -65,7 +65,9 @@ def recognised(facts: Facts, language: str) -> dict[str, ObjectType]:
 
 def typed_objects(facts: Facts, language: str, tolerance: float) -> TypedObjects:
     """The objects that are compared as values, of the types declared or recognised."""
-    kinds = {relation_id: type_.kind for relation_id, type_ in recognised(facts, language).items()}
+    kinds = {
+        relation_id: type_.kind for relation_id, type_ in recognise_types(facts, language).items()
+    }
     rows = facts.pairs.select("pair_id", relation_id=pl.col("relation_id").cast(pl.String))
     rows = rows.join(_declared(facts), on="pair_id", how="left", maintain_order="left")
     kind = pl.coalesce("type", pl.col("relation_id").replace_strict(kinds, default="name"))
@@ -73,7 +75,7 @@ def typed_objects(facts: Facts, language: str, tolerance: float) -> TypedObjects
     return TypedObjects(dict(typed.iter_rows()), language, tolerance)
 
 
-def sentences(facts: Facts, language: str) -> Iterator[str]:
+def describe_types(facts: Facts, language: str) -> Iterator[str]:
     """Which objects are dates, numbers or quantities, a sentence per relation.
 
     Raises:
@@ -89,7 +91,7 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
     counts = declared.group_by("relation_id", "type", maintain_order=True).len()
     for relation_id, kind, n in counts.iter_rows():
         yield f"{count(n, 'object')} of {relation_id} declared as {kind} in the column type."
-    for relation_id, type_ in recognised(facts, language).items():
+    for relation_id, type_ in recognise_types(facts, language).items():
         plural = "quantities" if type_.kind == "quantity" else f"{type_.kind}s"
         n_days = type_.n_ambiguous
         either = f" {n_days:,} can be read as two days; either is right." if n_days else ""
@@ -100,7 +102,7 @@ def sentences(facts: Facts, language: str) -> Iterator[str]:
         )
 
 
-def unread_types(rows: pl.LazyFrame) -> Iterator[str]:
+def warn_of_unread_types(rows: pl.LazyFrame) -> Iterator[str]:
     """A warning if the column `type` of a table has values and none of them is a type."""
     if rows.collect_schema().get("type") == pl.String:
         values = rows.select(type_name(pl.col("type"))).collect()["type"]
@@ -115,7 +117,7 @@ def type_name(column: pl.Expr) -> pl.Expr:
     return column.fill_null("").str.strip_chars().str.to_lowercase()
 
 
-def written_alike(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
+def unify_labels(facts: Facts, language: str) -> tuple[Facts, dict[str, str]]:
     """The facts for demonstrations, with dates and numbers in one form; examples by relation.
 
     The form is the most frequent one of the relation's labels, or ISO 8601 if none is known. The

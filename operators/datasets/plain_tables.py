@@ -34,7 +34,7 @@ PLAIN_MORE = {
 }
 
 
-def meant(columns: Collection[str]) -> dict[str, str]:
+def match_columns(columns: Collection[str]) -> dict[str, str]:
     """Which columns of a plain table have another name; none where it is no such table.
 
     Each of its columns may have capitals, and blanks around its name. A table of four columns may
@@ -61,7 +61,7 @@ def meant(columns: Collection[str]) -> dict[str, str]:
     return {column: name for column, name in name_by_column.items() if name and name != column}
 
 
-def alike(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
+def guess_columns(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
     """The columns that stand for names that a table lacks, by their names in the table.
 
     >>> alike(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
@@ -81,7 +81,7 @@ def alike(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
 def is_plain(rows: pl.LazyFrame) -> bool:
     """Whether the rows are those of a plain table of facts."""
     names = rows.collect_schema().names()
-    return {*_PLAIN} <= {meant(names).get(name, name) for name in names}
+    return {*_PLAIN} <= {match_columns(names).get(name, name) for name in names}
 
 
 def titles_of(rows: pl.LazyFrame) -> dict[str, str]:
@@ -94,7 +94,7 @@ def titles_of(rows: pl.LazyFrame) -> dict[str, str]:
 
 def as_myriadlama(rows: pl.LazyFrame) -> pl.LazyFrame:
     """A plain table with the names of the others; an object without an id has its label."""
-    rows = rows.rename(meant(rows.collect_schema().names()))
+    rows = rows.rename(match_columns(rows.collect_schema().names()))
     schema = rows.collect_schema()
     if {*_PLAIN} - {*schema} or {*_PLAIN.values()} & {*schema} - {"template"}:
         if {*_PLAIN} - {*schema} == {"template"} and "rel_uri" not in schema:
@@ -118,7 +118,7 @@ _SHOWN = 3
 _TEXTS = pl.List(pl.String)
 
 
-def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
+def split_cells(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     """The rows with one object each, and lists of aliases, where a cell has several.
 
     Raises:
@@ -127,7 +127,7 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     >>> split(pl.DataFrame({"relation": "capital", "object": "Sucre; La Paz"}), ";").rows()
     [('capital', 'Sucre'), ('capital', 'La Paz')]
     """
-    rows = rows.rename(meant(rows.columns))
+    rows = rows.rename(match_columns(rows.columns))
     for objects, ids in _OBJECT_IDS.items():
         if rows.schema.get(objects) == pl.String:
             names = [name for name in (objects, ids) if rows.schema.get(name) == pl.String]
@@ -144,7 +144,7 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
             rows = rows.with_columns(columns).explode(names)
     for name in (name for name in _ALIASES if rows.schema.get(name) == pl.String):
         lists = [
-            listed(cell, name, row)
+            parse_list(cell, name, row)
             if is_list_text(cell)
             else [*filter(None, _parts(cell, separator))]
             for row, cell in enumerate(rows[name])
@@ -153,7 +153,7 @@ def split(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     return rows
 
 
-def several(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
+def warn_of_joined_cells(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
     """A warning about cells that seem to hold several answers; `option` splits them.
 
     Those that the `separator` splits are left out.
@@ -162,7 +162,7 @@ def several(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]
     ["1 cell seems to hold several answers (row 1: object 'Sucre|La Paz'), and is one answer as it \
 stands; --separator '|' splits such cells."]
     """
-    rows = rows.rename(meant(rows.collect_schema().names()))
+    rows = rows.rename(match_columns(rows.collect_schema().names()))
     schema = rows.collect_schema()
     names = [name for name in (*_OBJECT_IDS, *_ALIASES) if schema.get(name) == pl.String]
     if not names:
@@ -227,7 +227,7 @@ def is_list_text(text: str | None) -> bool:
     return re.match(LIST_TEXT, text or "") is not None
 
 
-def listed(text: str | None, name: str, row: int) -> list[Any] | None:
+def parse_list(text: str | None, name: str, row: int) -> list[Any] | None:
     """A list that is written as a text; null where there is nothing.
 
     Raises:

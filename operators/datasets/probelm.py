@@ -16,9 +16,15 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.columns import check_fields
-from factsweep.operators.datasets.facts import Facts, Relations, checked, named, numbered
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Relations,
+    check_facts,
+    number_templates,
+    relation_table,
+)
 from factsweep.operators.datasets.kamel import lines
-from factsweep.operators.datasets.table_files import check, parsed
+from factsweep.operators.datasets.table_files import check, parse_json
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import columns, refuse, schema
 
@@ -59,7 +65,7 @@ def groups_from_files(files: Mapping[str, str], relation_labels: Relations = Non
     plausible entity are dropped (reason COPY), and so are repeated ones (DUPLICATE).
 
     Raises:
-        InputError: an unfit file, line or row, or what `checked` refuses.
+        InputError: an unfit file, line or row, or a flaw that `check_facts` refuses.
     """
     by_name = {PurePosixPath(path).name: path for path in files}
     if PROMPTS not in by_name:
@@ -163,7 +169,7 @@ def _rows(path: PurePosixPath, content: str) -> Iterator[tuple[object, ...]]:
         raise InputError(
             f"{path}: the name is no time frame; call it by its first month, as 112023.json."
         )
-    groups = parsed(content, str(path), "correct the file")
+    groups = parse_json(content, str(path), "correct the file")
     if not isinstance(groups, list):
         raise InputError(f"{path}: no list of groups; give a list of lists of rows.")
     for number, rows in enumerate(groups):
@@ -238,7 +244,7 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
     The plausible candidate stands in `pairs`, too. Dropped rows leave gaps between ranks.
     """
     labels = {relation_id: label for label, relation_id in ids.items()}
-    relations = named(rows["relation_id"].unique(maintain_order=True), labels)
+    relations = relation_table(rows["relation_id"].unique(maintain_order=True), labels)
     positive = pl.struct(object_id=pl.col("rank").cast(pl.String), labels=pl.concat_list("name"))
     pairs = rows.filter(place=0).select(
         "pair_id",
@@ -262,5 +268,5 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
             texts.append((relation_id, style, template, "manual", 0))
     names = ["relation_id", "style", "text", "origin", "group"]
     table = pl.DataFrame(texts, names, orient="row")
-    templates = numbered(table).with_columns(table["style"])
-    return checked(Facts(relations, templates, pairs, {"candidates": candidates}))
+    templates = number_templates(table).with_columns(table["style"])
+    return check_facts(Facts(relations, templates, pairs, {"candidates": candidates}))

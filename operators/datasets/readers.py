@@ -32,7 +32,7 @@ DONE: Mapping[str, str] = {
 }
 
 
-def contradictions_in(facts: Facts) -> dict[str, int]:
+def count_contradictions(facts: Facts) -> dict[str, int]:
     """How many objects have several labels, and how many questions several answers."""
     label = pl.element().struct.field("labels").list.first()
     answers = pl.col("objects").list.eval(label).list.sort().hash()
@@ -48,7 +48,7 @@ def contradictions_in(facts: Facts) -> dict[str, int]:
     }
 
 
-def contradiction_sentences(counts: Mapping[str, object]) -> Iterator[str]:
+def describe_contradictions(counts: Mapping[str, object]) -> Iterator[str]:
     """A line for each count above 0, with the consequence."""
     for name, consequence in DONE.items():
         if n := counts.get(name):
@@ -85,8 +85,8 @@ class Reader:
     stands_in: str | None = None  # a table that the catalog has for sets without one
     by_language: bool = False  # the files of one language are read
     # How many rows contradict each other.
-    contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: contradictions_in(
-        facts
+    contradictions: Callable[[Any, Facts], Mapping[str, int]] = lambda _, facts: (
+        count_contradictions(facts)
     )
     # The columns that are read as others.
     meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
@@ -113,9 +113,9 @@ READERS: Mapping[str, Reader] = {
             **myriadlama.contradictions(rows),
         },
         version=2,
-        meant=plain_tables.meant,
+        meant=plain_tables.match_columns,
         contradictions=lambda rows, facts: (
-            myriadlama.contradictions(rows) | contradictions_in(facts)
+            myriadlama.contradictions(rows) | count_contradictions(facts)
         ),
     ),
     "kamel": Reader(
@@ -124,7 +124,9 @@ READERS: Mapping[str, Reader] = {
         columns=_kamel_columns,
         figures=lambda _, facts: {
             **kamel.counts(facts),
-            "test_labels_told_apart": kamel.told_apart(facts.pairs.filter(split="test")).height,
+            "test_labels_told_apart": kamel.find_marked_labels(
+                facts.pairs.filter(split="test")
+            ).height,
         },
         version=2,
     ),
@@ -134,7 +136,7 @@ READERS: Mapping[str, Reader] = {
         columns=lambda _: ("pattern", "sub_label", "obj_label"),  # a line without one is refused
         contradictions=lambda texts, facts: {
             "merged_subjects": int((facts.pairs["objects"].list.len() > 1).sum()),
-            **triples.left_out(texts, facts),
+            **triples.count_left_out(texts, facts),
         },
     ),
     "xfactr": Reader(
@@ -149,7 +151,7 @@ READERS: Mapping[str, Reader] = {
         by_language=True,
         columns=lambda _: ("template", "sub_label", "obj_label"),  # a line without one is refused
         contradictions=lambda texts, facts: (
-            contradictions_in(facts) | triples.left_out(texts, facts)
+            count_contradictions(facts) | triples.count_left_out(texts, facts)
         ),
     ),
     "probelm": Reader(
@@ -160,7 +162,7 @@ READERS: Mapping[str, Reader] = {
         names_ids=False,
         version=2,  # 2: candidates are a table of their own
         contradictions=lambda _, facts: {  # object_ids are ranks
-            "questions_of_two_answers": contradictions_in(facts)["questions_of_two_answers"]
+            "questions_of_two_answers": count_contradictions(facts)["questions_of_two_answers"]
         },
     ),
     "distractors": Reader(
@@ -172,13 +174,13 @@ READERS: Mapping[str, Reader] = {
     ),
     "probing": Reader(
         content="tables",
-        facts=distractors.probed,
+        facts=distractors.read_probed,
         columns=_columns_of("probing"),
         figures=lambda _, facts: distractors.n_sentences(facts),
     ),
     "verbalisations": Reader(
         content="tables",
-        facts=distractors.verbalised,
+        facts=distractors.read_verbalised,
         columns=_columns_of("verbalisations"),
         figures=lambda tables, facts: (
             distractors.n_sentences(facts) | distractors.n_verbalised(tables)

@@ -41,7 +41,7 @@ class Number(str):
     """A number in JSON, in its written form."""
 
 
-def parsed(
+def parse_json(
     text: str, place: str, fix: str = "correct or drop the line", *, as_written: bool = False
 ) -> Any:
     """The value of a JSON text; with `as_written`, numbers are instances of `Number`.
@@ -92,7 +92,7 @@ def rows(name: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         InputError: a line is no JSON.
     """
     for place, line in _lines(name, content):
-        row = parsed(line, place)
+        row = parse_json(line, place)
         yield place, row if isinstance(row, dict) else {}
 
 
@@ -184,11 +184,11 @@ def _objects(
     """The rows, each with its place."""
     rows: Iterable[tuple[str, Any]]
     if content.lstrip().startswith("["):
-        values = parsed(content, name, "correct the file", as_written=as_written)
+        values = parse_json(content, name, "correct the file", as_written=as_written)
         rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
     else:
         lines = _lines(name, content)
-        rows = ((place, parsed(line, place, as_written=as_written)) for place, line in lines)
+        rows = ((place, parse_json(line, place, as_written=as_written)) for place, line in lines)
     for place, row in rows:
         check(place, isinstance(row, dict), "a row must be an object", row)
         yield place, row

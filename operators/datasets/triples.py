@@ -14,7 +14,14 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, Relations, checked, manual, named, numbered
+from factsweep.operators.datasets.facts import (
+    Facts,
+    Relations,
+    check_facts,
+    manual_templates,
+    number_templates,
+    relation_table,
+)
 from factsweep.operators.datasets.table_files import rows, text
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty, schema
@@ -39,18 +46,18 @@ def facts_from_triples(triples: pl.DataFrame, templates: pl.DataFrame, labels: R
     )
     pair_id = pl.format("{}.{}", "relation_id", "subject_id")
     pairs = pairs.with_columns(pair_id=pair_id, split=pl.lit(None, pl.String))
-    relations = named(pairs["relation_id"].unique(maintain_order=True), labels)
+    relations = relation_table(pairs["relation_id"].unique(maintain_order=True), labels)
     ordered = relations.join(templates, on="relation_id", maintain_order="left_right")
     schema = empty("pairs").schema
     pairs = pairs.select(schema.names()).cast(schema)
-    return checked(Facts(relations, numbered(ordered), pairs))
+    return check_facts(Facts(relations, number_templates(ordered), pairs))
 
 
 def mlama(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     """The canonical tables of one language's files: their path in the set → their content.
 
     Raises:
-        InputError: files of several languages, no template, or what `checked` refuses.
+        InputError: files of several languages, no template, or a flaw that `check_facts` refuses.
     """
     folders = sorted({PurePosixPath(name).parent.name for name in files})
     if len(folders) > 1:
@@ -64,7 +71,7 @@ def mlama(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
     if not templates:
         raise InputError(f"the set has no template; copy the authors' {_TEMPLATES}.")
     table = pl.DataFrame(triples, TRIPLES, orient="row")
-    return facts_from_triples(table, manual(templates.items()), relation_labels)
+    return facts_from_triples(table, manual_templates(templates.items()), relation_labels)
 
 
 def pararel(files: Mapping[str, str], relation_labels: Relations = None) -> Facts:
@@ -74,17 +81,17 @@ def pararel(files: Mapping[str, str], relation_labels: Relations = None) -> Fact
     or no facts, are left out. A relation that `relation_labels` does not name has its id for one.
 
     Raises:
-        InputError: an unfit line, or what `checked` refuses.
+        InputError: an unfit line, or a flaw that `check_facts` refuses.
     """
     patterns = _rows(files, lambda path: path.match("patterns/*.jsonl"))
     texts = [(relation, text(row, "pattern", place)) for relation, row, place in patterns]
     facts = _rows(files, lambda path: path.match("facts/*.jsonl"))
     triples = [_triple(*row, ids=()) for row in facts]
     table = pl.DataFrame(triples, TRIPLES, orient="row")
-    return facts_from_triples(table, manual(texts), relation_labels)
+    return facts_from_triples(table, manual_templates(texts), relation_labels)
 
 
-def left_out(files: Mapping[str, str], facts: Facts) -> dict[str, int]:
+def count_left_out(files: Mapping[str, str], facts: Facts) -> dict[str, int]:
     """How many relations have a file and are none of the facts'; nothing if none is."""
     relations = {PurePosixPath(name).stem for name in files} - {PurePosixPath(_TEMPLATES).stem}
     n = len(relations - {*facts.relations["relation_id"]})
@@ -151,7 +158,7 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
     triples = pl.DataFrame(labelled, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
-    texts = manual(templates(by_name, language).items())
+    texts = manual_templates(templates(by_name, language).items())
     facts = facts_from_triples(triples, texts, relation_labels)
     if not facts.templates["text"].str.contains(r"\[[XY]:").any():
         return facts
@@ -197,10 +204,10 @@ def templates(names: Mapping[str, str], language: str) -> dict[str, str]:
             f"templates.csv must have the columns pid and {language}, and has "
             f"{', '.join(columns) or 'none'}; copy the authors' file."
         )
-    return {row["pid"]: plain(row[language], language) for row in table if row[language]}
+    return {row["pid"]: plain_template(row[language], language) for row in table if row[language]}
 
 
-def plain(template: str, language: str) -> str:
+def plain_template(template: str, language: str) -> str:
     """A template with the slots that our prompts fill: [X], [Y], and forms by gender ([X:né|née]).
 
     The original takes every entity as a proper name, which decides the French articles, unless its

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 from polars import selectors
 
-from factsweep.operators.datasets.facts import Facts, with_right_labels
+from factsweep.operators.datasets.facts import Facts, add_right_labels
 from factsweep.operators.matching.lemmas import words
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
@@ -125,7 +125,7 @@ def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
         note=pl.format("{}×", "n"),
     )
     return method.Digest(
-        with_right_labels(found, facts.pairs),
+        add_right_labels(found, facts.pairs),
         replies,
         answers.group_by("template_id", maintain_order=True).agg(share=share),
     )

@@ -8,7 +8,7 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.distractors import VERBALISED
-from factsweep.operators.datasets.facts import Facts, with_right_labels
+from factsweep.operators.datasets.facts import Facts, add_right_labels
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.engines.endpoint.openai_client import Judge, OpenAIChat, key
 from factsweep.operators.engines.measuring import BertScore
@@ -180,7 +180,7 @@ def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     ordered = best.sort("pair_id", "logprob", "label", descending=[False, True, False])
     nats = pl.format("{} nats", pl.col("logprob").round(1))
     replies = ordered.select("pair_id", "asked", "right", answer="label", note=nats)
-    return method.Digest(with_right_labels(found, facts.pairs), replies)
+    return method.Digest(add_right_labels(found, facts.pairs), replies)
 
 
 METHOD = method.Method(

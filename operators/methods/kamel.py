@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, with_right_labels
-from factsweep.operators.datasets.kamel import sliced
+from factsweep.operators.datasets.facts import Facts, add_right_labels
+from factsweep.operators.datasets.kamel import slice_queries
 from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
@@ -90,11 +90,11 @@ def _digest(facts: Facts, given: pl.DataFrame) -> method.Digest:
         note=pl.format("F1 {}", pl.col("share").round(2)),
         right=pl.col("share") == 1,
     )
-    return method.Digest(with_right_labels(found, facts.pairs), replies)
+    return method.Digest(add_right_labels(found, facts.pairs), replies)
 
 
 METHOD = method.Method(
-    ask=method.Ask(FewShot, expand, sliced),
+    ask=method.Ask(FewShot, expand, slice_queries),
     measure=method.Measure(
         version=5,  # 2: intervals of small relations; 3 to 5: final stops and marks around answers
         can_match=lambda labels, _pipeline: has_answers(labels),

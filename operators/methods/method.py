@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 import polars as pl
 from pydantic import Field
 
-from factsweep.operators.datasets.facts import Facts, Slice, sliced
+from factsweep.operators.datasets.facts import Facts, Slice, slice_facts
 from factsweep.operators.methods.ability import GENERATE, PREFER, Ability
 from factsweep.operators.metrics.comparing.paired import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
@@ -141,7 +141,7 @@ class Ask:
 
     setting: type[Any]
     expand: Expand
-    sliced: Callable[[Facts, Slice], Facts] = sliced
+    sliced: Callable[[Facts, Slice], Facts] = slice_facts
     ability: Ability = GENERATE
     masked: str | None = None
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import polars as pl
 
-from factsweep.operators.datasets.kamel import DATE, answers_told_apart, is_literal, told_apart
+from factsweep.operators.datasets.kamel import DATE, find_marked_labels, is_literal, read_answers
 from factsweep.operators.matching.answer_set import Matching, answer_set
 from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.bootstrap import (
@@ -275,7 +275,7 @@ def precision_recall(
 
     `labels="rdf"` compares with the first label of a right answer alone; that of a literal is its
     first alternative, as in the authors' scorer. Strict matching drops special characters, except
-    where they tell labels of `pairs` in one relation apart (`told_apart`).
+    where they tell labels of `pairs` in one relation apart (`find_marked_labels`).
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -289,7 +289,7 @@ def precision_recall(
     asked = pairs.join(answers.drop_nulls("text").select("pair_id"), on="pair_id", how="semi")
     relations = asked.select("pair_id", "relation_id")
     texts = answers.join(relations, on="pair_id").select("relation_id", "pair_id", "text")
-    apart = told_apart(pairs)
+    apart = find_marked_labels(pairs)
     given = _read(texts, apart, matching).select("pair_id", "answer")
     gold = _read(_labels(asked, labels), apart, matching).select("pair_id", "gold", "answer")
     # An empty answer is never right, though "%" as a label would leave one too.
@@ -324,7 +324,7 @@ def _labels(pairs: pl.DataFrame, labels: Labels) -> pl.DataFrame:
 def _read(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.DataFrame:
     """The distinct answers in each text, one row per answer."""
     if matching == "strict":
-        return answers_told_apart(texts, apart)
+        return read_answers(texts, apart)
     answers = texts.select(pl.exclude("text"), answer=answer_set(pl.col("text")))
     return answers.explode("answer").drop_nulls("answer").unique()
 

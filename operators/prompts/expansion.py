@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators import seeds
-from factsweep.operators.datasets.facts import Facts, number
+from factsweep.operators.datasets.facts import Facts, template_number
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import setting as settings
 from factsweep.operators.prompts.setting import (
@@ -145,7 +145,7 @@ def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
     """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
-    rows = templates.with_columns(number=number()).join(named, how="cross")
+    rows = templates.with_columns(number=template_number()).join(named, how="cross")
     return rows.select(prompt_id(), "pair_id", "template_id", "subject_index", query=text)
 
 
@@ -238,7 +238,7 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
     """One prompt of each pair, with the pair's place in a seeded order: the first are sampled."""
     templates = eligible(facts.templates, setting).sort("template_id")
     place = pl.int_range(pl.len()).over("relation_id")
-    templates = templates.select("relation_id", number=number(), template=place)
+    templates = templates.select("relation_id", number=template_number(), template=place)
     sizes = templates.group_by("relation_id").len("n_templates")
     pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
     random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)

@@ -14,7 +14,7 @@ import polars as pl
 from pydantic import Field
 
 from factsweep.operators import seeds
-from factsweep.operators.datasets.facts import Facts, number
+from factsweep.operators.datasets.facts import Facts, template_number
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.answer_set import END, SEPARATOR
 from factsweep.operators.prompts.chat import As, System, check, turn, variant_of
@@ -117,7 +117,7 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     asked = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
     query = asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True)
     answers = labels.list.join(f"{SEPARATOR} ")
-    prompt_id = pl.format("{}.{}.0", "pair_id", number())
+    prompt_id = pl.format("{}.{}.0", "pair_id", template_number())
     rows = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
     rows = rows.join(questions, on="relation_id", maintain_order="left")
     return rows.select("pair_id", "template_id", prompt_id=prompt_id, query=query, answers=answers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts, number
+from factsweep.operators.datasets.facts import Facts, template_number
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.chat import variant_of
 from factsweep.operators.prompts.expansion import (
@@ -92,7 +92,7 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     rows = templates.join(subjects, how="cross", maintain_order="left_right")
     asked = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
     query = filled(asked, pl.col("subject"), pl.lit(None, pl.String))
-    prompt_id = pl.format("{}.content-free.{}.{}", "relation_id", number(), "index")
+    prompt_id = pl.format("{}.content-free.{}.{}", "relation_id", template_number(), "index")
     return rows.select("template_id", "relation_id", "subject", query=query, prompt_id=prompt_id)
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
-from factsweep.operators.datasets.kamel import split_sizes, told_apart
+from factsweep.operators.datasets.kamel import find_marked_labels, split_sizes
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.prompts.retrieval import counted
@@ -146,7 +146,7 @@ def splits(facts: Facts) -> pl.DataFrame:
 
 def labels_told_apart(facts: Facts) -> pl.DataFrame:
     """Labels of test queries that keep their special characters: one row per relation with any."""
-    kept = told_apart(facts.pairs.filter(split="test"))
+    kept = find_marked_labels(facts.pairs.filter(split="test"))
     found = kept.group_by("relation_id").agg(
         Labels=pl.len().cast(pl.String), Examples=pl.col("full").head(6).str.join(" · ")
     )

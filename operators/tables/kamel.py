@@ -6,7 +6,7 @@ import polars as pl
 import polars.selectors as cs
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.kamel import shown
+from factsweep.operators.datasets.kamel import shown_forms
 from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
@@ -31,7 +31,7 @@ def overview(
     """Table 1: the size of what is asked; `n_tokens` counts the tokens of each answer's label."""
     asked = facts.pairs.filter(split="test")
     answers = asked.select(pl.col("objects").explode()).unnest("objects")
-    labels = shown(answers).to_list()
+    labels = shown_forms(answers).to_list()
     tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64)
     literal = answers["object_id"].str.starts_with("XMLSchema#").any()
     mean_tokens, mean_labels = tokens.mean(), answers["labels"].list.len().mean()

@@ -12,7 +12,12 @@ from typing import IO, Any
 
 import polars as pl
 
-from factsweep.operators.construction.paraphrase import PARAPHRASES, Ask, paraphrased, until_enough
+from factsweep.operators.construction.paraphrase import (
+    PARAPHRASES,
+    Ask,
+    ask_paraphrases,
+    collect_sentences,
+)
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.logs import Meter
 
@@ -30,7 +35,7 @@ class Model:
     hints: dict[str, str] = field(default_factory=dict)
 
 
-def asked(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFrame:
+def request_paraphrases(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFrame:
     """The model's paraphrases (PARAPHRASES) of manual templates (MANUAL).
 
     Its answers are appended to `answers_path`; a second run reads them from there, in their order.
@@ -41,21 +46,23 @@ def asked(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFram
     rows: list[tuple[str, str, str]] = []
     with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, answers_path) as ask:
         limits = {"n": model.n, "max_rounds": model.max_rounds}
-        of_templates = paraphrased(ask, manual, **limits, hints=model.hints)
+        of_templates = ask_paraphrases(ask, manual, **limits, hints=model.hints)
         for n, of_template in enumerate(of_templates, start=1):
             rows += of_template
             meter.show(f"{n}/{manual.height} templates, {len(rows):,} paraphrases")
     return pl.DataFrame(rows, PARAPHRASES, orient="row")
 
 
-def proposed(model: Model, prompts: Sequence[str], answers_path: Path) -> list[list[str]]:
-    """The model's templates for each prompt, at most `n`; answers are saved as those of `asked`.
+def request_templates(model: Model, prompts: Sequence[str], answers_path: Path) -> list[list[str]]:
+    """The model's templates for each prompt, at most `n`; answers are saved, too.
 
     Raises:
-        InputError: as `asked`.
+        InputError: as `request_paraphrases`.
     """
     with _remembering(model, answers_path) as ask:
-        return [until_enough(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts]
+        return [
+            collect_sentences(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts
+        ]
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators import wording
-from factsweep.operators.construction.facts import ALIASES, NEEDED, as_day
+from factsweep.operators.construction.facts import ALIASES, NEEDED, parse_day
 from factsweep.operators.datasets import plain_tables
 from factsweep.operators.datasets.layouts import is_structured
-from factsweep.operators.datasets.object_types import type_name, unread_types
-from factsweep.operators.datasets.plain_tables import MEANT, alike, listed
+from factsweep.operators.datasets.object_types import type_name, warn_of_unread_types
+from factsweep.operators.datasets.plain_tables import MEANT, guess_columns, parse_list
 from factsweep.operators.datasets.table_files import kind
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.typed import TYPES
@@ -35,7 +35,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     """
     facts = files.rows(path, as_written=True)
     columns = facts.columns
-    name_by_column = alike(columns, (*NEEDED, *_MORE))
+    name_by_column = guess_columns(columns, (*NEEDED, *_MORE))
     facts = facts.rename(name_by_column)
     if missing := [column for column in NEEDED if column not in facts.columns]:
         names = [f"{column} (or {wording.listed(MEANT[column], 'or')})" for column in missing]
@@ -48,11 +48,11 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")
     facts = facts.drop("row", strict=False).with_row_index("row")
     notes = [
-        *unread_types(facts.lazy()),
-        *plain_tables.several(facts.lazy(), SEPARATOR_OPTION, separator),
+        *warn_of_unread_types(facts.lazy()),
+        *plain_tables.warn_of_joined_cells(facts.lazy(), SEPARATOR_OPTION, separator),
     ]
     try:
-        facts = plain_tables.split(facts, separator) if separator else facts
+        facts = plain_tables.split_cells(facts, separator) if separator else facts
         plain_tables.check_aliases(facts.lazy(), SEPARATOR_OPTION)
     except InputError as error:
         raise InputError(f"{path}, {error}") from error
@@ -81,7 +81,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     return facts, [*lines, *(f"{path}: {line}" for line in notes)]
 
 
-def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
+def is_later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
     """Whether each fact is of a later date; null where it has none.
 
     Raises:
@@ -93,10 +93,10 @@ def later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
         raise InputError(f"{option} {day}: no date; write it as 2024-12-31.") from error
     if "date" not in facts.columns:
         raise InputError(f"{option} {day}: the table has no column date; add it.")
-    return facts.select(as_day(pl.col("date")) > first).to_series()
+    return facts.select(parse_day(pl.col("date")) > first).to_series()
 
 
-def strangers(facts: pl.DataFrame) -> Iterator[str]:
+def find_unshared_languages(facts: pl.DataFrame) -> Iterator[str]:
     """The languages that share no fact with the first: a study would compare nothing."""
     subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
     subjects = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
@@ -176,7 +176,7 @@ def _check_aliases(column: pl.Series, path: Path) -> None:
         names: object = value.to_list() if isinstance(value, pl.Series) else value
         if isinstance(value, str):
             try:
-                names = listed(value, column.name, row)
+                names = parse_list(value, column.name, row)
             except InputError as error:
                 example = json.dumps([value], ensure_ascii=False)
                 raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error

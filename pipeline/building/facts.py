@@ -9,24 +9,24 @@ import yaml
 
 from factsweep.operators.construction.facts import (
     Templates,
-    checked,
-    cleaned,
-    generic,
-    proposal,
-    reviewed,
-    rows,
-    undated,
+    check_rows,
+    clean_rows,
+    find_undated,
+    generic_templates,
+    plain_rows,
+    proposal_prompt,
+    review_templates,
 )
 from factsweep.operators.construction.paraphrase import MANUAL
 from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.object_types import sentences
+from factsweep.operators.datasets.object_types import describe_types
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
 from factsweep.operators.wording import listed
 from factsweep.operators.wording.names import check
 from factsweep.pipeline.building import fact_table, folder
-from factsweep.pipeline.building.asking import Model, asked, proposed
+from factsweep.pipeline.building.asking import Model, request_paraphrases, request_templates
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.storage.store import Store
@@ -70,24 +70,24 @@ def build_facts(
     yield from notes
     n_omitted: dict[str, int] = {}
     if after is not None:
-        is_later = fact_table.later(facts, "--after", after)
+        is_later = fact_table.is_later(facts, "--after", after)
         n_omitted[f"not after {after}"] = int((~is_later).sum())
         n_omitted["without a date as 2024-12-31"] = int(is_later.is_null().sum())
         facts = facts.filter(is_later)
     if cutoff is not None:
-        is_later = fact_table.later(facts, "--cutoff", cutoff)
+        is_later = fact_table.is_later(facts, "--cutoff", cutoff)
         names = {True: f"after {cutoff}", False: f"until {cutoff}"}
         facts = facts.with_columns(sample=is_later.replace_strict(names, default="undated"))
-    facts, changed = cleaned(facts)
-    usable, findings = checked(facts)
-    findings = pl.concat([changed, undated(facts), findings]).sort("row", maintain_order=True)
+    facts, changed = clean_rows(facts)
+    usable, findings = check_rows(facts)
+    findings = pl.concat([changed, find_undated(facts), findings]).sort("row", maintain_order=True)
     if usable.is_empty():
         first = f"; the first: {findings['finding'][0]}" if findings.height else ""
         raise InputError(f"{path}: no fact can be asked, of {facts.height} rows{first}.")
     sheet = templates or path.with_name(f"{table_files.title(path)}.templates.yaml")
     yield from _write_sheet(sheet, usable, model)
     try:
-        good_templates, of_templates = reviewed(usable, _read_sheet(sheet))
+        good_templates, of_templates = review_templates(usable, _read_sheet(sheet))
     except InputError as error:
         raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     findings = pl.concat([findings, of_templates])
@@ -98,9 +98,9 @@ def build_facts(
     for code, title in titles.items():  # all are read before one is published
         _check_free(folder_path, title)
         is_own = pl.col("language") == code
-        set_rows = rows(usable.filter(is_own), good_templates.filter(is_own))
+        set_rows = plain_rows(usable.filter(is_own), good_templates.filter(is_own))
         sets[code] = set_rows, _READER.facts(set_rows.lazy(), None)
-    types = [f"  {line}" for code, (_, read) in sets.items() for line in sentences(read, code)]
+    types = [f"  {line}" for code, (_, read) in sets.items() for line in describe_types(read, code)]
     # Findings of a language without a set go to the first set.
     has_set = pl.col("language").is_in(languages)
     set_language = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
@@ -108,7 +108,7 @@ def build_facts(
         of_set = findings.filter(set_language == code)
         yield _publish(folder_path, titles[code], code, set_rows, read, of_set, licence)
     yield from types
-    yield from fact_table.strangers(usable)
+    yield from fact_table.find_unshared_languages(usable)
     yield from _summary(findings, n_omitted)
 
 
@@ -136,13 +136,15 @@ def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Itera
             fix = f"move it away to have {model.name} write others, or leave out --model"
             raise InputError(f"{sheet} has templates already; {fix}.")
         return
-    templates, without = generic(facts), list[str]()
+    templates, without = generic_templates(facts), list[str]()
     if model is not None:
         # A model proposes some for each relation; paraphrases of these make up the rest.
         answers = sheet.with_suffix(".asked.jsonl")
         groups = facts.partition_by("language", "relation", maintain_order=True)
         n = min(model.n, _PROPOSED)
-        proposals = proposed(replace(model, n=n), [proposal(g, n) for g in groups], answers)
+        proposals = request_templates(
+            replace(model, n=n), [proposal_prompt(g, n) for g in groups], answers
+        )
         for group, texts in zip(groups, proposals, strict=True):
             language, relation = group.select("language", "relation").row(0)
             if not texts:
@@ -150,7 +152,9 @@ def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Itera
                 continue
             manual = pl.DataFrame([(relation, text) for text in texts], MANUAL, orient="row")
             n_each = -(-(model.n - len(texts)) // len(texts))
-            paraphrases = asked(replace(model, n=n_each), manual, answers)["paraphrase"]
+            paraphrases = request_paraphrases(replace(model, n=n_each), manual, answers)[
+                "paraphrase"
+            ]
             templates[language][relation] = [*texts, *paraphrases][: model.n]
     text = yaml.safe_dump(templates, sort_keys=False, allow_unicode=True, width=1000)
     sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
@@ -199,7 +203,7 @@ def _publish(
     """Write one set, its catalog entry and its benchmark; returns a line on it."""
     twins, out = f"{name}-twins", folder_path / "data_catalog" / name
     data = parquet(set_rows)
-    rows_file = f"rows.{digests.of_contents({'rows': data})[:12]}.parquet"
+    rows_file = f"rows.{digests.digest_contents({'rows': data})[:12]}.parquet"
     fields = {"builder": "facts", "licence": licence, "is_beside": True}
     text = folder.entry_of_rows(out, {rows_file: data}, set_rows, facts, **fields)
     size = (
@@ -221,7 +225,7 @@ def _publish(
         f"benchmark/{name}.yaml": _benchmark("facts", name, data=name, **language_field),
         f"benchmark/{twins}.yaml": _benchmark("twins", twins, data=name),
     }
-    for place, content in folder.encoded(files).items():
+    for place, content in folder.encode_files(files).items():
         Store(str(folder_path)).put(place, content)
     for earlier in out.glob("rows*.parquet"):
         if earlier.name != rows_file:

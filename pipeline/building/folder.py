@@ -28,7 +28,7 @@ def check_new(out: Path) -> None:
         raise InputError(f"--out {out} exists already; name a new folder.")
 
 
-def left_out(dropped: pl.DataFrame) -> Iterator[str]:
+def describe_omissions(dropped: pl.DataFrame) -> Iterator[str]:
     """The lines of a builder's omissions, one per row of relation_id, unit, reason, count."""
     for relation_id, unit, reason, n in dropped.iter_rows():
         yield f"  {relation_id}: {count(n, unit)} left out, {reason.replace('_', ' ')}"
@@ -42,7 +42,7 @@ def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
     """
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        for name, content in encoded(files).items():
+        for name, content in encode_files(files).items():
             path = aside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -55,7 +55,7 @@ def publish(out: Path, files: Mapping[str, str | bytes]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+def encode_files(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     """The contents of files as bytes."""
     return {n: data if isinstance(data, bytes) else data.encode() for n, data in files.items()}
 
@@ -88,7 +88,7 @@ def entry(
         "reader": reader,
         "columns": {name: type_name(dtype) for name, dtype in schema.items()},
         "counts": dict(counts),
-        "checksum": digests.of_contents(encoded(data)),
+        "checksum": digests.digest_contents(encode_files(data)),
         "relations": dict(relations),
     }
     head = "" if is_beside else _HEAD.format(name=out.name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from factsweep.operators.construction import kamel
 from factsweep.operators.construction.kamel import Sizes
 from factsweep.operators.datasets.kamel import files_from_facts, questions_of
-from factsweep.pipeline.building.folder import check_new, left_out, publish
+from factsweep.pipeline.building.folder import check_new, describe_omissions, publish
 from factsweep.pipeline.inputs.files import check_file, rows
 from factsweep.pipeline.machine.text_files import text
 
@@ -41,4 +41,4 @@ def build_kamel(
     )
     publish(out, files_from_facts(built.facts))
     yield f"{out}: {built.facts.relations.height} relations, {built.facts.pairs.height:,} queries"
-    yield from left_out(built.dropped)
+    yield from describe_omissions(built.dropped)

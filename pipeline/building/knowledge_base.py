@@ -23,14 +23,14 @@ from factsweep.operators.construction import wikidata
 from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
 from factsweep.operators.datasets.knowledge_base import (
     KnowledgeBase,
-    checked,
+    check_knowledge_base,
     from_names,
-    of_triples,
+    from_triples,
 )
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building.folder import check_new, publish
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.files import check_file, labels, opened, rows
+from factsweep.pipeline.inputs.files import check_file, labels, open_lines, rows
 from factsweep.pipeline.machine.logs import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
@@ -71,7 +71,7 @@ def build_from_facts(
     triples = pl.concat([part.triples for part in parts]).unique(maintain_order=True)
     if aliases is not None:
         names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
-    base = checked(from_names(names, triples))
+    base = check_knowledge_base(from_names(names, triples))
     publish(out, {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES})
     yield f"{out}: {base.entities.height:,} entities, {base.triples.height:,} triples"
 
@@ -122,7 +122,7 @@ def _of_table(path: Path) -> KnowledgeBase:
             raise InputError(f"{path}: {theirs} has lists or objects; give one text in each row.")
         texts.append(pl.col(theirs).cast(pl.String).alias(ours))
     labels = {"subjects": pl.concat_list("subject_label"), "labels": pl.concat_list("object_label")}
-    return of_triples(table.select(texts).with_columns(**labels))
+    return from_triples(table.select(texts).with_columns(**labels))
 
 
 def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
@@ -159,8 +159,12 @@ def _make_parts(
     """Make the parts that are missing; one worker is this process, several are others."""
     finished = {path.stem for path in _files(aside, "entities")}
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
-    with _pool(workers) as submit, opened(dump) as (raw, stream), Meter("knowledge base") as meter:
-        lines = wikidata.whole(stream)
+    with (
+        _pool(workers) as submit,
+        open_lines(dump) as (raw, stream),
+        Meter("knowledge base") as meter,
+    ):
+        lines = wikidata.check_complete(stream)
         for number, of_part in enumerate(iter(lambda: list(islice(lines, lines_per_part)), [])):
             n_bytes += sum(map(len, of_part))
             part = f"{number:06d}"

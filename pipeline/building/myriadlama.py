@@ -8,11 +8,16 @@ import polars as pl
 
 from factsweep.operators.construction import myriadlama
 from factsweep.operators.construction.myriadlama import FACTS, Built
-from factsweep.operators.construction.paraphrase import MANUAL, SLOTS, review_sheet, reviewed
+from factsweep.operators.construction.paraphrase import (
+    MANUAL,
+    SLOTS,
+    accepted_paraphrases,
+    review_sheet,
+)
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.schemas import refuse
-from factsweep.pipeline.building.asking import Model, asked
-from factsweep.pipeline.building.folder import check_new, entry_of_rows, left_out, publish
+from factsweep.pipeline.building.asking import Model, request_paraphrases
+from factsweep.pipeline.building.folder import check_new, describe_omissions, entry_of_rows, publish
 from factsweep.pipeline.inputs.files import labels as entity_names
 from factsweep.pipeline.inputs.files import rows, table, texts_by_relation
 from factsweep.pipeline.storage.tables import parquet
@@ -85,7 +90,7 @@ def build_myriadlama(
         f"{out}: {of_set.relations.height} relations, {of_set.templates.height:,} templates, "
         f"{of_set.pairs.height:,} pairs"
     )
-    yield from left_out(built.dropped)
+    yield from describe_omissions(built.dropped)
     yield note
     short = built.missing.filter(_is_used(built), pl.col("n_missing") > 0)
     for relation_id, n_manual, n_paraphrases, n_missing in short.iter_rows():
@@ -107,14 +112,16 @@ def _paraphrases(
     """The paraphrases of the set, their review sheet, and a line on both."""
     if sheet_path is not None:
         sheet = rows(sheet_path)
-        accepted = reviewed(sheet)
+        accepted = accepted_paraphrases(sheet)
         sizes = f"{accepted.height:,} kept of the {sheet.height:,} in {sheet_path}"
         return accepted, sheet, f"paraphrases: {sizes}"
     if model is None:
         return None, None, "paraphrases: none, since neither --endpoint nor --paraphrases was given"
     manual = manual.filter(_is_used(bare))
-    sheet = review_sheet(manual, asked(model, manual, out.with_name(f"{out.name}.asked.jsonl")))
-    accepted = reviewed(sheet.filter(keep="yes"))
+    sheet = review_sheet(
+        manual, request_paraphrases(model, manual, out.with_name(f"{out.name}.asked.jsonl"))
+    )
+    accepted = accepted_paraphrases(sheet.filter(keep="yes"))
     n_open, n_no = ((sheet["keep"] == answer).sum() for answer in ("", "no"))
     note = (
         f"paraphrases: {accepted.height:,} of {model.name}, which no person has looked at; "

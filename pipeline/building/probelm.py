@@ -20,7 +20,7 @@ from factsweep.operators.datasets.probelm import (
 )
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse, schema
-from factsweep.pipeline.building.folder import check_new, entry, left_out, publish
+from factsweep.pipeline.building.folder import check_new, describe_omissions, entry, publish
 from factsweep.pipeline.inputs import files
 from factsweep.pipeline.inputs.files import rows, table
 
@@ -89,7 +89,7 @@ def build_probelm(
         f"{out}: {figures['relations']} relations, {figures['groups']:,} groups, "
         f"{figures['candidates']:,} candidates"
     )
-    yield from left_out(built.dropped)
+    yield from describe_omissions(built.dropped)
 
 
 def _relations(path: Path) -> Mapping[str, Relation]:

@@ -151,12 +151,12 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _report(asked: argparse.Namespace) -> int:
     from factsweep.pipeline.config.folders import below
-    from factsweep.pipeline.inputs.describe import measures
+    from factsweep.pipeline.inputs.describe import open_measures
     from factsweep.pipeline.results.report import report
 
     results = places(asked)["results"]
     out = asked.out or below(results, "report")
-    with measures(asked.parser, asked.encoder) as (parse, encode):
+    with open_measures(asked.parser, asked.encoder) as (parse, encode):
         for line in report(asked.runs, results, out, parse=parse, encode=encode):
             print(line)
     return 0

@@ -78,7 +78,7 @@ def _catalog(asked: argparse.Namespace) -> int:
         raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
     entry = catalog.entry(asked.name)
     if asked.action == "fetch":
-        found = catalog.fetched(entry, note)
+        found = catalog.fetch(entry, note)
         print(f"{entry.name}: fetched at commit {found.commit}")
         return 0
     problems = list(catalog.differences(entry, asked.path))
@@ -158,7 +158,7 @@ def prefetch(overrides: Sequence[str], say: "Say") -> Iterator[str]:
     from factsweep.pipeline.inputs import models
 
     runs = [load(each.overrides) for each in expanded(overrides)]
-    settled = [models.settled(run.model, run.cluster.device) for run in runs]
+    settled = [models.resolve_dtype(run.model, run.cluster.device) for run in runs]
     sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
     for model in sources.values():
         yield _model(model, say)
@@ -182,9 +182,9 @@ def _model(model: "Model", say: "Say") -> str:
 def _data(benchmark: "Benchmark", say: "Say") -> str:
     from factsweep.pipeline.inputs import catalog
 
-    entry = catalog.of_benchmark(benchmark)
+    entry = catalog.entry_of_benchmark(benchmark)
     if benchmark.path is None and entry.source.kind == "hub":
-        return _line("data", catalog.fetched(entry, say))
+        return _line("data", catalog.fetch(entry, say))
     files = catalog.files(entry, benchmark.path)
     return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
 

@@ -129,7 +129,7 @@ def _is_plain_table(path: Path) -> bool:
     """
     import polars as pl  # which help does not need
 
-    from factsweep.operators.datasets.plain_tables import alike
+    from factsweep.operators.datasets.plain_tables import guess_columns
     from factsweep.pipeline.machine.text_files import decoded
 
     kind = table_files.kind(path)
@@ -147,7 +147,7 @@ def _is_plain_table(path: Path) -> bool:
             names = scan(path, glob=False).collect_schema().names()
     except (InputError, ValueError, OSError, pl.exceptions.PolarsError):
         return False
-    return {*_COLUMNS} <= {*names, *alike(names, _COLUMNS).values()}
+    return {*_COLUMNS} <= {*names, *guess_columns(names, _COLUMNS).values()}
 
 
 def _named(override: str) -> list[str]:

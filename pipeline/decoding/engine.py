@@ -194,7 +194,7 @@ def prompted(name: str) -> Ask:
 
     @cache
     def loaded() -> tuple[Any, Any]:
-        weights = models.resolve(models.settled(run.model, run.cluster.device))
+        weights = models.resolve(models.resolve_dtype(run.model, run.cluster.device))
         return load(run, weights), models.tokenizer(weights)
 
     def ask(prompt: str) -> str:

@@ -80,7 +80,7 @@ def of_node(run: Run) -> Iterator[Finding]:
 
 def _weights(run: Run, is_offline: list[bool]) -> str:
     """The weights in words; appends to `is_offline` whether only the cache has them."""
-    model = models.settled(run.model, run.cluster.device)
+    model = models.resolve_dtype(run.model, run.cluster.device)
     weights = models.resolve(model)
     is_offline.append(weights.offline)
     cache = ", from the cache: the hub does not answer" if weights.offline else ""
@@ -109,7 +109,7 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
 
 
 def _data(run: Run) -> str:
-    entry = catalog.of_benchmark(run.benchmark)
+    entry = catalog.entry_of_benchmark(run.benchmark)
     files = catalog.files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
 

@@ -34,7 +34,7 @@ def content(adapter: str) -> str:
             "with a model; merge it into the model's weights (PEFT's merge_and_unload), then give "
             "the folder as model."
         )
-    return digests.of_files({name: place / name for name in (_CONFIG, _WEIGHTS)})
+    return digests.digest_files({name: place / name for name in (_CONFIG, _WEIGHTS)})
 
 
 def folder(adapter: str) -> Path:

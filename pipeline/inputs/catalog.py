@@ -11,7 +11,7 @@ import polars as pl
 
 from factsweep.operators.datasets import plain_tables, table_files
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.layouts import NAMED, with_aliases
+from factsweep.operators.datasets.layouts import NAMED, join_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
@@ -59,7 +59,7 @@ class Entry:
     separator: str | None = None  # between several answers in a cell
 
 
-def of_benchmark(benchmark: Benchmark) -> Entry:
+def entry_of_benchmark(benchmark: Benchmark) -> Entry:
     """The entry of a benchmark's data, in its language, with its separator."""
     return replace(entry(benchmark.data, benchmark.language), separator=benchmark.separator)
 
@@ -176,7 +176,7 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
     rows = content(data, READERS[entry.reader].content)
     if isinstance(rows, pl.LazyFrame):
         if entry.separator:
-            rows = plain_tables.split(rows.collect(), entry.separator).lazy()
+            rows = plain_tables.split_cells(rows.collect(), entry.separator).lazy()
         plain_tables.check_aliases(rows, SEPARATOR_OPTION)
     if not sources:
         return rows
@@ -203,7 +203,7 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
                     f"columns.{name} of the catalog entry is {{file: {pattern}}}, and there is no "
                     "such file next to the data; copy it there, or take the line out of the entry."
                 )
-            rows = with_aliases(rows, name, pl.concat([labels(path) for path in tables]))
+            rows = join_aliases(rows, name, pl.concat([labels(path) for path in tables]))
     return rows
 
 
@@ -231,7 +231,7 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     data_files = [path for path in paths if not _stands_in(path)]
     path_by_name = {path.relative_to(_common(data_files)).as_posix(): path for path in data_files}
     substitutes = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
-    return digests.of_files({**path_by_name, **substitutes})
+    return digests.digest_files({**path_by_name, **substitutes})
 
 
 def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = None) -> None:
@@ -282,7 +282,7 @@ def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str,
     return READERS[entry.reader].contradictions(content_of(entry, files(entry, path)), facts)
 
 
-def meant(entry: Entry, path: str | None) -> Mapping[str, str]:
+def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
     """The columns of a file of the user's own that are read as others, by their names there."""
     reader = READERS[entry.reader]
     if path is None or reader.content != "rows":
@@ -334,7 +334,7 @@ def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> De
     return Departure(", ".join(parts), is_whole)
 
 
-def fetched(entry: Entry, say: hub.Say) -> hub.Fetched:
+def fetch(entry: Entry, say: hub.Say) -> hub.Fetched:
     """Download a data set from the hub at its revision, and record the commit.
 
     Raises:

@@ -11,7 +11,7 @@ import polars as pl
 from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.datasets.readers import contradiction_sentences as sentences
+from factsweep.operators.datasets.readers import describe_contradictions as sentences
 from factsweep.operators.engines.measuring import DependencyParser, SentenceEncoder
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
@@ -60,10 +60,10 @@ def describe(
     Raises:
         InputError: no such set, or files, parser or encoder that cannot be used.
     """
-    entry = known(name)
+    entry = find_entry(name)
     files = catalog.files(entry, path)
     facts = catalog.read(entry, path)
-    with measures(parser, encoder) as (parse, encode):
+    with open_measures(parser, encoder) as (parse, encode):
         measured = diversity(facts, parse=parse, encode=encode)
     published = compared = catalog.published("belief")
     if published is not None and catalog.departure(facts, entry.name, None) is not None:
@@ -99,7 +99,7 @@ def describe(
         yield f"{out}: {len(tables)} tables, and how they were made (describe.json)"
 
 
-def known(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """The entry of that name, or one made for a folder or file.
 
     Raises:
@@ -122,7 +122,7 @@ def known(name: str) -> Entry:
 
 
 @contextmanager
-def measures(
+def open_measures(
     parser: str | None, encoder: str | None
 ) -> Iterator[tuple[Parse | None, Encode | None]]:
     """The measures of syntax and semantics, where one is given, with a progress line.

@@ -41,7 +41,7 @@ class _State(NamedTuple):
     changed_ns: int
 
 
-def below(place: Path) -> dict[str, Path]:
+def list_files(place: Path) -> dict[str, Path]:
     """The files below a folder by their names in it, or one; no hidden files, no cached code.
 
     Raises:
@@ -60,23 +60,23 @@ def below(place: Path) -> dict[str, Path]:
         if path.is_dir() and place.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{path} is a link to a folder that it lies in; remove it.")
         if path.is_dir():
-            files |= {f"{path.name}/{name}": inner for name, inner in below(path).items()}
+            files |= {f"{path.name}/{name}": inner for name, inner in list_files(path).items()}
         elif path.is_file():
             files[path.name] = path
     return files
 
 
-def of_files(files: Mapping[str, Path]) -> str:
+def digest_files(files: Mapping[str, Path]) -> str:
     """One SHA-256 of files, by their names in the set.
 
     Raises:
         InputError: a file cannot be read, or changes while it is.
     """
     sizes = {name: _stat(path).size for name, path in files.items()}
-    return _of_list((name, sizes[name], digest) for name, digest in of_each(files).items())
+    return _of_list((name, sizes[name], digest) for name, digest in digest_each(files).items())
 
 
-def of_contents(contents: Mapping[str, bytes]) -> str:
+def digest_contents(contents: Mapping[str, bytes]) -> str:
     """The same of files that are not written yet."""
     return _of_list((name, len(data), _sha256(data)) for name, data in contents.items())
 
@@ -90,7 +90,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def of_each(files: Mapping[str, Path]) -> dict[str, str]:
+def digest_each(files: Mapping[str, Path]) -> dict[str, str]:
     """The SHA-256 of each file; threads read several at once, with a progress line.
 
     Raises:

@@ -20,7 +20,7 @@ from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.kamel import lines as lines_of
 from factsweep.operators.datasets.layouts import is_structured
-from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, meant
+from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, match_columns
 from factsweep.operators.datasets.table_files import json_lines, kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 from factsweep.operators.schemas import fitted, refuse, schema
@@ -257,7 +257,7 @@ def checksum(path: Path) -> str:
         contents["lists"] = b""
     if _has_names_to_clean(cells):
         contents["names"] = b""
-    return digests.of_contents(contents)
+    return digests.digest_contents(contents)
 
 
 def _cells(column: pl.Series) -> pl.Series:
@@ -274,7 +274,7 @@ def _cells(column: pl.Series) -> pl.Series:
 
 def _has_names_to_clean(cells: pl.DataFrame) -> bool:
     """Whether a value has blanks around it, or the name of a further column capitals or blanks."""
-    renamed = meant(cells.columns)
+    renamed = match_columns(cells.columns)
     cells = cells.rename(renamed)
     if not {*MEANT} <= {*cells.columns}:
         return False
@@ -285,7 +285,7 @@ def _has_names_to_clean(cells: pl.DataFrame) -> bool:
 
 def _has_lists(cells: pl.DataFrame) -> bool:
     """Whether a column has both lists and texts, or several objects in a cell."""
-    names = meant(cells.columns)
+    names = match_columns(cells.columns)
     n_lists = cells.select(is_structured(pl.all()).sum())
     return any(
         0 < n_lists[name].item() < cells[name].count()
@@ -371,7 +371,7 @@ def labels(path: Path, values: Values = _ALL) -> pl.DataFrame:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, Iterable[bytes]]]:
+def open_lines(path: Path) -> Iterator[tuple[BinaryIO, Iterable[bytes]]]:
     """A file, and its lines, by its suffix unpacked by gzip or bzip2.
 
     Raises:

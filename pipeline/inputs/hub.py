@@ -216,11 +216,11 @@ def own_files(model_id: str, commit: str) -> dict[str, Path]:
 
     repository = repo_folder_name(repo_id=model_id, repo_type="model")
     folder = Path(constants.HF_HUB_CACHE, repository, "snapshots", commit)
-    files = digests.below(folder) if folder.is_dir() else {}
+    files = digests.list_files(folder) if folder.is_dir() else {}
     blobs = {name: path.resolve() for name, path in files.items() if path.is_symlink()}
     large = {name: path for name, path in blobs.items() if _SHA256.fullmatch(path.name)}
     small = {name: path for name, path in blobs.items() if _GIT.fullmatch(path.name)}
-    actual = digests.of_each(large)
+    actual = digests.digest_each(large)
     actual |= {name: git_hash(path.read_bytes()) for name, path in small.items()}
     for name, digest in actual.items():
         if digest != blobs[name].name:

@@ -49,7 +49,7 @@ class Weights:
         return {"revision": self.revision, **content}
 
 
-def settled(model: Model, device: str) -> Model:
+def resolve_dtype(model: Model, device: str) -> Model:
     """The model with the type that it computes in, if that is open; encoders stay in float32.
 
     Raises:
@@ -105,7 +105,7 @@ def _attached(model: Model) -> dict[str, Any]:
     for name, text in texts(in_recipe(model)["engine"], "engine"):
         with suppress(OSError, ValueError):  # too long for a path
             if Path(text).exists():
-                arguments[name] = digests.of_files(digests.below(Path(text)))
+                arguments[name] = digests.digest_files(digests.list_files(Path(text)))
     return {**content, "arguments": arguments} if arguments else content
 
 
@@ -114,7 +114,7 @@ def _served(model: Model) -> Weights:
     if model.tokenizer is None:
         return Weights(model, model.revision)
     if (folder := Path(model.tokenizer)).is_dir():
-        tokenizer = digests.of_files({file.name: file for file in folder.glob("*token*")})
+        tokenizer = digests.digest_files({file.name: file for file in folder.glob("*token*")})
     else:
         tokenizer, _ = hub_commit(model.tokenizer, "main")
     return Weights(model, model.revision, {"tokenizer": tokenizer})
@@ -174,7 +174,7 @@ def _check_code(model: Model, commit: str | None) -> None:
 def _own_content(model: Model, commit: str) -> dict[str, Any]:
     """The digest of the files in a snapshot that are not the hub's."""
     files = hub.own_files(model.id, commit)
-    return {"files": digests.of_files(files)} if files else {}
+    return {"files": digests.digest_files(files)} if files else {}
 
 
 def _packaged(model: Model) -> Weights:
@@ -197,7 +197,7 @@ def _at_path(model: Model) -> Weights:
     if not (folder / "config.json").is_file():
         raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
     _check_code(model, None)
-    return Weights(model, digests.of_files(digests.below(folder)))
+    return Weights(model, digests.digest_files(digests.list_files(folder)))
 
 
 def hub_commit(name: str, revision: str) -> tuple[str, bool]:
@@ -230,7 +230,7 @@ def hub_commit(name: str, revision: str) -> tuple[str, bool]:
 def location(weights: Weights) -> str:
     """What an engine on this machine loads: a folder, or a hub id (together with the revision)."""
     if weights.model.source == "package":
-        return str(converted(weights.model, weights.revision))
+        return str(convert_package(weights.model, weights.revision))
     return weights.model.id
 
 
@@ -288,11 +288,11 @@ def conversion(model: Model, version: str) -> dict[str, Any]:
     Raises:
         InputError: the package has no such file.
     """
-    folder = converted(model, version)
+    folder = convert_package(model, version)
     return {**_sources(model), "to": (folder / _RECORD).read_text("utf-8")}
 
 
-def converted(model: Model, version: str) -> Path:
+def convert_package(model: Model, version: str) -> Path:
     """The folder of safetensors made of a package's GGUF file.
 
     It is named after the file's content, the type of the weights and the libraries that convert. A
@@ -302,7 +302,7 @@ def converted(model: Model, version: str) -> Path:
         InputError: the package has no such file.
     """
     sources = _sources(model)
-    key = digests.of_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
+    key = digests.digest_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
     stem = Path(model.gguf_file or "").stem
     folder = home() / "models" / f"{model.id}-{version}-{stem}-{model.dtype}-{key}"
     if not _is_whole(folder):
@@ -311,7 +311,10 @@ def converted(model: Model, version: str) -> Path:
 
 
 def _sources(model: Model) -> dict[str, Any]:
-    return {"from": digests.of_files(digests.below(_package(model))), "by": versions(*_LIBRARIES)}
+    return {
+        "from": digests.digest_files(digests.list_files(_package(model))),
+        "by": versions(*_LIBRARIES),
+    }
 
 
 def _package(model: Model) -> Path:
@@ -324,7 +327,9 @@ def _package(model: Model) -> Path:
 def _is_whole(folder: Path) -> bool:
     """Whether the folder has the digest in its record."""
     record = folder / _RECORD
-    return record.is_file() and record.read_text("utf-8") == digests.of_files(digests.below(folder))
+    return record.is_file() and record.read_text("utf-8") == digests.digest_files(
+        digests.list_files(folder)
+    )
 
 
 def _convert_into(folder: Path, model: Model) -> None:
@@ -334,7 +339,7 @@ def _convert_into(folder: Path, model: Model) -> None:
         new, old = Path(name, "new"), Path(name, "old")
         new.mkdir()
         _convert(model, new)
-        (new / _RECORD).write_text(digests.of_files(digests.below(new)), "utf-8")
+        (new / _RECORD).write_text(digests.digest_files(digests.list_files(new)), "utf-8")
         if folder.exists() and not _is_whole(folder):
             folder.rename(old)
         if not folder.exists():  # another process may have been faster

@@ -77,7 +77,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
         check_weights(run, run.model)
     facts = facts_stage.read(run.benchmark)
     if run.method.ask.knowledge_base:
-        entry = catalog.of_benchmark(run.benchmark)
+        entry = catalog.entry_of_benchmark(run.benchmark)
         facts = replace(facts, knowledge_base=facts_stage.read_knowledge_base(run.benchmark, entry))
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.object_types import written_alike
+from factsweep.operators.datasets.object_types import unify_labels
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked
@@ -81,7 +81,7 @@ class Expand:
 
     def demonstrated(self, facts: Facts) -> Facts:
         """The facts with the labels that demonstrations show."""
-        return facts if self.values_in is None else written_alike(facts, self.values_in)[0]
+        return facts if self.values_in is None else unify_labels(facts, self.values_in)[0]
 
     def make(self, artifact: Artifact) -> None:
         """Publish the prompts, a relation at a time."""

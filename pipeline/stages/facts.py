@@ -16,14 +16,14 @@ from factsweep.operators.datasets.facts import (
     Facts,
     Slice,
     counts,
+    find_invisible,
     knowledge_base_of,
-    treated,
-    unseen,
+    treat_invisible,
 )
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, check_knowledge_base
 from factsweep.operators.datasets.knowledge_base import counts as base_counts
 from factsweep.operators.datasets.readers import READERS
-from factsweep.operators.datasets.readers import contradiction_sentences as sentences
+from factsweep.operators.datasets.readers import describe_contradictions as sentences
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
@@ -94,20 +94,20 @@ def part(benchmark: Benchmark) -> Slice:
 
 def read(benchmark: Benchmark) -> Facts:
     """The part of the data set that the benchmark takes, cached while its files do not change."""
-    entry = catalog.of_benchmark(benchmark)
+    entry = catalog.entry_of_benchmark(benchmark)
     checksum = catalog.checksum(catalog.files(entry, benchmark.path))
     return _read(benchmark, repr(entry), checksum)
 
 
 @lru_cache(maxsize=4)
 def _read(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
-    entry = catalog.of_benchmark(benchmark)
+    entry = catalog.entry_of_benchmark(benchmark)
     return METHODS[benchmark.method].ask.sliced(_full_set(benchmark, entry), part(benchmark))
 
 
 def _full_set(benchmark: Benchmark, entry: Entry) -> Facts:
     """All facts of the files, with invisible characters kept or removed."""
-    return treated(catalog.read(entry, benchmark.path), benchmark.unseen)
+    return treat_invisible(catalog.read(entry, benchmark.path), benchmark.unseen)
 
 
 def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
@@ -133,7 +133,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
         if benchmark.data == "facts" and not lost.is_empty():
             raise InputError(sentence)
         yield sentence
-    hidden = unseen(facts)
+    hidden = find_invisible(facts)
     if not hidden.is_empty():
         yield (
             f"{benchmark.name}: {count(hidden.height, 'text')} with an invisible character "
@@ -215,7 +215,7 @@ def read_knowledge_base(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
         return facts.knowledge_base or knowledge_base_of(facts)
     tables = (scan([path]).collect() for path in _base_files(benchmark.knowledge_base))
     try:
-        return checked(KnowledgeBase(*tables))
+        return check_knowledge_base(KnowledgeBase(*tables))
     except InputError as error:
         raise InputError(f"benchmark.knowledge_base={benchmark.knowledge_base}: {error}") from error
 
@@ -256,7 +256,7 @@ def demonstrated_in(benchmark: Benchmark) -> str | None:
     """The language in which demonstrations are written alike; null: they are not changed."""
     if benchmark.types == "names":
         return None
-    _, examples = object_types.written_alike(read(benchmark), benchmark.language)
+    _, examples = object_types.unify_labels(read(benchmark), benchmark.language)
     return benchmark.language if examples else None
 
 
@@ -267,17 +267,19 @@ def own_table_sentences(run: Run) -> Iterator[str]:
         return
     facts = read(benchmark)
     try:
-        yield from object_types.sentences(facts, benchmark.language)
+        yield from object_types.describe_types(facts, benchmark.language)
     except InputError as error:
         raise InputError(f"{benchmark.path or benchmark.data}: {error}") from error
     if any(getattr(setting, "shots", 0) for setting in run.settings):
-        _, examples = object_types.written_alike(facts, benchmark.language)
+        _, examples = object_types.unify_labels(facts, benchmark.language)
         if examples:
             formats = listed(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {formats}."
-    rows = scan(catalog.files(catalog.of_benchmark(benchmark), benchmark.path))
-    yield from object_types.unread_types(rows)
-    yield from plain_tables.several(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
+    rows = scan(catalog.files(catalog.entry_of_benchmark(benchmark), benchmark.path))
+    yield from object_types.warn_of_unread_types(rows)
+    yield from plain_tables.warn_of_joined_cells(
+        rows, catalog.SEPARATOR_OPTION, benchmark.separator
+    )
 
 
 def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets import table_files
-from factsweep.operators.datasets.plain_tables import alike
+from factsweep.operators.datasets.plain_tables import guess_columns
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, refusing
@@ -168,7 +168,7 @@ class GivenAnswers:
         texts = ("prompt_id", "asked", "text", "candidate_id", "entity_id", "setting", "label")
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         names = rows.collect_schema().names()
-        rows = rows.rename(alike(names, (*texts, *_LOGPROBS, *_COUNTS)))
+        rows = rows.rename(guess_columns(names, (*texts, *_LOGPROBS, *_COUNTS)))
         is_scored = self.ability == SCORE
         # Columns are read lazily: damage further on is found only here.
         with refusing(str(self.path), "check its rows and their quotation marks"):

@@ -146,7 +146,7 @@ class Plan:
 
 def settled(run: Run) -> Run:
     """The run with what depends on this machine or its table: the model's processor, max_tokens."""
-    run = replace(run, model=models.settled(run.model, run.cluster.device))
+    run = replace(run, model=models.resolve_dtype(run.model, run.cluster.device))
     return replace(run, decoding=facts_stage.with_room(run))
 
 
@@ -158,7 +158,7 @@ def warnings(plan: Plan) -> Iterator[str]:
     """
     run = plan.run
     yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
-    columns = catalog.meant(catalog.of_benchmark(run.benchmark), run.benchmark.path)
+    columns = catalog.renamed_columns(catalog.entry_of_benchmark(run.benchmark), run.benchmark.path)
     if columns:
         read = listed(f"{column} as {name}" for column, name in columns.items())
         yield f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
@@ -243,7 +243,7 @@ def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
 
 def _sources(run: Run) -> tuple[Step, ...]:
     """The inputs of prompts: the facts, and the knowledge base where a method needs one."""
-    entry = catalog.of_benchmark(run.benchmark)
+    entry = catalog.entry_of_benchmark(run.benchmark)
     stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
     if run.method.ask.knowledge_base:
         stages.append(ReadKnowledgeBase(run.benchmark, entry))

@@ -13,7 +13,11 @@ import polars as pl
 import yaml
 
 from factsweep.operators.datasets.distractors import FACTS, TEMPLATES
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, from_names
+from factsweep.operators.datasets.knowledge_base import (
+    KnowledgeBase,
+    check_knowledge_base,
+    from_names,
+)
 from factsweep.operators.schemas import empty
 
 HERE = Path(__file__).parent
@@ -39,7 +43,7 @@ def knowledge_base() -> KnowledgeBase:
     classes = triples.filter(relation_id="P31").group_by("subject_id", maintain_order=True)
     types = classes.agg(types="object_id").rename({"subject_id": "entity_id"})
     entities = base.entities.drop("types").join(types, on="entity_id", how="left")
-    return checked(KnowledgeBase(entities, triples))
+    return check_knowledge_base(KnowledgeBase(entities, triples))
 
 
 def _triples(mini: dict[str, Any], triples: dict[str, Any]) -> Iterator[tuple[str | None, ...]]:

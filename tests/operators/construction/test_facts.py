@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from factsweep.operators.construction.facts import checked, cleaned, undated
+from factsweep.operators.construction.facts import check_rows, clean_rows, find_undated
 
 _OTHER_ID = "its subject id has another name in an earlier row, and is asked by that one"
 
@@ -43,7 +43,7 @@ def _found(language: str, fields: dict[str, object]) -> list[str]:
     first = {"row": 0, "relation": "capital", "subject": "x", "subject_id": "Q0", "object": "y"}
     first |= {"language": language}
     rows = [{**dict.fromkeys(fields), **first}, {**first, "row": 1, "subject_id": "Q1", **fields}]
-    _, findings = checked(pl.DataFrame(rows, infer_schema_length=2))
+    _, findings = check_rows(pl.DataFrame(rows, infer_schema_length=2))
     return findings.filter(pl.col("row") == 1)["finding"].to_list()
 
 
@@ -59,7 +59,7 @@ def test_what_nobody_sees_is_taken_out_and_listed_in_names_and_other_names() -> 
     facts = pl.DataFrame(rows, names, orient="row").with_columns(
         language=pl.lit("en"), relation=pl.lit("capital")
     )
-    clean, findings = cleaned(facts.with_row_index("row"))
+    clean, findings = clean_rows(facts.with_row_index("row"))
     assert findings["row"].to_list() == [1, 2, 3]
     assert clean.row(2)[1:3] == ("Peru", "Lima Callao")
     assert clean.row(3)[1:5] == ("Peru", "New Lima", '["Peru"]', ["Lima"])
@@ -75,4 +75,4 @@ def test_a_date_that_cannot_be_read_is_listed() -> None:
             pl.lit("x").alias(name) for name in ("language", "relation", "subject", "object")
         )
     )
-    assert undated(facts)["row"].to_list() == [1, 2, 3]
+    assert find_undated(facts)["row"].to_list() == [1, 2, 3]

@@ -9,7 +9,7 @@ from factsweep.operators.construction.kamel import (
     Built,
     Sizes,
     build,
-    named_in,
+    is_named_in,
     split_by_seed,
 )
 from factsweep.operators.datasets.kamel import DATE, NUMBER, facts_from_files, files_from_facts
@@ -55,7 +55,7 @@ def reasons(built: Built) -> list[tuple[str, str, str, int]]:
 )
 def test_named_in_looks_for_whole_words_in_order(subject: str, label: str, expected: bool) -> None:
     row = pl.DataFrame({"subject": [subject], "object": [label]})
-    assert row.select(named_in(pl.col("object"), pl.col("subject"))).item() is expected
+    assert row.select(is_named_in(pl.col("object"), pl.col("subject"))).item() is expected
 
 
 def test_build_entity_that_stands_twice_in_labels_has_the_names_of_both() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.construction.kamel import LABELS
-from factsweep.operators.construction.myriadlama import FACTS, Built, build, missing
+from factsweep.operators.construction.myriadlama import FACTS, Built, build, count_missing
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.facts import counts
 from factsweep.operators.datasets.myriadlama import facts_from_rows
@@ -137,7 +137,7 @@ def test_missing_says_how_many_paraphrases_each_template_lacks() -> None:
     # Too many of one template make up for no other.
     groups = {"relation_id": ["P1"] * 5, "group": [0, 0, 0, 0, 1]}
     origins = ["manual", *["paraphrase"] * 3, "manual"]
-    rows = missing(pl.DataFrame({**groups, "origin": origins}), n_paraphrases=2).rows()
+    rows = count_missing(pl.DataFrame({**groups, "origin": origins}), n_paraphrases=2).rows()
     assert rows == [("P1", 2, 3, 2)]
 
 

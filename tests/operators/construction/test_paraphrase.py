@@ -12,12 +12,12 @@ from factsweep.operators.construction.paraphrase import (
     MANUAL,
     PARAPHRASES,
     SHEET,
+    accepted_paraphrases,
+    ask_paraphrases,
     candidates,
     has_slots,
     instruction,
-    paraphrased,
     review_sheet,
-    reviewed,
     wording,
 )
 from factsweep.operators.errors import InputError
@@ -46,7 +46,7 @@ def texts_of(rows: list[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def only(*answers: str, n: int = 3, **options: int) -> list[tuple[str, str, str]]:
-    (result,) = paraphrased(answering(*answers)[0], manual(DIED), n=n, **options)
+    (result,) = ask_paraphrases(answering(*answers)[0], manual(DIED), n=n, **options)
     return result
 
 
@@ -56,7 +56,7 @@ def numbered(*texts: str) -> str:
 
 def test_paraphrased_enough_in_one_answer_asks_once() -> None:
     ask, prompts = answering(numbered("a [X] [Y]", "b [X] [Y]", "c [Y] [X]", "d [X] [Y]"))
-    (result,) = paraphrased(ask, manual(DIED), n=3)
+    (result,) = ask_paraphrases(ask, manual(DIED), n=3)
     assert result == [("P20", DIED, text) for text in ("a [X] [Y]", "b [X] [Y]", "c [Y] [X]")]
     assert len(prompts) == 1
 
@@ -66,14 +66,14 @@ def test_paraphrased_repetitions_are_removed_and_asked_again_with_the_same_promp
         numbered("a [X] [Y].", "A [X]  [Y] .", "[x]", "[X] died in [Y]"),
         numbered("a [X] [Y].", "b [X] [Y]."),
     )
-    (result,) = paraphrased(ask, manual(DIED), n=2)
+    (result,) = ask_paraphrases(ask, manual(DIED), n=2)
     assert result == [("P20", DIED, "a [X] [Y]."), ("P20", DIED, "b [X] [Y].")]
     assert prompts == [instruction(DIED, n=2)] * 2
 
 
 def test_paraphrased_a_model_that_repeats_itself_is_given_up() -> None:
     ask, prompts = answering(numbered("a [X] [Y]"))
-    (result,) = paraphrased(ask, manual(DIED), n=3, max_rounds=4)
+    (result,) = ask_paraphrases(ask, manual(DIED), n=3, max_rounds=4)
     assert (texts_of(result), len(prompts)) == (("a [X] [Y]",), 4)
 
 
@@ -81,20 +81,20 @@ def test_paraphrased_a_template_is_no_paraphrase_in_its_relation_and_is_asked_fo
     ask, prompts = answering(
         numbered("[Y] saw [X] die.", "b [X] [Y]"), numbered("b [X] [Y]", "c [X] [Y]")
     )
-    results = paraphrased(ask, manual(DIED, "[Y] saw [X] die."), n=1)
+    results = ask_paraphrases(ask, manual(DIED, "[Y] saw [X] die."), n=1)
     assert texts_of(next(results)) == ("b [X] [Y]",)
     assert len(prompts) == 1
     assert texts_of(next(results)) == ("c [X] [Y]",)
     rows = pl.DataFrame([("P1", "a [X] [Y]"), ("P2", "b [X] [Y]")], schema=MANUAL, orient="row")
     ask, _ = answering(numbered("b [X] [Y]", "a [X] [Y]"))
-    texts = [texts_of(paraphrases) for paraphrases in paraphrased(ask, rows, n=1)]
+    texts = [texts_of(paraphrases) for paraphrases in ask_paraphrases(ask, rows, n=1)]
     assert texts == [("b [X] [Y]",), ("a [X] [Y]",)]
 
 
 def test_paraphrased_number_and_hint_stand_in_the_prompts_of_the_relation() -> None:
     hint = "Be aware that [Y] is the city."
     ask, prompts = answering(numbered("a [X] [Y]"))
-    list(paraphrased(ask, manual(DIED), n=1, hints={"P20": hint, "P1": "no"}))
+    list(ask_paraphrases(ask, manual(DIED), n=1, hints={"P20": hint, "P1": "no"}))
     assert prompts[0].splitlines()[1:] == [hint, DIED]
     assert "given sentence 7 times." in instruction(DIED, n=7)
 
@@ -178,13 +178,16 @@ def test_reviewed_gives_what_is_kept_with_its_corrected_text(as_csv: bool) -> No
     decided = rows.with_columns(corrected, keep=pl.Series(["TRUE", "Yes ", "no", "0"]))
     if as_csv:
         decided = pl.read_csv(io.StringIO(decided.write_csv()))
-    assert reviewed(decided).rows() == [("P20", DIED, "a [X] [Y]"), ("P20", DIED, "b [Y] [X]")]
+    assert accepted_paraphrases(decided).rows() == [
+        ("P20", DIED, "a [X] [Y]"),
+        ("P20", DIED, "b [Y] [X]"),
+    ]
 
 
 def test_reviewed_all_yes_gives_the_paraphrases_back() -> None:
     rows = sheet("[X] passed away, [Y].", "[X] left, [Y].").with_columns(keep=pl.lit(True))
-    assert reviewed(rows).equals(rows.select(list(PARAPHRASES)))
-    assert reviewed(SHEET.to_frame()).schema == PARAPHRASES
+    assert accepted_paraphrases(rows).equals(rows.select(list(PARAPHRASES)))
+    assert accepted_paraphrases(SHEET.to_frame()).schema == PARAPHRASES
 
 
 def test_reviewed_unfit_sheet_is_refused_by_the_row_of_a_spreadsheet() -> None:
@@ -195,4 +198,4 @@ def test_reviewed_unfit_sheet_is_refused_by_the_row_of_a_spreadsheet() -> None:
         (sheet().drop("keep"), ["column keep"]),
     ):
         with pytest.raises(InputError, match=naming(*words)):
-            reviewed(rows)
+            accepted_paraphrases(rows)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.construction.wikidata import read_items, whole
+from factsweep.operators.construction.wikidata import check_complete, read_items
 from factsweep.operators.errors import InputError
 
 
@@ -52,10 +52,10 @@ def test_dump_layout_reads_as_bare_lines() -> None:
     lines = [entity(f"Q{i}", labels={"en": named(f"{i}")}) for i in range(3)]
     dump = ["[\n", *(f"{line},\n" for line in lines[:2]), f"{lines[2]}\r\n", "]\n", "\n"]
     for form in (dump, ["\ufeff[", *lines, "]"]):
-        read = read_items([line.encode() for line in whole(form)], ["en"])
+        read = read_items([line.encode() for line in check_complete(form)], ["en"])
         assert read.entities["entity_id"].to_list() == ["Q0", "Q1", "Q2"]
     with pytest.raises(InputError, match="its last line is no ]"):
-        list(whole(dump[:-2]))
+        list(check_complete(dump[:-2]))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.datasets.readers import DONE, READERS
-from factsweep.operators.datasets.readers import contradiction_sentences as sentences
+from factsweep.operators.datasets.readers import describe_contradictions as sentences
 
 
 def counted(reader: str, content: object) -> Mapping[str, int]:

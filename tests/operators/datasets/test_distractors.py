@@ -12,8 +12,8 @@ from factsweep.operators.datasets.distractors import (
     figures,
     n_sentences,
     n_verbalised,
-    probed,
-    verbalised,
+    read_probed,
+    read_verbalised,
 )
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
@@ -142,7 +142,7 @@ def probing(*rows: dict[str, Any]) -> dict[str, pl.DataFrame]:
 
 
 def test_probed_sentences_that_leave_the_object_open_are_the_clozes() -> None:
-    facts = sliced(probed(probing()), Slice())
+    facts = sliced(read_probed(probing()), Slice())
     assert clozes(facts)["query"].to_list() == [
         "The capital of France is",
         "France is governed from",
@@ -155,16 +155,16 @@ def test_probed_sentences_that_leave_the_object_open_are_the_clozes() -> None:
 
 def test_probed_id_of_an_ambiguous_label_is_taken() -> None:
     rows = [{**row, "disambiguation": "Q90"} if row["element"] == "object" else row for row in ROWS]
-    objects = probed(probing(*rows)).pairs["objects"].to_list()
+    objects = read_probed(probing(*rows)).pairs["objects"].to_list()
     assert objects == [[{"object_id": "Q90", "labels": ["Paris"]}]]
 
 
 def test_probed_fact_without_a_subject_or_missing_column_is_named() -> None:
     with pytest.raises(InputError, match=naming("fact 7")):
-        probed(probing(*ROWS[1:]))
+        read_probed(probing(*ROWS[1:]))
     for column in ROWS[0]:
         with pytest.raises(InputError, match=naming(f"column {column}")):
-            probed({"probing": probing()["probing"].drop(column)})
+            read_probed({"probing": probing()["probing"].drop(column)})
 
 
 def verbalisation(flawed: str, corrected: str | None, triple: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_verbalised_pairs_both_end_in_the_object(
 ) -> None:
     sound = verbalisation("It is sea", "It is the sea", "It, is, sea")
     tables = {"verbalisations": pl.DataFrame([sound, verbalisation(flawed, corrected, triple)])}
-    sentences = verbalised(tables).pairs["subjects"].to_list()
+    sentences = read_verbalised(tables).pairs["subjects"].to_list()
     assert sentences == [["It is", "It is the"], *([clozes] if clozes else [])]
     n_corrected = 1 if corrected is None else 2
     assert n_verbalised(tables) == {
@@ -203,8 +203,8 @@ def test_verbalised_pairs_both_end_in_the_object(
 
 def test_real_sets_have_230_probed_facts_and_33_pairs_of_sentences(shared_data: Path) -> None:
     folder = shared_data / "distractors"
-    facts = probed({"p": pl.read_parquet(folder / "probing-gpt2-xl.parquet")})
+    facts = read_probed({"p": pl.read_parquet(folder / "probing-gpt2-xl.parquet")})
     assert n_sentences(facts) == {"relations": 46, "pairs": 230, "sentences": 580}
     tables = {"v": pl.read_parquet(folder / "verbalisations.parquet")}
-    assert n_sentences(verbalised(tables))["pairs"] == 33
+    assert n_sentences(read_verbalised(tables))["pairs"] == 33
     assert n_verbalised(tables) == {"corrected": 60, "left_out": 27}

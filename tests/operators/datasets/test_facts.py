@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from factsweep.operators.datasets.facts import (
     Facts,
     Slice,
-    checked,
+    check_facts,
     counts,
-    sliced,
-    treated,
-    unseen,
+    find_invisible,
+    slice_facts,
+    treat_invisible,
 )
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
@@ -62,7 +62,7 @@ def test_checked_any_good_facts_are_given_back(
     data: st.DataObject, random_facts: Strategies
 ) -> None:
     facts = data.draw(random_facts())
-    assert checked(facts) is facts
+    assert check_facts(facts) is facts
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_checked_any_good_facts_are_given_back(
 )
 def test_checked_unusable_relation_is_refused(relation: object, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        checked(make_facts({**SOLID, "P2": relation}))
+        check_facts(make_facts({**SOLID, "P2": relation}))
 
 
 def test_checked_templates_of_unknown_relations_or_one_number_are_refused() -> None:
@@ -90,13 +90,13 @@ def test_checked_templates_of_unknown_relations_or_one_number_are_refused() -> N
         (pl.concat(tables), ("template P1.000", "relation P1", "another number")),
     ):
         with pytest.raises(InputError, match=naming(*words)):
-            checked(replace(facts, templates=templates))
+            check_facts(replace(facts, templates=templates))
     with pytest.raises(InputError, match=naming("subject-relation", "give")):
-        checked(make_facts({}))
+        check_facts(make_facts({}))
 
 
 def test_sliced_relations_keep_the_order_of_the_set(mini: Facts) -> None:
-    all_facts, part = sliced(mini, Slice()), sliced(mini, Slice(relations=("P36", "P17")))
+    all_facts, part = slice_facts(mini, Slice()), slice_facts(mini, Slice(relations=("P36", "P17")))
     assert all_facts.pairs.equals(mini.pairs)
     assert all_facts.templates.equals(mini.templates)
     for facts, ids in ((part, ["P17", "P36"]), (mini.of("P36"), ["P36"])):
@@ -106,7 +106,7 @@ def test_sliced_relations_keep_the_order_of_the_set(mini: Facts) -> None:
 
 @pytest.mark.parametrize("number", [1, 3, 10_000])
 def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) -> None:
-    part = sliced(mini, Slice(pairs_per_relation=number, names_per_subject=number))
+    part = slice_facts(mini, Slice(pairs_per_relation=number, names_per_subject=number))
     for relation in mini.relations["relation_id"]:
         every = mini.of(relation).pairs.to_dicts()[:number]
         expected = [{**pair, "subjects": pair["subjects"][:number]} for pair in every]
@@ -115,10 +115,10 @@ def test_sliced_pairs_and_names_are_the_first_of_each(mini: Facts, number: int) 
 
 def test_sliced_unknown_relation_and_empty_parts_are_refused(mini: Facts) -> None:
     with pytest.raises(InputError, match=naming("benchmark.relations", "P2", "P17", "P19")):
-        sliced(mini, Slice(relations=("P17", "P2")))
+        slice_facts(mini, Slice(relations=("P17", "P2")))
     for part in (Slice(relations=()), Slice(pairs_per_relation=0), Slice(names_per_subject=0)):
         with pytest.raises(InputError, match="has no"):
-            sliced(mini, part)
+            slice_facts(mini, part)
 
 
 NAMES = ["relation", "template", "subject", "object"]
@@ -132,17 +132,17 @@ def plain_facts(template: str, subject: str, label: str):
 @pytest.mark.parametrize("hidden", ["\u200b", "\ufeff", "\u00ad", "\ue000", "\u200e"])
 def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
     clean = ("[Y] of [X].", "France", "Paris")
-    assert unseen(plain_facts(*clean)).is_empty()
+    assert find_invisible(plain_facts(*clean)).is_empty()
     for place, noun in enumerate(("template", "pair", "pair")):
         texts = [*clean]
         texts[place] = texts[place][:2] + hidden + texts[place][2:]
         if place == 0:
             texts[place] = f"[Y]{hidden} of [X]."
         facts = plain_facts(*texts)
-        assert unseen(treated(facts, "keep")).height == 1
+        assert find_invisible(treat_invisible(facts, "keep")).height == 1
         with pytest.raises(InputError, match=naming(noun, "benchmark.unseen=remove")):
-            treated(facts, "refuse")
-        cleaned = treated(facts, "remove")
+            treat_invisible(facts, "refuse")
+        cleaned = treat_invisible(facts, "remove")
         assert cleaned.pairs["subjects"].to_list() == [["France"]]
         assert [o["labels"] for o in cleaned.pairs["objects"][0]] == [["Paris"]]
         assert cleaned.templates["text"].to_list() == ["[Y] of [X]."]
@@ -150,9 +150,9 @@ def test_unseen_characters_are_found_in_every_text(hidden: str) -> None:
 
 def test_joiners_are_letters_of_their_languages() -> None:
     joined = plain_facts("[Y] of [X].", "می\u200cخواهم", "\U0001f469\u200d\U0001f680")
-    assert unseen(joined).is_empty()
+    assert find_invisible(joined).is_empty()
 
 
 def test_object_of_which_nothing_is_left_is_refused() -> None:
     with pytest.raises(InputError, match=naming("has no objects")):
-        treated(plain_facts("[Y] of [X].", "France", "\u200b"), "remove")
+        treat_invisible(plain_facts("[Y] of [X].", "France", "\u200b"), "remove")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.table_files import json_lines, parsed
+from factsweep.operators.datasets.table_files import json_lines, parse_json
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.inputs.files import content
 from tests.messages import naming
@@ -23,13 +23,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", ['{"a": {"a": 1}, "b": "\\ud83d\\ude80"}', r'"C:\\udata"', "[]"])
 def test_parsed_text_is_what_json_says(text: str) -> None:
-    assert parsed(text, "x") == json.loads(text)
+    assert parse_json(text, "x") == json.loads(text)
 
 
 def test_ambiguous_text_is_refused_with_its_place(subtests: pytest.Subtests) -> None:
     for text, words in REFUSED.items():
         with subtests.test(text), pytest.raises(InputError, match=naming("f.jsonl, line 7", words)):
-            parsed(text, "f.jsonl, line 7")
+            parse_json(text, "f.jsonl, line 7")
 
 
 @pytest.mark.parametrize("name", ["facts.jsonl", "facts.json"])

@@ -13,10 +13,10 @@ from factsweep.operators.datasets.kamel import (
     counts,
     facts_from_files,
     files_from_facts,
+    find_marked_labels,
     is_literal,
-    sliced,
+    slice_queries,
     split_sizes,
-    told_apart,
 )
 from factsweep.operators.errors import InputError
 from tests.messages import naming
@@ -186,10 +186,10 @@ def test_facts_unfit_files_are_refused_by_their_place_with_the_fix(
 
 def test_sliced_first_queries_are_asked_and_all_may_be_shown() -> None:
     facts = facts_from_files(files(TEST, TEST, TEST))
-    part = sliced(facts, Slice(pairs_per_relation=2))
+    part = slice_queries(facts, Slice(pairs_per_relation=2))
     sizes = [counts(part)[name] for name in ("relations", "train_rows", "dev_rows", "test_rows")]
     assert sizes == [1, 1, 0, 2]
-    assert counts(sliced(facts, Slice(relations=("P36",)))) == counts(facts)
+    assert counts(slice_queries(facts, Slice(relations=("P36",)))) == counts(facts)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_facts_published_files_load_as_they_are(published: Facts) -> None:
 
 
 def test_labels_published_few_besides_flags_keep_special_characters(published: Facts) -> None:
-    apart = told_apart(only_test(published))
+    apart = find_marked_labels(only_test(published))
     words = apart.filter(pl.col("bare") != "")
     assert words["full"].to_list() == ["pop-rock", "pop/rock", "sci-fi", "scifi", "b&h", "bh"]
     assert apart.filter(pl.col("bare") == "").height > 100  # flags of countries

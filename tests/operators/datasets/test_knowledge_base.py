@@ -5,7 +5,7 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked, counts
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, check_knowledge_base, counts
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from tests.builders import facts as make_facts
@@ -18,7 +18,7 @@ TRIPLES = pl.DataFrame({"subject_id": ["Q1"], "relation_id": ["P1"], "object_id"
 
 
 def test_checked_missing_optional_columns_are_null() -> None:
-    base = checked(KnowledgeBase(ENTITIES, TRIPLES))
+    base = check_knowledge_base(KnowledgeBase(ENTITIES, TRIPLES))
     assert base.entities.schema == empty("entities").schema
     assert base.triples.schema == empty("triples").schema
     assert base.triples["end"].to_list() == [None]
@@ -53,7 +53,7 @@ def test_checked_unfit_tables_are_refused(subtests: pytest.Subtests) -> None:
     ]
     for entities, triples, words in cases:
         with subtests.test(words), pytest.raises(InputError, match=words):
-            checked(KnowledgeBase(entities, triples))
+            check_knowledge_base(KnowledgeBase(entities, triples))
 
 
 def test_knowledge_base_of_facts_has_relations_as_types() -> None:
@@ -63,7 +63,7 @@ def test_knowledge_base_of_facts_has_relations_as_types() -> None:
             "P31": (["[X]: [Y]."], {"O1": (["Versailles"], [["city"]])}),
         }
     )
-    base = checked(knowledge_base(facts))
+    base = check_knowledge_base(knowledge_base(facts))
     row_by_id = {row["entity_id"]: row for row in base.entities.iter_rows(named=True)}
     assert row_by_id["Q1"]["labels"] == ["France", "Gaul"]
     assert row_by_id["Q1"]["types"] == []
@@ -80,7 +80,7 @@ def test_knowledge_base_of_facts_has_relations_as_types() -> None:
 
 
 def test_knowledge_base_of_facts_counts_triples_as_popularity(mini: Facts) -> None:
-    base = checked(knowledge_base(mini))
+    base = check_knowledge_base(knowledge_base(mini))
     (paris,) = base.entities.filter(entity_id="Q90").iter_rows(named=True)
     triples = base.triples.filter(pl.any_horizontal(pl.col("subject_id", "object_id") == "Q90"))
     assert round(2.718281828459045 ** paris["popularity"]) == triples.height + 1 > 2

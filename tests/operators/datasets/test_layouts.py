@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.datasets.layouts import with_aliases
+from factsweep.operators.datasets.layouts import join_aliases
 from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
-from factsweep.operators.datasets.plain_tables import check_aliases, several, split
+from factsweep.operators.datasets.plain_tables import (
+    check_aliases,
+    split_cells,
+    warn_of_joined_cells,
+)
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 
@@ -318,7 +322,7 @@ def test_layout_text_that_is_no_list_or_truth_value_is_refused(rows: pl.DataFram
         facts_from_rows(texts.with_columns(is_manual=pl.lit("perhaps")).lazy())
     labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
     with pytest.raises(InputError, match=naming("obj_aliases", "no column obj_uris")):
-        with_aliases(pl.LazyFrame({"sub_uri": ["Q142"]}), "obj_aliases", labels)
+        join_aliases(pl.LazyFrame({"sub_uri": ["Q142"]}), "obj_aliases", labels)
 
 
 CELLS = st.lists(st.text("abc de", min_size=1).filter(str.strip), min_size=1, max_size=4)
@@ -327,7 +331,7 @@ CELLS = st.lists(st.text("abc de", min_size=1).filter(str.strip), min_size=1, ma
 @given(st.lists(CELLS, min_size=1, max_size=4), st.sampled_from([";", "|", " / ", "; "]))
 def test_split_gives_the_names_that_were_joined(names: list[list[str]], separator: str) -> None:
     cells = [separator.join(row) for row in names]
-    rows = split(pl.DataFrame({"subject": range(len(cells)), "object": cells}), separator)
+    rows = split_cells(pl.DataFrame({"subject": range(len(cells)), "object": cells}), separator)
     stripped = [(n, name.strip()) for n, row in enumerate(names) for name in row]
     assert rows.rows() == stripped
 
@@ -338,19 +342,21 @@ def test_split_takes_ids_along_and_makes_lists_of_aliases() -> None:
         "object_id": ["1;2", "3"],
         "object_aliases": ["x; y", '["z;"]'],
     }
-    assert split(pl.DataFrame(cells), ";").rows() == [
+    assert split_cells(pl.DataFrame(cells), ";").rows() == [
         *(("a", "1", ["x", "y"]), ("b", "2", ["x", "y"]), ("c", "3", ["z;"])),
     ]
     with pytest.raises(InputError, match=naming("row 0", "object", "2 parts", "object_id")):
-        split(pl.DataFrame({"object": ["a;b"], "object_id": ["1"]}), ";")
+        split_cells(pl.DataFrame({"object": ["a;b"], "object_id": ["1"]}), ";")
 
 
 def test_several_counts_cells_once_and_names_the_first_three() -> None:
     cells = ["A; B", "AC/DC", "C|D", "E / F", "A; B", "G ;H", "Yahoo!;", '["a;b"]', None]
-    (sentence,) = several(pl.LazyFrame({"object": cells}), "separator=", None)
+    (sentence,) = warn_of_joined_cells(pl.LazyFrame({"object": cells}), "separator=", None)
     assert sentence.startswith("4 cells seem to hold several answers (row 0: object 'A; B', row 2:")
     assert "separator=';'" in sentence
-    assert not several(pl.LazyFrame({"object": ["A; B"], "note": "a;b"}), "separator=", ";")
+    assert not warn_of_joined_cells(
+        pl.LazyFrame({"object": ["A; B"], "note": "a;b"}), "separator=", ";"
+    )
 
 
 def test_check_aliases_that_are_no_list_offers_the_list_and_the_split() -> None:

@@ -6,12 +6,12 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.datasets.object_types import (
+    describe_types,
     longest_answer,
-    recognised,
-    sentences,
+    recognise_types,
     typed_objects,
-    unread_types,
-    written_alike,
+    unify_labels,
+    warn_of_unread_types,
 )
 from factsweep.operators.errors import InputError
 from tests.messages import naming
@@ -38,19 +38,23 @@ def table(objects: dict[str, list[str]], **columns: list[str]) -> Facts:
 
 
 def test_relations_of_values_are_recognised_and_names_are_not() -> None:
-    kinds = {relation: type_.kind for relation, type_ in recognised(table(OBJECTS), "en").items()}
+    kinds = {
+        relation: type_.kind for relation, type_ in recognise_types(table(OBJECTS), "en").items()
+    }
     dates = dict.fromkeys(["born", "founded"], "date")
     assert kinds == {**dates, "height": "quantity", "population": "number"}
 
 
 def test_language_of_the_table_decides_how_its_numbers_are_read() -> None:
     facts = table({"height": ["8.849 m", "4.810 m"]})
-    readings = [str(recognised(facts, language)["height"].reading) for language in ("de", "en")]
+    readings = [
+        str(recognise_types(facts, language)["height"].reading) for language in ("de", "en")
+    ]
     assert readings == ["8849 meter", "8.849 meter"]
 
 
 def test_sentences_name_an_object_with_its_reading_and_ambiguous_dates() -> None:
-    (born,) = sentences(table({"born": ["03/04/1879", "25/12/1900"]}), "en")
+    (born,) = describe_types(table({"born": ["03/04/1879", "25/12/1900"]}), "en")
     assert "2 of 2 can be read" in born
     assert "1 can be read as two days" in born
 
@@ -60,20 +64,20 @@ def test_declared_types_replace_what_is_recognised() -> None:
     assert typed_objects(facts, "en", 0).kinds == {"born.S1": "date"}
     facts = table({"r": ["soon", "1900"]}, type=pl.Series(["date", ""]))
     with pytest.raises(InputError, match=naming("soon", "r.S0", "date", "name")):
-        list(sentences(facts, "en"))
+        list(describe_types(facts, "en"))
 
 
 def test_column_type_of_something_else_is_named_and_one_of_both_is_refused() -> None:
     columns = {"type": pl.Series(["city", "town"])}
     assert not table({"capital": ["Paris", "Lima"]}, **columns).further
-    assert len([*unread_types(pl.LazyFrame({"type": ["city"]}))]) == 1
-    assert not [*unread_types(pl.LazyFrame({"type": ["", "Date"]}))]
+    assert len([*warn_of_unread_types(pl.LazyFrame({"type": ["city"]}))]) == 1
+    assert not [*warn_of_unread_types(pl.LazyFrame({"type": ["", "Date"]}))]
     with pytest.raises(InputError, match=naming("row 1", "type", "quantity")):
         table({"capital": ["1900", "Lima"]}, type=pl.Series(["date", "town"]))
 
 
 def test_demonstrations_write_dates_and_numbers_in_the_most_frequent_form() -> None:
-    facts, examples = written_alike(table(OBJECTS), "en")
+    facts, examples = unify_labels(table(OBJECTS), "en")
     label = pl.col("objects").list.first().struct.field("labels").list.first()
     labels = facts.pairs.group_by("relation_id", maintain_order=True).agg(label=label)
     by_relation = dict(labels.iter_rows())
@@ -84,13 +88,13 @@ def test_demonstrations_write_dates_and_numbers_in_the_most_frequent_form() -> N
         OBJECTS["film"],
     ]
     assert sorted(examples) == ["born", "height", "population"]
-    german, _ = written_alike(table({"born": ["14. März 1879", "5. Mai 1900", "1.2.1903"]}), "de")
+    german, _ = unify_labels(table({"born": ["14. März 1879", "5. Mai 1900", "1.2.1903"]}), "de")
     assert german.pairs["objects"][2][0]["labels"] == ["1. Februar 1903", "1.2.1903"]
 
 
 def test_facts_in_one_form_are_the_same_facts() -> None:
     facts = table({"born": ["1879-03-14", "1900-05-02"], "capital": ["Paris", "Lima"]})
-    assert written_alike(facts, "en") == (facts, {})
+    assert unify_labels(facts, "en") == (facts, {})
 
 
 def test_longest_answer_spells_the_month() -> None:

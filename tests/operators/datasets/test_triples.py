@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from factsweep.operators.datasets.facts import Slice, counts, sliced
-from factsweep.operators.datasets.triples import mlama, pararel, plain, xfactr
+from factsweep.operators.datasets.facts import Slice, counts, slice_facts
+from factsweep.operators.datasets.triples import mlama, pararel, plain_template, xfactr
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics import data_set
 from factsweep.operators.prompts import masked
@@ -191,7 +191,7 @@ def test_templates_marks_of_grammar_become_words_or_forms(subtests: pytest.Subte
         ("ru", "[X] [родиться.Pst;X-Gender] в [Y.Ess]", "[X] родиться в [Y]"),
     ):
         with subtests.test(template):
-            assert plain(template, language) == expected
+            assert plain_template(template, language) == expected
 
 
 def test_facts_without_a_label_are_left_out_and_words_agree_with_their_entities() -> None:
@@ -201,7 +201,7 @@ def test_facts_without_a_label_are_left_out_and_words_agree_with_their_entities(
         ("P19.Q1", ["Ève", "Eva"], [{"object_id": "Q4", "labels": ["Oslo", "Christiania"]}]),
     ]
     assert facts.templates["text"].to_list() == ["[X] est [X:né|née] [Y:un|une] en [Y] ."]
-    facts = sliced(facts, Slice(names_per_subject=1))
+    facts = slice_facts(facts, Slice(names_per_subject=1))
     (zero,) = expand(facts, Setting("zero-shot", 0), seed=0)
     query_by_pair = {
         "P19.Q1": "Ève est née une en [MASK] .",

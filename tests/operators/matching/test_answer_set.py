@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.kamel import answers_told_apart
+from factsweep.operators.datasets.kamel import read_answers
 from factsweep.operators.matching.answer_set import answer_forms, answer_set
 from factsweep.operators.schemas import schema
 
@@ -37,7 +37,7 @@ def texts(text: str | None) -> pl.DataFrame:
     ],
 )
 def test_strict_answers_are_lower_case_and_bare(text: str | None, answers: list[str]) -> None:
-    found = answers_told_apart(texts(text), NONE_APART)
+    found = read_answers(texts(text), NONE_APART)
     assert sorted(found["answer"]) == sorted(answers)
 
 

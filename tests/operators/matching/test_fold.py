@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from factsweep.operators.datasets.kamel import answers_told_apart, told_apart
+from factsweep.operators.datasets.kamel import find_marked_labels, read_answers
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.matching.fold import fold
 from factsweep.operators.matching.lemmas import contains, key
@@ -176,7 +176,9 @@ def test_text_has_words_exactly_where_it_has_lemmas(text: str) -> None:
 def test_kamel_answer_with_marks_around_it_is_the_label(answer: str, expected: str) -> None:
     labels = ("C", "C#", "C++", "!!!")
     objects = [[{"object_id": f"Q{n}", "labels": [label]}] for n, label in enumerate(labels)]
-    apart = told_apart(pl.DataFrame({"relation_id": ["P277"] * len(labels), "objects": objects}))
+    apart = find_marked_labels(
+        pl.DataFrame({"relation_id": ["P277"] * len(labels), "objects": objects})
+    )
     row = [("P277", answer)]
     texts = pl.DataFrame(row, schema("relation_id text, text text"), orient="row")
-    assert answers_told_apart(texts, apart)["answer"].to_list() == [expected]
+    assert read_answers(texts, apart)["answer"].to_list() == [expected]

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.distractors import probed
+from factsweep.operators.datasets.distractors import read_probed
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
@@ -294,7 +294,7 @@ def test_chances_of_written_sentences_put_the_label_of_the_subject_in_place() ->
     table = pl.DataFrame(rows, schema=names, orient="row").with_columns(
         gold_corrected="gold", human_score=pl.lit(0.5)
     )
-    facts = sliced(probed({"probing": table}), Slice())
+    facts = sliced(read_probed({"probing": table}), Slice())
     found = chances(facts, "P36", 4, seed=0)
     assert found["P36.1"].subjects == ["The Japanese government sits in"]
     assert found["P36.1"].relations == ["France works for"]

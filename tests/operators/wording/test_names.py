@@ -5,7 +5,7 @@ import itertools
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.facts import Facts, checked
+from factsweep.operators.datasets.facts import Facts, check_facts
 from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording import names
@@ -94,4 +94,4 @@ def test_facts_of_relations_that_fall_together_are_refused(
 def test_facts_with_an_id_twice_are_refused(mini: Facts) -> None:
     twice = pl.concat([mini.pairs, mini.pairs.head(1)])
     with pytest.raises(InputError, match=naming("pair", "twice", "leave")):
-        checked(Facts(mini.relations, mini.templates, twice))
+        check_facts(Facts(mini.relations, mini.templates, twice))

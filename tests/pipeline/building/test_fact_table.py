@@ -136,7 +136,7 @@ def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     rows = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
     path.write_text(f"relation,subject,object,language,subject_id\n{rows}P36,Peru,Lima,fr,\n")
-    notes = [*fact_table.strangers(fact_table.read(path, "en")[0])]
+    notes = [*fact_table.find_unshared_languages(fact_table.read(path, "en")[0])]
     assert [note.split()[3] for note in notes] == ["nl", "fr"]
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import yaml
 
-from factsweep.operators.construction.facts import generic
+from factsweep.operators.construction.facts import generic_templates
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
@@ -261,7 +261,9 @@ def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edi
         ]
         assert (
             sheet["work"]
-            == generic(pl.DataFrame({"language": "en", "relation": ["work"]}))["en"]["work"]
+            == generic_templates(pl.DataFrame({"language": "en", "relation": ["work"]}))["en"][
+                "work"
+            ]
         )
         assert main(["build", "facts", str(dated), *model]) == 2
         assert ".templates.yaml" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from factsweep.operators.datasets.knowledge_base import KnowledgeBase, checked
+from factsweep.operators.datasets.knowledge_base import KnowledgeBase, check_knowledge_base
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building import knowledge_base as builder
 from factsweep.pipeline.cli import main
@@ -106,7 +106,7 @@ def test_build_dump_takes_items_with_labels_and_their_statements(
         ("Q3", "P31", "Q7", None, None),
         ("Q3", "P279", "Q8", None, None),
     ]
-    assert checked(base).entities.height == 3
+    assert check_knowledge_base(base).entities.height == 3
 
 
 def test_build_dump_any_size_of_part_and_any_workers_give_the_same(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def test_read_own_files_may_have_relations_that_the_entry_lacks(
 
 def test_fetch_entry_that_ships_is_refused() -> None:
     with pytest.raises(InputError, match=naming("ships", "factsweep")):
-        catalog.fetched(MINI, print)
+        catalog.fetch(MINI, print)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_fetch_without_a_network_says_so_in_one_sentence(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", is_offline)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=naming(word)):
-        catalog.fetched(REAL, print)
+        catalog.fetch(REAL, print)
 
 
 def test_differences_row_missing_names_checksum_and_counts(

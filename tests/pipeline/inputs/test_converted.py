@@ -46,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conversions: Counte
 
 
 def folder(**changes: str) -> Path:
-    return models.converted(replace(MODEL, **changes), "1.0")
+    return models.convert_package(replace(MODEL, **changes), "1.0")
 
 
 def test_conversion_of_other_weights_is_another(package: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.inputs import digests
-from factsweep.pipeline.inputs.digests import below, of_contents, of_each, of_files
+from factsweep.pipeline.inputs.digests import digest_contents, digest_each, digest_files, list_files
 from tests.messages import naming
 
 SIZE = 6 << 20  # its digest is kept
@@ -53,7 +53,7 @@ def n_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def digest(path: Path) -> str:
-    return of_each({"it": path})["it"]
+    return digest_each({"it": path})["it"]
 
 
 def record(path: Path) -> Path:
@@ -176,7 +176,7 @@ def test_set_of_other_names_or_bytes_is_another() -> None:
         *({"a": b"x", "b": b"y"}, {"a": b"xy", "b": b""}, {"a": b"x"}),
         *({"a": b"x", "c": b"y"}, {"a": b"x", "b": b"y", "c": b""}),
     ]
-    assert len({of_contents(contents) for contents in sets}) == len(sets)
+    assert len({digest_contents(contents) for contents in sets}) == len(sets)
 
 
 def test_set_written_is_the_same_as_its_contents(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_set_written_is_the_same_as_its_contents(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    assert of_files(below(tmp_path)) == of_contents(contents)
+    assert digest_files(list_files(tmp_path)) == digest_contents(contents)
 
 
 def test_below_leaves_out_what_is_hidden_and_follows_links(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_below_leaves_out_what_is_hidden_and_follows_links(tmp_path: Path) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (model / "link").symlink_to(elsewhere)
-    assert list(below(model)) == ["a/b", "link/c"]
+    assert list(list_files(model)) == ["a/b", "link/c"]
 
 
 def test_below_link_that_cannot_be_followed_is_named(tmp_path: Path) -> None:
@@ -201,4 +201,4 @@ def test_below_link_that_cannot_be_followed_is_named(tmp_path: Path) -> None:
         (tmp_path / "link").unlink(missing_ok=True)
         (tmp_path / "link").symlink_to(target)
         with pytest.raises(InputError, match=f"link is a link .*{problem}"):
-            below(tmp_path)
+            list_files(tmp_path)

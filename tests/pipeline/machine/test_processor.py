@@ -126,14 +126,14 @@ def test_settled_older_gpu_reads_the_type_of_the_checkpoint(
     plant_gpu("7.0")
     (tmp_path / "config.json").write_text(f'{{"{key}": "float16"}}')
     model = replace(load([]).model, source="path", id=str(tmp_path))
-    assert models.settled(model, "cuda").dtype == "float16"
+    assert models.resolve_dtype(model, "cuda").dtype == "float16"
 
 
 def test_settled_older_gpu_without_a_config_names_the_fix(plant_gpu: Plant) -> None:
     plant_gpu("7.0")
     model = replace(load([]).model, source="hub", id="nobody/nothing", revision="main")
     with pytest.raises(InputError, match=naming("model.id=nobody/nothing", "model.dtype")):
-        models.settled(model, "cuda")
+        models.resolve_dtype(model, "cuda")
 
 
 def test_settled_package_on_an_older_gpu_and_encoder_anywhere_are_float32(
@@ -141,9 +141,9 @@ def test_settled_package_on_an_older_gpu_and_encoder_anywhere_are_float32(
 ) -> None:
     plant_gpu("6.1")
     plant_flags(f"{AVX512} avx512_bf16")
-    assert models.settled(load([]).model, "cuda").dtype == "float32"
+    assert models.resolve_dtype(load([]).model, "cuda").dtype == "float32"
     model = replace(load(["model=bert-base-uncased"]).model, dtype="auto")
-    assert [models.settled(model, kind).dtype for kind in ("cpu", "cuda")] == ["float32"] * 2
+    assert [models.resolve_dtype(model, kind).dtype for kind in ("cpu", "cuda")] == ["float32"] * 2
 
 
 def test_settled_type_that_was_given_stays(plant_flags: Plant) -> None:
