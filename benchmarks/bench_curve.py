@@ -33,7 +33,7 @@ from _simulation import LIKE, Logits, Made, Sizes, made_up, truth
 from factsweep.operators.estimates.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.methods import METHODS
-from factsweep.operators.tables.shared.canvas import SERIES, blank
+from factsweep.operators.tables.shared.canvas import SERIES, new_figure
 from factsweep.pipeline.results import past
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -153,7 +153,7 @@ def _draw(curves: Mapping[str, list[Point]], n_prompts: int, path: Path) -> None
     """One panel per number: a line for each method, on logarithmic axes."""
     from matplotlib.ticker import LogLocator
 
-    figure = blank(8.0, 3.6)
+    figure = new_figure(8.0, 3.6)
     panels = figure.subplots(1, len(METRICS))
     for axes, (metric, name) in zip(panels, METRICS.items(), strict=True):
         for (way, points), (colour, marker) in zip(curves.items(), SERIES, strict=False):

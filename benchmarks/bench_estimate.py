@@ -25,7 +25,7 @@ from _simulated_control import gains, later, two_models
 from _simulation import LIKE, Logits, Made, Sizes, coverage, made_up
 
 from factsweep.operators.methods import METHODS
-from factsweep.operators.tables.shared.canvas import SERIES, blank
+from factsweep.operators.tables.shared.canvas import SERIES, new_figure
 from factsweep.pipeline.results import past
 
 SHARES = (0.01, 0.05, 0.2)
@@ -91,7 +91,7 @@ def _of_run(path: Path) -> Iterator[tuple[str, _Covering]]:
 
 def _draw(coverage_of: Mapping[str, pl.DataFrame], path: Path) -> None:
     """One panel per table: a point for each metric and share; the band is 93 to 97 %."""
-    figure = blank(9.0, 3.6)
+    figure = new_figure(9.0, 3.6)
     panels = figure.subplots(1, len(coverage_of), sharey=True, squeeze=False)[0]
     for axes, (title, rows) in zip(panels, coverage_of.items(), strict=True):
         covered_rows = rows.drop_nulls("covered")

@@ -57,7 +57,7 @@ class DecodingError(FactsweepError):
 
 
 @contextmanager
-def refusing(source: str, fix: str) -> Iterator[None]:
+def input_errors(source: str, fix: str) -> Iterator[None]:
     """Turn any error of a library over a file of the user's into one sentence.
 
     Raises:

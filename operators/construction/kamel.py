@@ -13,7 +13,7 @@ from factsweep.operators import seeds
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import DATE, NUMBER, SPLITS, facts_of, is_literal
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty, fitted, schema
+from factsweep.operators.schemas import empty, fit_schema, schema
 
 # An object_id is an entity, or a literal's type: XMLSchema#dateTime or XMLSchema#decimal. Its value
 # is then as Wikidata writes it: +1949-12-16T00:00:00Z, +3.
@@ -67,7 +67,7 @@ def build(
     Raises:
         InputError: a missing column, or no relation is left.
     """
-    triples, labels = fitted(triples, TRIPLES, "triples"), fitted(labels, LABELS, "labels")
+    triples, labels = fit_schema(triples, TRIPLES, "triples"), fit_schema(labels, LABELS, "labels")
     triples = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
     triples_named = _named(triples, labels)
     unlabelled = pl.col("labels").is_null()

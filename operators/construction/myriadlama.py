@@ -15,7 +15,7 @@ from factsweep.operators.datasets.facts import Facts, check_facts, number_templa
 from factsweep.operators.datasets.kamel import is_literal
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import empty, fitted, refuse, schema
+from factsweep.operators.schemas import empty, fit_schema, refuse, schema
 
 # A literal (`operators.construction.kamel.TRIPLES`) is no object of such a set.
 FACTS = schema("relation_id text, subject_id text, object_id text")
@@ -62,9 +62,12 @@ def build(
     """
     knowledge = facts.clear() if knowledge is None else knowledge
     paraphrases = PARAPHRASES.to_frame() if paraphrases is None else paraphrases
-    facts, knowledge = fitted(facts, FACTS, "facts"), fitted(knowledge, FACTS, "knowledge")
-    labels, manual = fitted(labels, LABELS, "labels"), fitted(manual, MANUAL, "manual templates")
-    paraphrases = fitted(paraphrases, PARAPHRASES, "paraphrases")
+    facts, knowledge = fit_schema(facts, FACTS, "facts"), fit_schema(knowledge, FACTS, "knowledge")
+    labels, manual = (
+        fit_schema(labels, LABELS, "labels"),
+        fit_schema(manual, MANUAL, "manual templates"),
+    )
+    paraphrases = fit_schema(paraphrases, PARAPHRASES, "paraphrases")
     templates = _templates(manual, paraphrases)
     of_pairs = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
     triples = pl.concat([facts, of_pairs]).unique(maintain_order=True)

@@ -13,7 +13,7 @@ from factsweep.operators import seeds
 from factsweep.operators.construction.kamel import LABELS, add_reasons, count_left_out, unite_labels
 from factsweep.operators.datasets.probelm import ROWS, Prompt, Slot
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import fitted, schema
+from factsweep.operators.schemas import fit_schema, schema
 
 TRIPLES = schema("subject_id text, relation_id text, object_id text")
 SUBCLASS_OF = "P279"
@@ -72,10 +72,10 @@ def build(
     Raises:
         InputError: a missing column, or no triple is left.
     """
-    old_triples = fitted(old_triples, TRIPLES, "before").unique()
+    old_triples = fit_schema(old_triples, TRIPLES, "before").unique()
     new_triples, labels = (
-        fitted(new_triples, TRIPLES, "after").unique(),
-        fitted(labels, LABELS, "labels"),
+        fit_schema(new_triples, TRIPLES, "after").unique(),
+        fit_schema(labels, LABELS, "labels"),
     )
     facts = pl.concat([old_triples, new_triples]).unique()
     names = (

@@ -25,8 +25,8 @@ from factsweep.operators.datasets.facts import counts as counts_of_facts
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_names, from_triples
 from factsweep.operators.datasets.triples import facts_from_triples
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, fitted, refuse, schema
-from factsweep.operators.wording import listed
+from factsweep.operators.schemas import columns, fit_schema, refuse, schema
+from factsweep.operators.wording import join_list
 
 _NEEDED = ("subject", "subject_label", "relation", "object", "object_label")
 FACTS = schema("""
@@ -77,7 +77,7 @@ def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Fact
     return replace(
         facts,
         templates=facts.templates.with_columns(style=styles),
-        further={"details": fitted(details, columns("details"), "details", ("human_score",))},
+        further={"details": fit_schema(details, columns("details"), "details", ("human_score",))},
         knowledge_base=base,
     )
 
@@ -98,11 +98,11 @@ def figures(tables: Tables, facts: Facts) -> dict[str, int]:
 
 def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
     if name not in tables:
-        raise InputError(f"the file {name}.* is missing; there are {listed(sorted(tables))}.")
+        raise InputError(f"the file {name}.* is missing; there are {join_list(sorted(tables))}.")
     optional = {*FACTS} - {*_NEEDED}
     columns = [Column(column, (dtype,), column not in optional) for column, dtype in schema.items()]
     check_columns(tables[name].lazy(), columns, f"{name}.* of the layout distractors")
-    return fitted(tables[name], schema, name, optional=schema)
+    return fit_schema(tables[name], schema, name, optional=schema)
 
 
 def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
@@ -165,7 +165,7 @@ def read_probed(tables: Tables, relations: Relations = None) -> Facts:
         "fact."
     )
     refuse(facts, {half: pl.any_horizontal(pl.col("subject", "object").is_null())}, ["name"])
-    return _as_facts(fitted(facts, _FACTS, "facts", ("popularity", "sample")), relations)
+    return _as_facts(fit_schema(facts, _FACTS, "facts", ("popularity", "sample")), relations)
 
 
 def read_verbalised(tables: Tables, relations: Relations = None) -> Facts:
@@ -212,7 +212,7 @@ def _verbalised(tables: Tables) -> pl.DataFrame:
 
 def _only(tables: Tables, expected: pl.Schema) -> pl.DataFrame:
     if len(tables) != 1:
-        raise InputError(f"there must be one table; there are {listed(tables)}.")
+        raise InputError(f"there must be one table; there are {join_list(tables)}.")
     ((name, rows),) = tables.items()
     columns = [Column(column, (dtype,), required=True) for column, dtype in expected.items()]
     check_columns(rows.lazy(), columns, f"{name}.*")
@@ -232,14 +232,14 @@ def _as_facts(facts: pl.DataFrame, relations: Relations) -> Facts:
         split=pl.lit(None, pl.String),
     )
     templates = number_templates(manual_templates((relation_id, TEMPLATE) for relation_id in ids))
-    details = fitted(facts, columns("details"), "details", ("start", "end"))
+    details = fit_schema(facts, columns("details"), "details", ("start", "end"))
     # The labels of the facts; their sentences are no names of an entity.
     ends = facts.select(
         entity_id=pl.concat_list("subject_id", "object_id"),
         labels=pl.concat_list("subject", "object"),
     )
     labels = ends.explode("entity_id", "labels").with_columns(pl.concat_list("labels"))
-    triples = fitted(facts, columns("triples"), "triples", ("start", "end"))
+    triples = fit_schema(facts, columns("triples"), "triples", ("start", "end"))
     base = from_names(labels, triples.unique(maintain_order=True))
     return check_facts(
         Facts(relation_table(ids, relations), templates, pairs, {"details": details}, base)

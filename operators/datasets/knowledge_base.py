@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import columns, empty, fitted, refuse
+from factsweep.operators.schemas import columns, empty, fit_schema, refuse
 
 # What Wikidata declares as a type: instance of, and subclass of (the paper's first footnote).
 TYPE_RELATIONS = ("P31", "P279")
@@ -42,8 +42,8 @@ def check_knowledge_base(base: KnowledgeBase) -> KnowledgeBase:
         InputError: no entities; an entity twice, or without an id or a label; a triple without a
             subject, relation or object. The message names the row.
     """
-    entities = fitted(base.entities, columns("entities"), "table entities", _OPTIONAL)
-    triples = fitted(base.triples, columns("triples"), "table triples", _OPTIONAL)
+    entities = fit_schema(base.entities, columns("entities"), "table entities", _OPTIONAL)
+    triples = fit_schema(base.triples, columns("triples"), "table triples", _OPTIONAL)
     if entities.is_empty():
         raise InputError("table entities has no rows; give one that has.")
     ids, labels = pl.col("entity_id"), pl.col("labels")
@@ -71,7 +71,7 @@ def from_triples(rows: pl.DataFrame, *names: pl.DataFrame) -> KnowledgeBase:
     """
     subjects = rows.select(entity_id="subject_id", labels="subjects")
     objects = rows.select(entity_id="object_id", labels="labels")
-    triples = fitted(rows, columns("triples"), "triples", ("start", "end"))
+    triples = fit_schema(rows, columns("triples"), "triples", ("start", "end"))
     all_names = pl.concat([subjects, objects, *names])
     return from_names(all_names, triples.unique(maintain_order=True))
 
@@ -98,7 +98,7 @@ def from_names(names: pl.DataFrame, triples: pl.DataFrame) -> KnowledgeBase:
         .join(ends_counted, on="entity_id", how="left", maintain_order="left")
         .with_columns(pl.col("types").fill_null([]), pl.col("popularity").fill_null(0.0))
     )
-    entities = fitted(entities, columns("entities"), "entities", ("description",))
+    entities = fit_schema(entities, columns("entities"), "entities", ("description",))
     return KnowledgeBase(entities, triples.select(empty("triples").columns))
 
 

@@ -33,8 +33,8 @@ def answer_set(text: pl.Expr) -> pl.Expr:
     >>> texts.select(answer_set(pl.col("text")))["text"].to_list()
     [['english', ' français!', ' 1'], ['1,000'], [''], None]
     """
-    whole = text.str.strip_chars().str.to_lowercase()
-    parts = whole.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
+    stripped = text.str.strip_chars().str.to_lowercase()
+    parts = stripped.str.replace_all(END, "", literal=True).str.split(SEPARATOR)
     return parts.list.unique(maintain_order=True)
 
 

@@ -16,7 +16,7 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SIGNS = str.maketrans("٫٬’ʼ−⁄İ", ".,''-/i")
 
 
-class Found(NamedTuple, Generic[V]):
+class TextValue(NamedTuple, Generic[V]):
     """A value in a text: where it stands, and the ways in which it can be read."""
 
     start: int
@@ -24,7 +24,7 @@ class Found(NamedTuple, Generic[V]):
     readings: tuple[V, ...]
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """A text in normal form NFKC without invisible characters, digits as in ASCII.
 
     >>> folded("８.８４９ km²"), folded("٣")
@@ -37,12 +37,12 @@ def folded(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words of a text, folded, in lower case and without digits."""
-    return re.findall(r"[^\W\d_]+", folded(text).lower())
+    return re.findall(r"[^\W\d_]+", fold_text(text).lower())
 
 
-def blanked(text: str, found: Iterable[Found[Any]]) -> str:
+def blank_out(text: str, values: Iterable[TextValue[Any]]) -> str:
     """The text with blanks in place of values."""
-    for start, end, _ in found:
+    for start, end, _ in values:
         text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
     return text
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from factsweep.operators.matching import cldr
-from factsweep.operators.matching.cldr import LETTER, WORD, Found, alternation, folded, words
+from factsweep.operators.matching.cldr import LETTER, WORD, TextValue, alternation, fold_text, words
 
 _JOINTS = words("of the day in year de del d la im jahr jahre des jahres año")
 _LEADS = words("c ca circa about around am le el en an année год")
@@ -54,9 +54,9 @@ class DateReader:
 
     language: str
 
-    def find(self, text: str, *, with_bare_numbers: bool = True) -> list[Found[Date]]:
+    def find(self, text: str, *, with_bare_numbers: bool = True) -> list[TextValue[Date]]:
         """The dates of a folded text in lower case; bare numbers are years, or 3/1879."""
-        dates: list[Found[Date]] = []
+        dates: list[TextValue[Date]] = []
         behind, in_front = self._before_christ
         for pattern, is_bare_number in self._patterns:
             if is_bare_number and not with_bare_numbers:
@@ -67,8 +67,8 @@ class DateReader:
                 if readings := tuple(dict.fromkeys(self._readings(match, is_negative))):
                     start = eras[0].start() if eras[0] else match.start()
                     end = eras[1].end() if eras[1] else match.end()
-                    dates.append(Found(start, end, readings))
-                    text = cldr.blanked(text, dates[-1:])
+                    dates.append(TextValue(start, end, readings))
+                    text = cldr.blank_out(text, dates[-1:])
         return sorted(dates)
 
     @cached_property
@@ -90,7 +90,7 @@ class DateReader:
                 for width in ("wide", "abbreviated"):
                     for number, name in locale.months[context][width].items():
                         if words(name):
-                            months.setdefault(folded(name).lower().rstrip("."), number)
+                            months.setdefault(fold_text(name).lower().rstrip("."), number)
         return months
 
     @cached_property

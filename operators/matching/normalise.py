@@ -215,7 +215,7 @@ def _lookup_tables(language: str) -> list[Path]:
     spec = find_spec("spacy_lookups_data")
     folders = (spec and spec.submodule_search_locations) or []
     name = f"{language}_lemma_lookup.*"
-    return [path for each in folders for path in Path(each, "data").glob(name)]
+    return [path for folder in folders for path in Path(folder, "data").glob(name)]
 
 
 def _without_stop(word: str) -> str:

@@ -1,4 +1,4 @@
-"""The distractors that a right answer beats: preferences → the table `preferred`."""
+"""The distractors that a right answer beats: preferences → the table `add_beaten`."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from factsweep.operators.schemas import columns
 N_HARDEST = 5
 
 
-def preferred(preferences: pl.DataFrame) -> pl.DataFrame:
+def add_beaten(preferences: pl.DataFrame) -> pl.DataFrame:
     """Count the distractors that are less plausible than the right answer, and keep the hardest.
 
     `preferences` is the canonical table, joined with its prompts. Added: `n_distractors`;
@@ -35,7 +35,7 @@ _KEYS = ["prompt_id", "entity_id"]
 FURTHER = ("label", "n_tokens", "open_logprob")
 
 
-def given_preferences(
+def read_preferences(
     preferences: pl.DataFrame, prompts: pl.DataFrame, sets: pl.DataFrame, n: int
 ) -> pl.DataFrame:
     """The right answer of each prompt with its distractors, from one row per candidate.

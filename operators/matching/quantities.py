@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from factsweep.operators.matching.cldr import LETTER, WORD, Found, folded, locales
+from factsweep.operators.matching.cldr import LETTER, WORD, TextValue, fold_text, locales
 
 _NUMBER = re.compile(
     rf"(?<!{WORD})(?<!\d[.,:/])(?<!{LETTER}-)(?P<sign>(?<!{WORD})[+-])?"
@@ -69,9 +69,9 @@ class QuantityReader:
 
     language: str
 
-    def find(self, text: str) -> list[Found[Quantity]]:
+    def find(self, text: str) -> list[TextValue[Quantity]]:
         """The numbers of a folded text; none that is a part of a word, a time or a fraction."""
-        numbers: list[Found[Quantity]] = []
+        numbers: list[TextValue[Quantity]] = []
         end = 0
         for match in _NUMBER.finditer(text):
             value = _number(match, self._decimal) if match.start() >= end else None
@@ -85,11 +85,11 @@ class QuantityReader:
             if is_word or _DECADE.match(text, match.end()):
                 continue
             start, unit = self._currency(text, match.start(), unit)
-            number = Found(start, end, (Quantity(value.scaleb(power), unit),))
+            number = TextValue(start, end, (Quantity(value.scaleb(power), unit),))
             # A sum stands in place of two parts of one: 5 ft 11 in, 1億2000万.
             total = _sum(numbers[-1], number, text) if numbers else None
             if total is not None:
-                number = Found(numbers.pop().start, end, (total,))
+                number = TextValue(numbers.pop().start, end, (total,))
             numbers.append(number)
         return numbers
 
@@ -108,7 +108,7 @@ class QuantityReader:
                 for forms in locale.compact_decimal_formats[width].values():
                     for size, form in forms.items():
                         zeros = str(form.pattern).count("0")
-                        word = folded(re.sub(r"[0'\u200f]", "", str(form.pattern))).strip()
+                        word = fold_text(re.sub(r"[0'\u200f]", "", str(form.pattern))).strip()
                         word = word if len(word) == 1 else word.lower().rstrip(".")
                         if word and not re.fullmatch("[a-z]", word):
                             powers.setdefault(word, len(size) - zeros)
@@ -127,14 +127,14 @@ class QuantityReader:
                 name = _SQUARED.sub(lambda term: f"{term[2]}**{_POWERS[term[1]]}", name)
                 for form in dict(forms.get(width) or {}).values():
                     if str(form).startswith("{0}"):
-                        written = folded(str(form).removeprefix("{0}")).strip()
+                        written = fold_text(str(form).removeprefix("{0}")).strip()
                         units.setdefault(written, name.replace("-", "_"))
         for locale in babel_locales:
             plurals = locale._data["currency_names_plural"]
             for code, title in locale.currencies.items():
                 names = (title, *dict(plurals.get(code) or {}).values())
                 for name in (locale.currency_symbols.get(code, code), code, *names):
-                    money.setdefault(folded(name), f"{_CURRENCY}{code}")
+                    money.setdefault(fold_text(name), f"{_CURRENCY}{code}")
         units = {**_MORE_UNITS, **units, **money}
         # mW is no MW, but Km is km: other spellings count where they are no unit of their own.
         for name, unit in [*units.items()]:
@@ -162,12 +162,12 @@ class QuantityReader:
     def _unit(self, text: str, start: int, *, is_second: bool) -> tuple[str, int]:
         """The unit behind a number and where it ends; `is_second` of two, as in `5 ft 11 in`."""
         blanks = re.compile(r"[\s-]{0,2}").match(text, start)
-        at = blanks.end() if blanks else start
-        if (compound := _COMPOUND.match(text, at)) and compound[0] not in self._units:
+        unit_start = blanks.end() if blanks else start
+        if (compound := _COMPOUND.match(text, unit_start)) and compound[0] not in self._units:
             is_unit = _conversion(compound[0], compound[0]) is not None
             return (compound[0], compound.end()) if is_unit else ("", start)
-        for end in range(min(at + self._longest_unit, len(text)), at, -1):
-            name, behind = text[at:end], text[end:]
+        for end in range(min(unit_start + self._longest_unit, len(text)), unit_start, -1):
+            name, behind = text[unit_start:end], text[end:]
             unit = self._units.get(name) or self._units.get(name.lower())
             if unit is None or (re.match(WORD, name[-1]) and re.match(WORD, behind)):
                 continue
@@ -212,9 +212,9 @@ def _are_groups(groups: Sequence[str]) -> bool:
     return first in (1, 2, 3) and groups[0] != "0" and {*sizes} <= {2, 3} and sizes[-1] == 3
 
 
-def _sum(left: Found[Quantity], right: Found[Quantity], text: str) -> Quantity | None:
+def _sum(first: TextValue[Quantity], second: TextValue[Quantity], text: str) -> Quantity | None:
     """The sum of two neighbours that are one quantity; null: they are two."""
-    (large,), (small,), gap = left.readings, right.readings, text[left.end : right.start]
+    (large,), (small,), gap = first.readings, second.readings, text[first.end : second.start]
     exponent = large.value.as_tuple().exponent
     if not gap and isinstance(exponent, int) and exponent > small.value.adjusted() > 0:
         return Quantity(large.value + small.value, small.unit)

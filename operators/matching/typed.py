@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.matching.cldr import Found, blanked, folded
+from factsweep.operators.matching.cldr import TextValue, blank_out, fold_text
 from factsweep.operators.matching.dates import Date, DateReader
 from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.matching.quantities import Quantity, QuantityReader
@@ -34,7 +34,7 @@ class Reader(NamedTuple):
     dates: DateReader
     quantities: QuantityReader
 
-    def find(self, kind: Kind, text: str) -> Sequence[Found[Date] | Found[Quantity]]:
+    def find(self, kind: Kind, text: str) -> Sequence[TextValue[Date] | TextValue[Quantity]]:
         """The values of a kind in the first line of a text, in their order.
 
         Numbers in dates are none; where a text has no value of the kind, its dates or numbers are
@@ -46,17 +46,17 @@ class Reader(NamedTuple):
         if kind == "date":
             return self.dates.find(line.lower()) or self.quantities.find(line)
         dates = self.dates.find(line.lower(), with_bare_numbers=False)
-        numbers = self.quantities.find(blanked(line, dates))
+        numbers = self.quantities.find(blank_out(line, dates))
         if kind == "number":
-            numbers = [Found(*n[:2], (n.readings[0]._replace(unit=""),)) for n in numbers]
+            numbers = [TextValue(*n[:2], (n.readings[0]._replace(unit=""),)) for n in numbers]
         return numbers or dates
 
     def whole(self, kind: Kind, text: str) -> Sequence[Value]:
         """The readings of a text that is a value of this kind and nothing else; none if not."""
-        line, values = folded(text).strip(), self.find(kind, text)
+        line, values = fold_text(text).strip(), self.find(kind, text)
         if len(values) != 1 or (kind == "date") != isinstance(values[0].readings[0], Date):
             return ()
-        words = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blanked(line, values).lower())
+        words = re.findall(r"[^\W_]+|[%$€£¥°#&@^]", blank_out(line, values).lower())
         is_code = kind != "date" and re.match(r"[+-]?0\d", line[values[0].start :])
         return () if is_code or {*words} - self.dates.fillers else values[0].readings
 
@@ -73,7 +73,7 @@ def reader(language: str) -> Reader:
 
 def first_line(text: str) -> str:
     """The line of a text in which values are read."""
-    return folded(text).strip().partition("\n")[0]
+    return fold_text(text).strip().partition("\n")[0]
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,10 @@ class TypedObjects:
         for pair_id, text, key in texts.rows():
             right = values.get(pair_id)
             is_name = any(name in (key or "") for name in names.get(pair_id, ()))
-            given = () if is_name or not right else _find(self.language, self.kinds[pair_id], text)
-            written = [self._written(value, right or ()) for value in given]
+            answer_values = (
+                () if is_name or not right else _find(self.language, self.kinds[pair_id], text)
+            )
+            written = [self._written(value, right or ()) for value in answer_values]
             keys.append(_key(written) if written else None)
         texts = texts.drop("key").with_columns(pl.Series("values", keys, pl.String))
         keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
@@ -184,7 +186,7 @@ def n_ambiguous(keys: pl.Series) -> int:
     1
     """
     parts = keys.str.extract_groups(_TWO_DAYS).struct.unnest()
-    is_same = [pl.col(left) == pl.col(right) for left, right in ("14", "26", "35")]
+    is_same = [pl.col(first) == pl.col(second) for first, second in ("14", "26", "35")]
     return int(parts.select(pl.all_horizontal(is_same).sum()).item())
 
 

@@ -21,8 +21,8 @@ from factsweep.operators.tables.belief import (
 from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.canvas import Figure
-from factsweep.operators.tables.shared.paper_table import asked_with, fill
-from factsweep.operators.tables.shared.wide import called
+from factsweep.operators.tables.shared.paper_table import fill, select_scope
+from factsweep.operators.tables.shared.wide import join_names
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
@@ -69,14 +69,14 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
     """
     (benchmark,) = metrics["benchmark"].unique()
     by_prompt = metrics["variant"].str.contains("scope=prompt").any()
-    rows = asked_with(metrics, "prompt" if by_prompt else "shared")
+    rows = select_scope(metrics, "prompt" if by_prompt else "shared")
     costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
     of_set = sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)
     rows = pl.concat([rows, costs, of_set], how="diagonal")
     known = result.published
     alone = known is not None and benchmark not in known["benchmark"]  # facts of one's own
     filled = {
-        name: fill(table, rows, known, benchmark=benchmark, names=NAMES, alone=alone)
+        name: fill(table, rows, known, benchmark=benchmark, names=NAMES, own_only=alone)
         for name, table in TABLES.items()
     }
     shown = {name: each for name, each in filled.items() if each.n_measured}
@@ -94,7 +94,7 @@ def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
     """The spread of the templates' accuracy, one figure per run."""
     drawn = {}
     for (run,), rows in metrics.group_by(
-        called("model", "setting", "variant"), maintain_order=True
+        join_names("model", "setting", "variant"), maintain_order=True
     ):
         spread = figures.spread_by_relation(rows, facts.labels)
         if not spread.is_empty():
@@ -107,7 +107,7 @@ def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
     """Calibration: one panel per model."""
     if in_bins.is_empty():
         return {}
-    panels = in_bins.with_columns(panel="model", series=called("setting", "variant"))
+    panels = in_bins.with_columns(panel="model", series=join_names("setting", "variant"))
     return {"calibration": figures.calibration_figure(panels, "calibration")}
 
 

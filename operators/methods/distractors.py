@@ -13,7 +13,7 @@ from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.engines.endpoint.openai_client import Judge, OpenAIChat, key
 from factsweep.operators.engines.measuring import BertScore
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.preferred import preferred
+from factsweep.operators.matching.preferred import add_beaten
 from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
 from factsweep.operators.metrics.belief.knowledge_state import evidence
@@ -63,7 +63,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> me
             for table in ("beams", "chances")
         )
         by_pair = by_chance.select(empty("by_chance").columns)
-        return {"preferred": preferred(answers), "continued": by_cloze, "by_chance": by_pair}
+        return {"preferred": add_beaten(answers), "continued": by_cloze, "by_chance": by_pair}
 
     return match
 
@@ -151,16 +151,16 @@ def _figures(result: method.Result) -> dict[str, tables.Drawn]:
     curves, taus = result.tables["curve"], result.tables["agreement"]
     found: dict[str, tables.Drawn] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
-        found |= tables.drawn("retrieval", tables.curve_points(rows, "min"), sample)
+        found |= tables.draw_figure("retrieval", tables.curve_points(rows, "min"), sample)
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
     if optimal["model"].n_unique() > 1:
-        found |= tables.drawn("model-size", tables.curve_points(optimal, "avg"))
-        found |= tables.drawn_sizes(result.tables["metrics"], result.costs)
+        found |= tables.draw_figure("model-size", tables.curve_points(optimal, "avg"))
+        found |= tables.draw_sizes(result.tables["metrics"], result.costs)
     if not taus.is_empty():
         by_clozes = tables.cloze_points(taus)
-        found |= tables.drawn("n-distractors", tables.distractor_points(taus))
-        found |= tables.drawn("n-clozes", by_clozes)
-        found |= tables.drawn("gains", tables.gains(by_clozes))
+        found |= tables.draw_figure("n-distractors", tables.distractor_points(taus))
+        found |= tables.draw_figure("n-clozes", by_clozes)
+        found |= tables.draw_figure("gains", tables.gains(by_clozes))
     return found
 
 

@@ -12,7 +12,7 @@ from factsweep.operators.methods import method
 from factsweep.operators.metrics.kamel import kamel, precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
-from factsweep.operators.tables.shared.wide import called
+from factsweep.operators.tables.shared.wide import join_names
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",
@@ -70,7 +70,7 @@ def _report(result: method.Result) -> method.Report:
 def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
     """The rows whose variant is that of their setting alone, with the series that they are in."""
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
-    series = called("model", "setting", "variant")
+    series = join_names("model", "setting", "variant")
     return slices.filter(~other).with_columns(series=series)
 
 

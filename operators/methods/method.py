@@ -18,7 +18,7 @@ from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.canvas import Figure
-from factsweep.operators.tables.shared.wide import Answers, Asking
+from factsweep.operators.tables.shared.wide import Answers, ModelSetting
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -81,7 +81,7 @@ class Result:
     facts: Facts
     tables: Tables
     costs: pl.DataFrame
-    answers: Mapping[Asking, Answers] = field(default_factory=dict)
+    answers: Mapping[ModelSetting, Answers] = field(default_factory=dict)
     cutoffs: Mapping[str, str] = field(default_factory=dict)
     published: pl.DataFrame | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None

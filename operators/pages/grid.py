@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, in_percent
-from factsweep.operators.tables.shared.paper_table import beside
+from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.tables.shared.wide import relation_id, spread
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
@@ -170,6 +170,6 @@ def tiles(metrics: pl.DataFrame, metric: str) -> Iterator[Tile]:
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:
     """The measured numbers that a paper has too; null where there is none."""
-    if published is None or (rows := beside(metrics, published)).is_empty():
+    if published is None or (rows := join_published(metrics, published)).is_empty():
         return None
     return grid(rows.select(_BESIDE), "published", "Beside the published numbers", most_rows=60)

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.prompts.estimate import Estimate
-from factsweep.operators.wording import listed as in_words
+from factsweep.operators.wording import join_list as in_words
 
 Role = Literal["system", "user", "assistant"]
 # How a prompt is put to a chat model: whole, as one turn of the user, or as turns.

@@ -80,8 +80,8 @@ def empty(table: str) -> pl.DataFrame:
 
 def columns(table: str, *without: str) -> pl.Schema:
     """The columns of a canonical table, but for some, as Polars has them."""
-    found = pl.Schema(SCHEMAS[table])
-    return pl.Schema({name: kind for name, kind in found.items() if name not in without})
+    schema = pl.Schema(SCHEMAS[table])
+    return pl.Schema({name: kind for name, kind in schema.items() if name not in without})
 
 
 def schema(columns: str) -> pl.Schema:
@@ -93,7 +93,7 @@ def schema(columns: str) -> pl.Schema:
     return pl.Schema(_arrow_schema(columns))
 
 
-def fitted(
+def fit_schema(
     table: pl.DataFrame, schema: pl.Schema, name: str, optional: Collection[str] = ()
 ) -> pl.DataFrame:
     """The columns of the schema, in its types; optional ones may be missing, and are then null.
@@ -108,15 +108,15 @@ def fitted(
     [String, String]
     """
     for column, dtype in schema.items():
-        found = table.schema.get(column)
-        if found is None and column not in optional:
+        actual = table.schema.get(column)
+        if actual is None and column not in optional:
             has = ", ".join(map(printable, table.columns))
             raise InputError(
                 f"{name}: column {column} is missing; it has {has}: rename or add it, as {dtype}."
             )
-        if found not in (dtype, pl.Null, None) and not table.is_empty():
+        if actual not in (dtype, pl.Null, None) and not table.is_empty():
             raise InputError(
-                f"{name}: column {column} is {found}, and must be {dtype}; convert it."
+                f"{name}: column {column} is {actual}, and must be {dtype}; convert it."
             )
     return table.select(
         (pl.col(column) if column in table.columns else pl.lit(None).alias(column)).cast(dtype)
@@ -127,21 +127,23 @@ def fitted(
 def refuse(
     rows: pl.DataFrame | pl.LazyFrame,
     problems: Mapping[str, pl.Expr],
-    shown: Sequence[str],
+    columns: Sequence[str],
     name: str = "",
 ) -> None:
     """Refuse rows of which one has a problem: sentences, each with the rows that it is true of.
 
     Raises:
-        InputError: the sentence, with what the first such row has in the columns `shown`.
+        InputError: the sentence, with what the first such row has in the columns `columns`.
 
     >>> table = pl.DataFrame({"row": [0, 1], "name": ["Lima", None]})
     >>> refuse(table, {"row {row} has no name; give one.": pl.col("name").is_null()}, ["row"])
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: row 1 has no name; give one.
     """
-    first = {each: pl.struct(shown).filter(wrong).first() for each, wrong in problems.items()}
-    found = rows.lazy().select(**first).collect(engine="streaming")
-    for sentence, row in found.row(0, named=True).items():
+    first = {
+        problem: pl.struct(columns).filter(wrong).first() for problem, wrong in problems.items()
+    }
+    result = rows.lazy().select(**first).collect(engine="streaming")
+    for sentence, row in result.row(0, named=True).items():
         if row is not None:
             raise InputError(name + sentence.format(**row))

@@ -20,7 +20,7 @@ from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import canvas, wide
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, SHORT_SHARE, difference, number
-from factsweep.operators.tables.shared.wide import Answers, Asking
+from factsweep.operators.tables.shared.wide import Answers, ModelSetting
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -35,10 +35,10 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
     scope = _scope(pl.col("setting"), pl.col("variant"))
-    table = wide.joined(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
-    first, *further = (heading for heading in HEADINGS.values() if heading in table.columns)
+    table = wide.join_columns(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
+    first, *columns = (heading for heading in HEADINGS.values() if heading in table.columns)
     # The interval is that of Acc@1.
-    return table.select(*SETTING, "scope", first, _INTERVAL, *further, "prompts", "failed")
+    return table.select(*SETTING, "scope", first, _INTERVAL, *columns, "prompts", "failed")
 
 
 def parts(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -48,7 +48,7 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     keys = [*SETTING, "part"]
     interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
-    return wide.joined(
+    return wide.join_columns(
         _table(rows, [*keys, "prompts"], SHARE.dashed(pl.col("value"))), intervals, keys
     )
 
@@ -97,11 +97,11 @@ class Pair(NamedTuple):
     """Two settings that differ in one thing, and the name of the difference."""
 
     effect: str
-    first: Asking
-    second: Asking
+    first: ModelSetting
+    second: ModelSetting
 
 
-def effects(answers: Mapping[Asking, Answers], *, n_rounds: int = 1000) -> pl.DataFrame:
+def effects(answers: Mapping[ModelSetting, Answers], *, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare the first `MOST_PAIRS` of `pairs`, by prompt or else by fact: the table EFFECTS."""
     tables = [
         _effect(pair, answers[pair.first], answers[pair.second], n_rounds)
@@ -117,7 +117,7 @@ def effects_table(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("effect", "from", "to", *values, **difference(), **counts)
 
 
-def pairs(settings: Collection[Asking]) -> Iterator[Pair]:
+def pairs(settings: Collection[ModelSetting]) -> Iterator[Pair]:
     """The settings that differ in one thing, the default first.
 
     - demonstrations: zero-shot, and with them; choice of demonstrations: two ways to choose them;
@@ -128,19 +128,19 @@ def pairs(settings: Collection[Asking]) -> Iterator[Pair]:
     """
     order = {setting: place for place, setting in enumerate(settings)}
     found_pairs = [
-        Pair(effect, *both)
-        for both in permutations(settings, 2)
-        if (effect := _effect_of(*both)) is not None
+        Pair(effect, *ordered_pair)
+        for ordered_pair in permutations(settings, 2)
+        if (effect := _effect_of(*ordered_pair)) is not None
     ]
     models = [pair for pair in found_pairs if pair.effect == "model"]
     yield from (pair for pair in found_pairs if pair.effect != "model")
     yield from (pair for pair in models if order[pair.first] < order[pair.second])
 
 
-def _effect_of(first: Asking, second: Asking) -> str | None:
+def _effect_of(first: ModelSetting, second: ModelSetting) -> str | None:
     """The one thing in which two settings differ; null: several, or the second is the default."""
-    before, after = map(_options, (first, second))
-    differing = {name for name in before if before[name] != after[name]}
+    first_options, second_options = map(_options, (first, second))
+    differing = {name for name in first_options if first_options[name] != second_options[name]}
     if first.model != second.model:
         if differing or first.setting != second.setting or first.model == f"{second.model}-it":
             return None
@@ -150,16 +150,19 @@ def _effect_of(first: Asking, second: Asking) -> str | None:
             return "demonstrations" if differing <= {"scope"} else None
         is_first = second.setting != "zero-shot" and first.setting < second.setting
         return "choice of demonstrations" if is_first and not differing else None
-    if after["style"] == "question" and before["style"] == "mask":
+    if second_options["style"] == "question" and first_options["style"] == "mask":
         # All templates of question style are question templates.
-        alike = differing <= {"style", "templates"} and before["templates"] in ("all", "question")
+        alike = differing <= {"style", "templates"} and first_options["templates"] in (
+            "all",
+            "question",
+        )
         return "question style" if alike else None
-    if len(differing) != 1 or before[min(differing)] != _DEFAULTS[min(differing)]:
+    if len(differing) != 1 or first_options[min(differing)] != _DEFAULTS[min(differing)]:
         return None
     return min(differing)
 
 
-def _options(setting: Asking) -> dict[str, str]:
+def _options(setting: ModelSetting) -> dict[str, str]:
     parts = (part.partition("=") for part in (setting.variant or "").split(",") if part)
     return _DEFAULTS | {name: value for name, _, value in parts}
 
@@ -170,9 +173,9 @@ def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.Da
     unit = unit_between(both_answers, templates_alone=pair.effect == "templates")
     terms, counts = [], []
     for relation in relations:
-        before, after = first.of(relation), second.of(relation)
-        counts.append(shared(before, after))
-        terms.append(paired_terms(before, after, robust_share=_ROBUST, unit=unit))
+        first_answers, second_answers = first.of(relation), second.of(relation)
+        counts.append(shared(first_answers, second_answers))
+        terms.append(paired_terms(first_answers, second_answers, robust_share=_ROBUST, unit=unit))
     total = Shared.total(counts)
     if not total.facts:
         return EFFECTS.to_frame()
@@ -211,7 +214,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     legend_rows = math.ceil((len(names) + 1) / legend_columns)
     side = _PANEL_INCHES if len(panels) > 1 else _ALONE_INCHES
     height = (side + 0.2) * n_rows + 0.8 + 0.2 * legend_rows
-    figure = canvas.blank(max(side * n_columns + 0.4, 3.4), height)
+    figure = canvas.new_figure(max(side * n_columns + 0.4, 3.4), height)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
@@ -232,7 +235,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     for axes in grid[::n_columns]:
         axes.set_ylabel("Acc@1")
     lines = {str(line.get_label()): line for axes in grid for line in axes.lines}
-    canvas.below(figure, legend_columns, handles=lines.values())
+    canvas.legend_below(figure, legend_columns, handles=lines.values())
     if len(panels) > 1:
         figure.suptitle(title)
     return figure
@@ -241,7 +244,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
-    run = wide.called("model", "setting", "variant").alias("run")
+    run = wide.join_names("model", "setting", "variant").alias("run")
     rows = rows.drop_nulls("value").select(run, "metric", "value", "ci_low", "ci_high")
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_SHARES))
 
@@ -249,14 +252,16 @@ def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
 def coverage_figure(shares: pl.DataFrame) -> "Figure":
     """One row per run (`coverage`): three marks on the scale from 0 to 1, with 95 % intervals."""
     runs = shares["run"].unique(maintain_order=True).to_list()
-    figure, axes = canvas.in_rows(runs, 5.2, 0.3, 1.2, xlabel="share of facts", xlim=(-0.02, 1.02))
+    figure, axes = canvas.new_row_frame(
+        runs, 5.2, 0.3, 1.2, xlabel="share of facts", xlim=(-0.02, 1.02)
+    )
     for (metric, label), (colour, marker) in zip(_SHARES.items(), SERIES, strict=False):
         rows = shares.filter(metric=metric)
         places = [runs.index(run) for run in rows["run"]]
         low, high = (rows[name].fill_null(rows["value"]) for name in ("ci_low", "ci_high"))
         axes.hlines(places, low, high, color=colour, linewidth=1.2)
         axes.plot(rows["value"], places, marker, color=colour, markersize=5.5, label=label)
-    canvas.below(figure, 3)
+    canvas.legend_below(figure, 3)
     return figure
 
 
@@ -265,12 +270,12 @@ def knowledge_sharing_figure(shares: pl.DataFrame, title: str) -> "Figure":
 
     `shares` has run, other and value; undefined shares are grey, with a dash.
     """
-    both = pl.concat([shares["run"], shares["other"].alias("run")])
-    runs = both.unique(maintain_order=True).to_list()
+    run_names = pl.concat([shares["run"], shares["other"].alias("run")])
+    runs = run_names.unique(maintain_order=True).to_list()
     values = dict(zip(shares.select("run", "other").rows(), shares["value"], strict=True))
     square = [[values.get((run, column)) for column in runs] for run in runs]
     side = 0.55 * len(runs) + 1.8
-    figure = canvas.blank(side, side + 0.6)
+    figure = canvas.new_figure(side, side + 0.6)
     axes = figure.add_subplot()
     axes.set_facecolor("0.85")
     axes.imshow(np.array(square, dtype=float), cmap="Blues", vmin=0, vmax=1)
@@ -294,7 +299,7 @@ def spread_by_relation(
 ) -> pl.DataFrame:
     """The accuracy of each relation's worst, mean and best template in one run, the best first."""
     relation_id = wide.relation_id()
-    relation = wide.named(relation_id, wide.label_of(relation_id, relation_labels))
+    relation = wide.relation_name(relation_id, wide.label_of(relation_id, relation_labels))
     part = pl.col("metric").str.strip_prefix("template_spread_")
     rows = metrics.filter(wide.is_relation()).select("value", relation=relation, part=part)
     columns = ("min", "mean", "max")
@@ -307,11 +312,11 @@ def spread_by_relation(
 def template_spread_figure(spread: pl.DataFrame, title: str) -> "Figure":
     """One bar per relation (`spread_by_relation`), worst to best template, and the mean."""
     labels = {"xlabel": "Acc@1 of a template", "title": title, "xlim": (-0.02, 1.02)}
-    figure, axes = canvas.in_rows(spread["relation"].to_list(), 5.2, 0.19, 1.3, **labels)
+    figure, axes = canvas.new_row_frame(spread["relation"].to_list(), 5.2, 0.19, 1.3, **labels)
     places = range(spread.height)
     (bar, _), (dot, marker) = SERIES[:2]
     width = spread["max"] - spread["min"]
     axes.barh(places, width, 0.5, spread["min"], color=bar, alpha=0.35, label="worst to best")
     axes.plot(spread["mean"], places, marker, color=dot, markersize=4.5, label="mean")
-    canvas.below(figure, 2)
+    canvas.legend_below(figure, 2)
     return figure

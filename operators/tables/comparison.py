@@ -19,7 +19,7 @@ from factsweep.operators.tables.shared.numbers import (
     number,
     p_holm,
 )
-from factsweep.operators.tables.shared.wide import label_of, named
+from factsweep.operators.tables.shared.wide import label_of, relation_name
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))
@@ -51,15 +51,20 @@ def gained_and_lost(
     everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
     relation = everywhere.otherwise(_labelled(relation_labels))
     counts = {"facts": "n_pairs", "gained": "n_gained", "lost": "n_lost"}
-    known = pl.col("metric").replace(_HEADINGS)
-    return rows.select(known=known, relation=relation, **counts, **difference())
+    metric = pl.col("metric").replace(_HEADINGS)
+    return rows.select(known=metric, relation=relation, **counts, **difference())
 
 
 def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
     """The facts that went from each state (rows) to each (columns); null relation: all."""
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
-    found = {(before, after): n for _, before, after, n in rows.iter_rows()}
-    columns = {after: [found.get((before, after), 0) for before in STATES] for after in STATES}
+    n_by_move = {
+        (first_state, second_state): n for _, first_state, second_state, n in rows.iter_rows()
+    }
+    columns = {
+        second_state: [n_by_move.get((first_state, second_state), 0) for first_state in STATES]
+        for second_state in STATES
+    }
     types = dict.fromkeys(STATES, pl.Int64)
     table = pl.DataFrame({"before": STATES, **columns}, schema_overrides=types)
     return table.with_columns(all=pl.sum_horizontal(STATES))
@@ -94,8 +99,8 @@ def differences_figure(
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
-    named = {"xlabel": f"difference of {_HEADINGS.get(metric, metric)}", "title": title}
-    figure, axes = canvas.in_rows(labels.to_list(), 6.4, 0.24, 1.7, **named)
+    labels_of_axes = {"xlabel": f"difference of {_HEADINGS.get(metric, metric)}", "title": title}
+    figure, axes = canvas.new_row_frame(labels.to_list(), 6.4, 0.24, 1.7, **labels_of_axes)
     if margin is not None:
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=f"within ±{margin:g}")
     axes.axvline(0, color="0.5", linewidth=1, zorder=1)
@@ -112,7 +117,7 @@ def differences_figure(
         axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=f"{label} (Holm)")
     if rows.height > 1:
         axes.axhline(0.5, color="0.8", linewidth=1)
-    canvas.below(figure, 3)
+    canvas.legend_below(figure, 3)
     return figure
 
 
@@ -123,7 +128,7 @@ def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
     relation = pl.col("relation_id")
-    return named(relation, label_of(relation, relation_labels)).alias("relation")
+    return relation_name(relation, label_of(relation, relation_labels)).alias("relation")
 
 
 def _columns(names: tuple[str, str]) -> list[pl.Expr]:
@@ -131,7 +136,7 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
     # 0 where all facts of a relation change alike: no number of prompts would be as sharp.
     effect = pl.col("design_effect")
     worth = pl.when(effect > 0).then(pl.col("n_prompts") / effect)
-    further = {
+    columns = {
         **difference(),
         "Cohen's h": number("effect_size", signed=True),
         "design effect": decimal(1).column(effect),
@@ -140,7 +145,7 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
         "prompts": pl.col("n_prompts"),
     }
     runs = [number(at).alias(name) for at, name in zip(("first", "second"), names, strict=True)]
-    return [*runs, *(column.alias(heading) for heading, column in further.items())]
+    return [*runs, *(column.alias(heading) for heading, column in columns.items())]
 
 
 PLACE = "place"  # the axis of runs that stand in the order given
@@ -174,19 +179,19 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     """
     low, high = pl.col("rank_low"), pl.col("rank_high")
     rank = pl.when(low == high).then(low.cast(pl.String)).otherwise(pl.format("{}–{}", low, high))
-    asked = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
-    at = pl.col("at").map_elements(lambda at: f"{at:g}", return_dtype=pl.String)
+    share = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
+    position = pl.col("at").map_elements(lambda position: f"{position:g}", return_dtype=pl.String)
     several, ranked = points["setting"].n_unique() > 1, points["rank_low"].count() > 0
     return points.select(
         *(["setting"] if several else []),
         pl.col("label").alias("run"),
-        *([] if axis == PLACE else [at.alias(axis)]),
+        *([] if axis == PLACE else [position.alias(axis)]),
         SHARE.dashed(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         p_holm(),
         *([rank.alias("rank")] if ranked else []),
-        *([asked.alias("prompts asked")] if points["estimated"].count() else []),
+        *([share.alias("prompts asked")] if points["estimated"].count() else []),
     )
 
 
@@ -237,11 +242,11 @@ def alone_table(facts: pl.DataFrame) -> pl.DataFrame:
 def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
     """The value along the axis with its band; runs that asked a part are hollow."""
     scale = "log" if axis == "size" else "linear"
-    figure, axes = canvas.framed(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
+    figure, axes = canvas.new_frame(7, 4, xlabel=axis, ylabel=metric, xscale=scale)
     rows = points.with_columns(series="setting", **_BAND)
     canvas.curves(axes, rows, "at", "value", ends=("low", "high"), linewidth=1.5)
-    for mine, look in canvas.series(rows):
-        part = mine.drop_nulls("estimated")
+    for series_rows, look in canvas.series(rows):
+        part = series_rows.drop_nulls("estimated")
         axes.plot(part["at"], part["value"], look["marker"], color=look["color"], mfc="white")
     if points["at"].n_unique() <= 12:
         ticks = points.unique("at", maintain_order=True)
@@ -253,13 +258,13 @@ def along_figure(points: pl.DataFrame, axis: str, metric: str) -> "Figure":
 
 def lives_figure(lives: pl.DataFrame, labels: Sequence[str]) -> "Figure":
     """How many facts are known at each label, and of these how many have just been learned."""
-    figure, axes = canvas.framed(7, 4, ylabel="facts")
+    figure, axes = canvas.new_frame(7, 4, ylabel="facts")
     matrix = lives["is_known"].list.to_array(len(labels)).to_numpy()
-    known = matrix.sum(axis=0)
+    n_known = matrix.sum(axis=0)
     gained = (matrix[:, 1:] & ~matrix[:, :-1]).sum(axis=0)
     lost = (~matrix[:, 1:] & matrix[:, :-1]).sum(axis=0)
     places = range(len(labels))
-    axes.plot(places, known, "o-", color=SERIES[0][0], label="known")
+    axes.plot(places, n_known, "o-", color=SERIES[0][0], label="known")
     axes.bar(places[1:], gained, 0.4, color=SERIES[2][0], label="learned since the run before")
     axes.bar(places[1:], -lost, 0.4, color=SERIES[1][0], label="forgotten since the run before")
     axes.set_xticks(list(places), list(labels), rotation=30, ha="right")

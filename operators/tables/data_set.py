@@ -14,7 +14,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, Column, Table, fill
-from factsweep.operators.tables.shared.wide import named
+from factsweep.operators.tables.shared.wide import relation_name
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")
@@ -30,17 +30,19 @@ _SPLITS = {
 }
 
 
-def sizes_beside(facts: Facts, name: str, published: pl.DataFrame | None = None) -> pl.DataFrame:
+def sizes_with_published(
+    facts: Facts, name: str, published: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Table 1 of BELIEF for the set `name`: its counts, then those of the sets in the papers."""
     return _beside(counts(facts), SIZES, name, published, TABLES["table-1"].printed_in)
 
 
-def diversity_beside(
+def diversity_with_published(
     diversity: pl.DataFrame, name: str, published: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the papers' sets."""
-    whole = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
-    table = _beside(whole, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
+    overall = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
+    table = _beside(overall, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
     differs = pl.col("source") == "difference"
     return table.with_columns(
         semantics=pl.when(differs).then(pl.lit("–")).otherwise(pl.col("semantics"))
@@ -50,12 +52,12 @@ def diversity_beside(
 def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
     """The counts and the diversity of each relation: `relation`, SIZES, DIFFERENCES; a row each."""
     measured = diversity.drop_nulls("relation_id").select("relation_id", *DIFFERENCES)
-    sizes = pl.DataFrame([counts(facts.of(each)) for each in measured["relation_id"]])
+    sizes = pl.DataFrame([counts(facts.of(name)) for name in measured["relation_id"]])
     rows = pl.concat([measured, sizes], how="horizontal")
     labelled = rows.join(facts.relations, on="relation_id", how="left", maintain_order="left")
     return labelled.select(
-        named(pl.col("relation_id"), pl.col("label")).alias("relation"),
-        *(of_metric(each).dashed(pl.col(each)).alias(_heading(each)) for each in _OF_RELATION),
+        relation_name(pl.col("relation_id"), pl.col("label")).alias("relation"),
+        *(of_metric(name).dashed(pl.col(name)).alias(_heading(name)) for name in _OF_RELATION),
     )
 
 
@@ -83,14 +85,16 @@ def _beside(
     """The set's own row, what was published of it, the difference; then the papers' other sets."""
     parts = [PUBLISHED_SCHEMA.to_frame(), *([] if published is None else [published])]
     printed = pl.concat(parts, how="diagonal_relaxed")
-    mine = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
-    others = mine.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)["benchmark"]
-    rows = tuple({"benchmark": each} for each in dict.fromkeys((name, *others)))
-    columns = tuple(Column(_heading(each), ({"metric": each},)) for each in metrics)
+    printed = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
+    benchmarks = printed.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)[
+        "benchmark"
+    ]
+    rows = tuple({"benchmark": metric} for metric in dict.fromkeys((name, *benchmarks)))
+    columns = tuple(Column(_heading(metric), ({"metric": metric},)) for metric in metrics)
     table = Table("", tables, {"benchmark": "set"}, rows, columns)
-    of = [(None, name, None, None, None, each, numbers[each], None) for each in metrics]
-    own = pl.DataFrame(of, schema=PUBLISHED_SCHEMA, orient="row")
-    filled = fill(table, own, mine, benchmark=name, names=NAMES).table
+    measured = [(None, name, None, None, None, metric, numbers[metric], None) for metric in metrics]
+    measured_rows = pl.DataFrame(measured, schema=PUBLISHED_SCHEMA, orient="row")
+    filled = fill(table, measured_rows, printed, benchmark=name, names=NAMES).table
     return filled.filter(pl.col("set").eq(NAMES.get(name, name)) | pl.col("source").eq("published"))
 
 
@@ -113,13 +117,13 @@ def template_examples(facts: Facts, *, n_manual: int = 2, n_paraphrases: int = 3
     """The first manual templates of each relation, each with the first paraphrases of its group."""
     manual = facts.templates.filter(pl.col("origin") == "manual")
     first = manual.filter(pl.int_range(pl.len()).over("relation_id") < n_manual)
-    others = facts.templates.filter(pl.col("origin") != "manual")
+    paraphrased = facts.templates.filter(pl.col("origin") != "manual")
     place, group = pl.int_range(pl.len()), ["relation_id", "group"]
-    paraphrases = others.filter(place.over(group) < n_paraphrases).drop_nulls("group")
+    paraphrases = paraphrased.filter(place.over(group) < n_paraphrases).drop_nulls("group")
     second = paraphrases.select(*group, paraphrase="text")
     rows = facts.relations.join(first, on="relation_id", maintain_order="left_right")
     rows = rows.join(second, on=group, how="left", maintain_order="left_right")
-    relation = named(pl.col("relation_id"), pl.col("label"))
+    relation = relation_name(pl.col("relation_id"), pl.col("label"))
     texts = {"manual template": "text", "paraphrased template": "paraphrase"}
     return rows.select(relation=relation, **texts)
 
@@ -128,11 +132,13 @@ def distractors_by_relation(facts: Facts) -> pl.DataFrame:
     """How many distractors facts have, by relation and in all (relation_id null), as sums."""
     single = sliced(facts, Slice())
     assert single.knowledge_base is not None
-    asked = answers(single)
-    sizes = counted(single.knowledge_base, asked)
-    rows = sizes.join(asked.select("pair_id", "relation_id"), on="pair_id", maintain_order="left")
-    left, sums = pl.col("n_distractors"), {name: pl.sum(name) for name in _SUMS}
-    counts = {"n_without": (left == 0).sum(), "n_below_100": (left < 100).sum()}
+    single_answers = answers(single)
+    sizes = counted(single.knowledge_base, single_answers)
+    rows = sizes.join(
+        single_answers.select("pair_id", "relation_id"), on="pair_id", maintain_order="left"
+    )
+    n_distractors, sums = pl.col("n_distractors"), {name: pl.sum(name) for name in _SUMS}
+    counts = {"n_without": (n_distractors == 0).sum(), "n_below_100": (n_distractors < 100).sum()}
     figures = {"n_facts": pl.len(), **counts, **sums}
     by_relation = rows.group_by("relation_id", maintain_order=True).agg(**figures)
     return pl.concat([by_relation, rows.select(relation_id=pl.lit(None, pl.String), **figures)])
@@ -144,10 +150,10 @@ def splits(facts: Facts) -> pl.DataFrame:
     return sizes.select(list(_SPLITS)).cast(pl.String).rename(_SPLITS)
 
 
-def labels_told_apart(facts: Facts) -> pl.DataFrame:
+def distinguished_labels(facts: Facts) -> pl.DataFrame:
     """Labels of test queries that keep their special characters: one row per relation with any."""
-    kept = find_marked_labels(facts.pairs.filter(split="test"))
-    found = kept.group_by("relation_id").agg(
+    labels = find_marked_labels(facts.pairs.filter(split="test"))
+    by_relation_id = labels.group_by("relation_id").agg(
         Labels=pl.len().cast(pl.String), Examples=pl.col("full").head(6).str.join(" · ")
     )
-    return found.sort("relation_id").rename({"relation_id": "Relation"})
+    return by_relation_id.sort("relation_id").rename({"relation_id": "Relation"})

@@ -58,7 +58,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     ends = _PERCENT.interval().alias("Min@1, 95 %")
     interval = overall.filter(metric="min_at_1").select(*SETTING, ends)
-    return wide.joined(wide.joined(_table(overall), interval, SETTING), counts, SETTING)
+    return wide.join_columns(wide.join_columns(_table(overall), interval, SETTING), counts, SETTING)
 
 
 def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
@@ -73,16 +73,16 @@ def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
 def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
     sample = pl.col("slice").str.extract("^sample=(.*)$")
-    rows = wide.by_source(metrics, published).with_columns(sample=sample).drop_nulls("sample")
+    rows = wide.stack_sources(metrics, published).with_columns(sample=sample).drop_nulls("sample")
     table = _table(rows, "sample", "source")
     return table.sort(*SETTING, "sample", "source", nulls_last=False)
 
 
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     """One row per relation, those that are known worst first."""
-    rows = wide.of_relations(metrics, labels)
+    rows = wide.select_relations(metrics, labels)
     worst = rows.filter(metric="min_at_1")
-    return wide.ordered(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
+    return wide.sort_relations(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
 
 
 def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -122,13 +122,13 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     return wide.card(metrics, _HEADINGS, _PERCENT, row_variants=("width",))
 
 
-def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
-    """One row per setting and `further` key; a column per metric and width of the beam."""
+def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:
+    """One row per setting and `further_keys` key; a column per metric and width of the beam."""
     heading = pl.col("metric").replace_strict(_HEADINGS, default=None)
     width = pl.col("variant").str.extract(r"(width=[0-9]+)")
     variant = pl.col("variant").str.replace(r",?width=[0-9]+", "")
     cells = rows.filter(heading.is_not_null()).with_columns(
-        heading=wide.called(heading, width),
+        heading=wide.join_names(heading, width),
         text=_PERCENT.dashed(pl.col("value")),
         variant=pl.when(variant != "").then(variant),
     )
@@ -136,7 +136,7 @@ def _table(rows: pl.DataFrame, *further: str) -> pl.DataFrame:
     columns = sorted(
         cells["heading"].unique().sort(), key=lambda column: order[column.partition(" width=")[0]]
     )
-    return wide.pivot(cells, [*SETTING, *further], columns)
+    return wide.pivot(cells, [*SETTING, *further_keys], columns)
 
 
 def _per_measure(
@@ -145,7 +145,7 @@ def _per_measure(
     """One row per model, variant, measure and source, with a column per metric of `names`."""
     parts = [metrics.with_columns(source=pl.lit("measured"))]
     if published is not None:
-        parts.insert(0, wide.with_source(published.filter(table=table)))
+        parts.insert(0, wide.add_source(published.filter(table=table)))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
     measure = _printed_measure(pl.col("slice").str.strip_prefix("measure="))
     text = _TAU.dashed(pl.col("value"))
@@ -203,7 +203,7 @@ _FIGURES = {
 }
 
 
-def drawn(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[str, Drawn]:
+def draw_figure(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[str, Drawn]:
     """A figure by its name, of all facts or of a sample; nothing where no point is defined.
 
     `points` has series, x and y: the figure has a line and the table a column per series.
@@ -222,7 +222,7 @@ def drawn(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[st
 
 
 def _lines_figure(points: pl.DataFrame, **labels: str) -> "Figure":
-    figure, axes = canvas.framed(5.2, 3.6, **labels)
+    figure, axes = canvas.new_frame(5.2, 3.6, **labels)
     canvas.curves(axes, points.drop_nulls("y"), "x", "y", markersize=4)
     axes.legend(frameon=False, fontsize="small")
     return figure
@@ -231,7 +231,7 @@ def _lines_figure(points: pl.DataFrame, **labels: str) -> "Figure":
 def curve_points(curves: pl.DataFrame, column: Literal["min", "avg"]) -> pl.DataFrame:
     """Figures 1, 2 and 5: Min@n or Avg@n by n, one series per model and setting, in percent."""
     model, variant = _columns_that_vary(curves)
-    series = wide.called(*model, "setting", *variant)
+    series = wide.join_names(*model, "setting", *variant)
     return curves.select(series.alias("series"), x="n", y=100 * pl.col(column))
 
 
@@ -264,14 +264,14 @@ def cloze_points(taus: pl.DataFrame) -> pl.DataFrame:
 def gains(points: pl.DataFrame) -> pl.DataFrame:
     """Figure 6: (1 + tau of n clozes) / (1 + tau of one); our copy is legible up to its `+ 1`."""
     single = points.filter(pl.col("x") == 1).select("series", single="y")
-    both = points.join(single, on="series", maintain_order="left")
-    return both.select("series", "x", y=(1 + pl.col("y")) / (1 + pl.col("single")))
+    joined_points = points.join(single, on="series", maintain_order="left")
+    return joined_points.select("series", "x", y=(1 + pl.col("y")) / (1 + pl.col("single")))
 
 
 def _mean_over_folds(rows: pl.DataFrame) -> pl.DataFrame:
     """The mean tau of each measure, as the paper prints it, by x; null where a fold has none."""
     model, variant = _columns_that_vary(rows)
-    series = wide.called(*model, *variant, _printed_measure(pl.col("measure")))
+    series = wide.join_names(*model, *variant, _printed_measure(pl.col("measure")))
     is_complete = pl.col("tau").null_count() == 0
     return (
         rows.with_columns(series=series)
@@ -316,13 +316,13 @@ def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Li
     return Line(float(fit.intercept), float(fit.slope), float(fit.rvalue**2))
 
 
-def drawn_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, Drawn]:
+def draw_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, Drawn]:
     """Figure 8: Avg@20 of `optimal` by model size, and the parameters at which it reaches 90 %."""
     billions = costs.filter(metric="billions_of_parameters").select("model", billions="value")
     values = metrics.filter(pl.col("slice").is_null(), setting="optimal", metric=EXTRAPOLATED)
     first = values.drop_nulls("value").unique("model", keep="first", maintain_order=True)
-    both = first.join(billions.unique("model"), on="model", maintain_order="left")
-    sizes = both.select("model", "value", parameters=1e9 * pl.col("billions")).sort("parameters")
+    models = first.join(billions.unique("model"), on="model", maintain_order="left")
+    sizes = models.select("model", "value", parameters=1e9 * pl.col("billions")).sort("parameters")
     if sizes.is_empty():
         return {}
     percent = 100 * pl.col("value")

@@ -8,7 +8,7 @@ from factsweep.operators.metrics.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
-from factsweep.operators.tables.shared.wide import called
+from factsweep.operators.tables.shared.wide import join_names
 
 _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)
@@ -48,7 +48,7 @@ def estimates_table(estimates: pl.DataFrame, *, whose: bool = False) -> pl.DataF
     full = SHARE.interval(ends=("full_low", "full_high"))
     table = estimates.select(
         *(["model", "benchmark"] if whose else []),
-        called("setting", "variant").alias("setting"),
+        join_names("setting", "variant").alias("setting"),
         pl.col("metric").replace(_HEADINGS),
         SHARE.dashed(pl.col("value")).alias("estimate"),
         full.fill_null(DASH).alias("all prompts would give"),

@@ -38,7 +38,7 @@ def latex(table: pl.DataFrame) -> str:
     texts = table.select(pl.all().cast(pl.String).fill_null("–"))
     right = [all(map(_NUMBERS.fullmatch, texts[name])) for name in texts.columns]
     lines = [
-        rf"\begin{{tabular}}{{{''.join('r' if each else 'l' for each in right)}}}",
+        rf"\begin{{tabular}}{{{''.join('r' if is_number else 'l' for is_number in right)}}}",
         r"\toprule",
         _line(texts.columns),
         r"\midrule",
@@ -84,6 +84,6 @@ def markdown(table: pl.DataFrame) -> str:
     | a\|b           |
     | –              |
     """
-    shown = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
+    text = pl.all().cast(pl.String).fill_null("–").str.replace_all("|", r"\|", literal=True)
     with _LAYOUT():
-        return str(table.select(shown.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1"))) + "\n"
+        return str(table.select(text.str.replace_all(r"<([A-Za-z/!?])", "&lt;$1"))) + "\n"

@@ -29,18 +29,18 @@ def overview(
     facts: Facts, *, n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
 ) -> pl.DataFrame:
     """Table 1: the size of what is asked; `n_tokens` counts the tokens of each answer's label."""
-    asked = facts.pairs.filter(split="test")
-    answers = asked.select(pl.col("objects").explode()).unnest("objects")
+    queries = facts.pairs.filter(split="test")
+    answers = queries.select(pl.col("objects").explode()).unnest("objects")
     labels = shown_forms(answers).to_list()
     tokens = pl.Series(n_tokens(labels) if n_tokens else [], dtype=pl.Int64)
     literal = answers["object_id"].str.starts_with("XMLSchema#").any()
     mean_tokens, mean_labels = tokens.mean(), answers["labels"].list.len().mean()
     figures = {
-        "Number of Queries": str(asked.height),
-        "Number of Relations": str(asked["relation_id"].n_unique()),
+        "Number of Queries": str(queries.height),
+        "Number of Relations": str(queries["relation_id"].n_unique()),
         "Avg. Number of Tokens": decimal(2).text(mean_tokens),  # type: ignore[arg-type]
         "Avg. Number of Labels": decimal(2).text(mean_labels),  # type: ignore[arg-type]
-        "Queries with Multiple Results": str((asked["objects"].list.len() > 1).sum()),
+        "Queries with Multiple Results": str((queries["objects"].list.len() > 1).sum()),
         "Literals": "yes" if literal else "no",
     }
     return pl.DataFrame({"Dataset": list(figures), "test": list(figures.values())})
@@ -53,7 +53,7 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     f1 = overall.filter(metric="f1").with_columns(source=pl.lit(MEASURED))
     counts = f1.group_by(keys).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
     interval = f1.with_columns(metric=pl.lit(_INTERVAL), text=_PERCENT.interval().fill_null(DASH))
-    rows = wide.by_source(overall, published, BASELINE).with_columns(text=_TEXT)
+    rows = wide.stack_sources(overall, published, BASELINE).with_columns(text=_TEXT)
     letters = [*_HEADINGS, _INTERVAL]
     cells = pl.concat([rows, interval], how="diagonal").filter(pl.col("metric").is_in(letters))
     cells = cells.with_columns(
@@ -61,7 +61,7 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
     table = wide.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
-    return wide.joined(table.sort(keys, nulls_last=False), counts, keys)
+    return wide.join_columns(table.sort(keys, nulls_last=False), counts, keys)
 
 
 def by_relation(
@@ -71,13 +71,13 @@ def by_relation(
 ) -> pl.DataFrame:
     """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1."""
     place = [*SETTING, "ID", "Label"]
-    rows = wide.of_relations(metrics, relation_labels)
+    rows = wide.select_relations(metrics, relation_labels)
     defined = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
     headings = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
     headings["baseline_f1"] = "baseline F1"
     parts = [rows]
     if published is not None:
-        printed = wide.with_source(wide.of_relations(published, relation_labels)).filter(
+        printed = wide.add_source(wide.select_relations(published, relation_labels)).filter(
             metric="f1"
         )
         parts.append(printed.with_columns(metric=pl.lit(PUBLISHED)))
@@ -89,7 +89,7 @@ def by_relation(
         .pivot("metric", [*headings], index=place, values="text", aggregate_function="first")
         .select(*place, *(pl.col(name).fill_null(DASH).alias(headings[name]) for name in headings))
     )
-    return wide.ordered(table, SETTING, rows.filter(metric="f1"), best_first=True)
+    return wide.sort_relations(table, SETTING, rows.filter(metric="f1"), best_first=True)
 
 
 def extremes(
@@ -105,10 +105,10 @@ def extremes(
 
 def lama(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """Table 4: P, R and F1 of the relations of LAMA, as `headline` has them."""
-    whole = pl.lit(None, pl.String).alias("slice")
-    rows = metrics.filter(slice="relations=lama").with_columns(whole)
+    no_slice = pl.lit(None, pl.String).alias("slice")
+    rows = metrics.filter(slice="relations=lama").with_columns(no_slice)
     if published is not None:
-        published = published.filter(slice="relations=lama").with_columns(whole)
+        published = published.filter(slice="relations=lama").with_columns(no_slice)
     return headline(rows, published)
 
 
@@ -153,13 +153,13 @@ def years(
     table = wide.pivot(cells, [*keys, *counts], ["mean", "median"])
     if table.is_empty() or published is None:
         return table.select(*keys, cs.by_name("mean", "median", require_all=False), *counts)
-    theirs = wide.with_source(wide.of_relations(published, relation_labels)).filter(
+    theirs = wide.add_source(wide.select_relations(published, relation_labels)).filter(
         metric="year_error_mean"
     )
     heading = "published mean" + ", of other facts" * (OTHER_FACTS in theirs["source"])
     place = ["model", "benchmark", "ID"]
     means = theirs.select(*place, decimal(1).dashed(pl.col("value")).alias(heading))
-    return wide.joined(table, means, place).select(*keys, "mean", "median", heading, *counts)
+    return wide.join_columns(table, means, place).select(*keys, "mean", "median", heading, *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
@@ -178,7 +178,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
     """Figure 1a: one line per series (`by_slice`), with intervals, over the number of answers."""
     labels = {"xlabel": "right answers of the query", "ylabel": "F1 in %", "title": title}
-    figure, axes = canvas.framed(4.6, 3.6, **labels)
+    figure, axes = canvas.new_frame(4.6, 3.6, **labels)
     rows = slices.drop_nulls("f1").with_columns(
         pl.col("cardinality").cast(pl.Int64), pl.col("f1", *_ENDS) * 100
     )
@@ -190,7 +190,7 @@ def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":
 
 def kind_figure(slices: pl.DataFrame, title: str) -> "Figure":
     """Figure 1b: for each series (`by_slice`) a bar of its entity queries and one of literals."""
-    figure, axes = canvas.framed(4.6, 3.6, grid="y", ylabel="F1 in %", title=title)
+    figure, axes = canvas.new_frame(4.6, 3.6, grid="y", ylabel="F1 in %", title=title)
     names = slices["series"].unique(maintain_order=True).to_list()
     for number, kind in enumerate(("entity", "literal")):
         rows = slices.filter(pl.col("kind") == kind).drop_nulls("f1")

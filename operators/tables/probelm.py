@@ -57,8 +57,8 @@ def overview(
     words = {frame: months(frame) for frame in sizes["frame"]}
     rows = measured.join(sizes, on="frame").sort("model", "frame")
     cutoff, frame = _cutoff(cutoffs).fill_null(DASH), pl.col("frame").replace(words)
-    shown = {"training data up to": cutoff, "time frame": frame + _mark(cutoffs)}
-    return rows.select("model", **shown, groups="groups", scenarios="scenarios")
+    columns = {"training data up to": cutoff, "time frame": frame + _mark(cutoffs)}
+    return rows.select("model", **columns, groups="groups", scenarios="scenarios")
 
 
 def by_frame(
@@ -79,35 +79,35 @@ def headline(
     rows = metrics.with_columns(frame=_FRAME_OF)
     unseen = rows.filter(pl.col("frame") >= _cutoff(cutoffs or {}))
     first = pl.col("frame").min().over("model")
-    own = unseen.filter(pl.col("frame") == first).drop("frame")
-    return _table(own, published, cutoffs or {}, published_in=("2",))
+    rows_of_models = unseen.filter(pl.col("frame") == first).drop("frame")
+    return _table(rows_of_models, published, cutoffs or {}, published_in=("2",))
 
 
 def ranking(table: pl.DataFrame) -> pl.DataFrame:
     """Table 3, its column of PRobELM: models of `by_frame` by plausibility, with places."""
     rows = table.filter(pl.col("source") != RANDOM)
-    same = ["benchmark", "frame", "variant", "source"]
+    groups = ["benchmark", "frame", "variant", "source"]
     # Published rows have NDCG@3 alone.
-    known = [pl.col(name) for name in _OVERALL.values() if name in table.columns]
-    if not known:
-        return rows.clear().select(*same, "model", pl.lit(DASH).alias("Plausibility"))
-    text = pl.coalesce(pl.when(each != DASH).then(each) for each in known)
+    columns = [pl.col(name) for name in _OVERALL.values() if name in table.columns]
+    if not columns:
+        return rows.clear().select(*groups, "model", pl.lit(DASH).alias("Plausibility"))
+    text = pl.coalesce(pl.when(column != DASH).then(column) for column in columns)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
-    place = pl.col("number").rank("min", descending=True).over(same)
-    rows = rows.with_columns(place=place).sort(*same, "place", "model", nulls_last=False)
-    return rows.select(*same, "model", Plausibility=pl.format("{} ({})", text, "place"))
+    place = pl.col("number").rank("min", descending=True).over(groups)
+    rows = rows.with_columns(place=place).sort(*groups, "place", "model", nulls_last=False)
+    return rows.select(*groups, "model", Plausibility=pl.format("{} ({})", text, "place"))
 
 
 def by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """Each relation's numbers, best plausibility first."""
-    rows = wide.of_relations(metrics.filter(~_BASELINE), relation_labels)
+    rows = wide.select_relations(metrics.filter(~_BASELINE), relation_labels)
     keys = [*_NAMES, "ID", "Label"]
     overall = rows.filter(metric="plausibility")
     counts = overall.select(*keys, groups="n", failed="n_failed")
-    table = wide.joined(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
-    return wide.ordered(table, _NAMES, overall, best_first=True)
+    table = wide.join_columns(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    return wide.sort_relations(table, _NAMES, overall, best_first=True)
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -141,8 +141,8 @@ def _cutoff(cutoffs: Mapping[str, str]) -> pl.Expr:
 
 def _mark(cutoffs: Mapping[str, str]) -> pl.Expr:
     """What stands behind a frame that begins before the model's cut-off."""
-    seen = pl.col("frame") < _cutoff(cutoffs)
-    return pl.when(seen).then(pl.lit(f" {SEEN}")).otherwise(pl.lit(""))
+    is_seen = pl.col("frame") < _cutoff(cutoffs)
+    return pl.when(is_seen).then(pl.lit(f" {SEEN}")).otherwise(pl.lit(""))
 
 
 def _table(
@@ -156,12 +156,14 @@ def _table(
     if published is not None:
         published = published.filter(pl.col("table").is_in(published_in))
     rows = (
-        wide.by_source(metrics, published, RANDOM).with_columns(frame=_FRAME_OF).drop_nulls("frame")
+        wide.stack_sources(metrics, published, RANDOM)
+        .with_columns(frame=_FRAME_OF)
+        .drop_nulls("frame")
     )
     first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
-    table = wide.joined(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    table = wide.join_columns(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -170,13 +172,13 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """The numbers as texts under their headings: the keys, heading, text."""
     overall, metric = pl.col("setting") == ALL_TYPES, pl.col("metric")
     without = pl.col("slice").str.extract(r"(without=[^,]+)$").str.replace("=", " ")
-    whole = overall & without.is_null()
+    is_overall = overall & without.is_null()
     of_metric = metric.replace_strict(_METRICS, default=None)
     of_type = pl.concat_str(pl.col("setting").replace(_TYPES), of_metric, separator=" ")
-    of_all = pl.when(whole).then(metric.replace_strict(_OVERALL, default=None))
+    of_all = pl.when(is_overall).then(metric.replace_strict(_OVERALL, default=None))
     of_parts = of_all.when(overall & (metric == "plausibility")).then(without)
     heading = of_parts.when(~overall & without.is_null()).then(of_type)
-    intervals = rows.filter(whole, metric == "plausibility").drop_nulls("ci_low")
+    intervals = rows.filter(is_overall, metric == "plausibility").drop_nulls("ci_low")
     values = rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value")))
     ends = intervals.select(*keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval())
     return pl.concat([values, ends]).drop_nulls("heading")
@@ -193,10 +195,10 @@ def frames_figure(
     """One line per series over its time frames (`over_frames`), hollow before the cut-off."""
     below = "time frame (hollow: begins before the cut-off, which is dotted)"
     labels = {"xlabel": below, "ylabel": "plausibility in %", "title": title}
-    figure, axes = canvas.framed(6.4, 3.8, **labels)
+    figure, axes = canvas.new_frame(6.4, 3.8, **labels)
     rows = frames.drop_nulls("value")
-    for mine, look in canvas.series(rows):
-        points, colour = mine.sort("frame"), look["color"]
+    for series_rows, look in canvas.series(rows):
+        points, colour = series_rows.sort("frame"), look["color"]
         years, value = [_years(frame) for frame in points["frame"]], 100 * points["value"]
         ends = (points[end].cast(pl.Float64) * 100 for end in ("ci_low", "ci_high"))
         low, high = (end.fill_null(value) for end in ends)
@@ -205,9 +207,14 @@ def frames_figure(
         cutoff = (cutoffs or {}).get(look["label"])
         if cutoff is not None:
             axes.axvline(_years(cutoff), color=colour, linestyle=":", zorder=0)
-            seen = points["frame"] < cutoff
-            at, of = pl.Series(years, dtype=pl.Float64).filter(seen), value.filter(seen)
-            axes.plot(at, of, look["marker"], color=colour, markerfacecolor="white")
+            is_seen = points["frame"] < cutoff
+            seen_years, seen_values = (
+                pl.Series(years, dtype=pl.Float64).filter(is_seen),
+                value.filter(is_seen),
+            )
+            axes.plot(
+                seen_years, seen_values, look["marker"], color=colour, markerfacecolor="white"
+            )
     years_asked = sorted({int(frame[:4]) for frame in rows["frame"]})
     axes.set_xticks(range(years_asked[0], years_asked[-1] + 2) if years_asked else [])
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))

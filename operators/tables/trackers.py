@@ -82,21 +82,21 @@ def harness_results(
 
 
 def _task(name: str, rows: pl.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "alias": name, "sample_len": rows["n"].max()}
+    task: dict[str, Any] = {"name": name, "alias": name, "sample_len": rows["n"].max()}
     for row in rows.drop_nulls("value").iter_rows(named=True):
         low, high = row["ci_low"], row["ci_high"]
         # The harness cuts a key at its first comma.
         variant = (row["variant"] or "none").replace(",", "+")
-        found[f"{row['metric']},{variant}"] = row["value"]
+        task[f"{row['metric']},{variant}"] = row["value"]
         error = _UNKNOWN if low is None or high is None else (high - low) / (2 * _QUANTILE)
-        found[f"{row['metric']}_stderr,{variant}"] = error
-    return found
+        task[f"{row['metric']}_stderr,{variant}"] = error
+    return task
 
 
 def _shots(rows: pl.DataFrame) -> int:
     """How many demonstrations its setting shows: 4-template → 4, zero-shot → 0."""
-    shown = re.match(r"\d+(?=-)", rows["setting"][0])
-    return int(shown[0]) if shown else 0
+    match = re.match(r"\d+(?=-)", rows["setting"][0])
+    return int(match[0]) if match else 0
 
 
 def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
         },
         "git_hash": record.get("commit"),
         "date": started.timestamp(),
-        "pretty_env_info": ", ".join(f"{name} {each}" for name, each in versions.items()),
+        "pretty_env_info": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "transformers_version": versions.get("transformers"),
         "upper_git_hash": None,
         "model_source": decoding.get("engine"),
@@ -142,10 +142,10 @@ def _sanitized(model: str) -> str:
 
 def mlflow_metrics(metrics: pl.DataFrame) -> dict[str, float]:
     """The numbers of whole settings; relations stay in the tables."""
-    whole = metrics.filter(pl.col("slice").is_null()).drop_nulls("value")
-    rows = whole.select("setting", "variant", "metric").iter_rows()
+    overall = metrics.filter(pl.col("slice").is_null()).drop_nulls("value")
+    rows = overall.select("setting", "variant", "metric").iter_rows()
     names = ("/".join(re.sub(r"[^\w\-. :]+", " ", part) for part in row if part) for row in rows)
-    return dict(zip(names, whole["value"], strict=True))
+    return dict(zip(names, overall["value"], strict=True))
 
 
 def mlflow_params(record: Mapping[str, Any]) -> dict[str, str]:
@@ -171,6 +171,6 @@ def mlflow_tags(record: Mapping[str, Any]) -> dict[str, str]:
     >>> mlflow_tags({"commit": "abc", "model_revision": "def", "versions": {"ray": "2.60.0"}})
     {'commit': 'abc', 'model_revision': 'def', 'version.ray': '2.60.0'}
     """
-    versions = {f"version.{name}": each for name, each in record["versions"].items()}
-    named = {name: record.get(name) for name in ("commit", "model_revision")}
-    return {name: str(each) for name, each in {**named, **versions}.items() if each is not None}
+    versions = {f"version.{name}": value for name, value in record["versions"].items()}
+    fields = {name: record.get(name) for name in ("commit", "model_revision")}
+    return {name: str(value) for name, value in {**fields, **versions}.items() if value is not None}

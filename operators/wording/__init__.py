@@ -17,7 +17,7 @@ def count(n: float, noun: str) -> str:
     return f"{n:,.0f} {noun if n == 1 else ends}"
 
 
-def few(lines: Sequence[str]) -> str:
+def shorten(lines: Sequence[str]) -> str:
     """The first of some lines in a row, long ones cut, and the number of further ones.
 
     >>> few(["seed: 0 → 1"]), few([*"abcdef"]), few(["a" * 101]) == "a" * 99 + "…"
@@ -27,7 +27,7 @@ def few(lines: Sequence[str]) -> str:
     return "; ".join([*cut, *([f"{len(lines) - _LINES} more"] if len(lines) > _LINES else [])])
 
 
-def listed(names: Iterable[str], last: str = "and") -> str:
+def join_list(names: Iterable[str], last: str = "and") -> str:
     """Names in a row; "none" where there is none.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed([])

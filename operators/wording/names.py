@@ -40,7 +40,7 @@ def _is_visible(character: str) -> bool:
     return not category.startswith("C") and category not in ("Zl", "Zp")
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name as a file system has it that ignores case and the ways to write an accent.
 
     >>> folded("P36") == folded("p36"), folded("Caf\u00e9") == folded("Cafe\u0301")
@@ -56,7 +56,7 @@ def check(name: str, what: str) -> None:
         InputError: it has a fault.
     """
     if (problem := fault(name)) is not None:
-        raise InputError(f"{what} {shown(name)} {problem}; rename it.")
+        raise InputError(f"{what} {quote(name)} {problem}; rename it.")
 
 
 def check_relation(relation_id: str) -> None:
@@ -67,7 +67,7 @@ def check_relation(relation_id: str) -> None:
     """
     check(relation_id, "the relation")
     if "." in relation_id:
-        raise InputError(f"the relation {shown(relation_id)} holds '.'; rename it.")
+        raise InputError(f"the relation {quote(relation_id)} holds '.'; rename it.")
 
 
 def check_run(name: str) -> None:
@@ -78,13 +78,13 @@ def check_run(name: str) -> None:
     """
     for part in name.split("/"):
         if (problem := fault(part)) is not None:
-            raise InputError(f"run_name={shown(name)}: {shown(part)} {problem}; give another.")
-    parts = folded(name).split("/")
+            raise InputError(f"run_name={quote(name)}: {quote(part)} {problem}; give another.")
+    parts = fold_name(name).split("/")
     if parts[0] in _RESERVED or _BETWEEN in parts:
-        raise InputError(f"run_name={shown(name)} is a folder of factsweep's own; give another.")
+        raise InputError(f"run_name={quote(name)} is a folder of factsweep's own; give another.")
 
 
-def compared(first: str, second: str) -> str:
+def comparison_folder(first: str, second: str) -> str:
     """The folder of the comparison of two runs.
 
     >>> compared("gpt2", "night-2026-11-01/gpt2-mini")
@@ -93,7 +93,7 @@ def compared(first: str, second: str) -> str:
     return f"{first}/{_BETWEEN}/{second}"
 
 
-def check_apart(names: Iterable[str], what: str) -> None:
+def check_apart(names: Iterable[str], subject: str) -> None:
     """Refuse names that are equal to some file systems.
 
     Raises:
@@ -101,15 +101,15 @@ def check_apart(names: Iterable[str], what: str) -> None:
     """
     first_names: dict[str, str] = {}
     for name in names:
-        first = first_names.setdefault(folded(name), name)
+        first = first_names.setdefault(fold_name(name), name)
         if first != name:
             raise InputError(
-                f"{what} {shown(first)} and {shown(name)} differ only in case or in how an accent "
-                "is written, and are one name to some file systems; rename one of them."
+                f"{subject} {quote(first)} and {quote(name)} differ only in case or in how an "
+                "accent is written, and are one name to some file systems; rename one of them."
             )
 
 
-def check_ids(ids: pl.Series, what: str) -> None:
+def check_ids(ids: pl.Series, subject: str) -> None:
     """Refuse ids that occur twice, are empty or too long, or hold a control character.
 
     Raises:
@@ -117,15 +117,15 @@ def check_ids(ids: pl.Series, what: str) -> None:
     """
     duplicates = ids.filter(ids.is_duplicated())
     if not duplicates.is_empty():
-        raise InputError(f"{what} {shown(duplicates[0])} occurs twice; leave one out.")
+        raise InputError(f"{subject} {quote(duplicates[0])} occurs twice; leave one out.")
     unfit = ids.filter(ids.str.contains(r"^\s*$|[\x00-\x1f\x7f]|^.{1001}"))
     if not unfit.is_empty():
         raise InputError(
-            f"{what} {shown(unfit[0])} is empty, longer than 1,000 characters, or holds a control "
-            "character; rename it."
+            f"{subject} {quote(unfit[0])} is empty, longer than 1,000 characters, or holds a "
+            "control character; rename it."
         )
 
 
-def shown(name: str) -> str:
+def quote(name: str) -> str:
     """A name as messages have it: in quotes, cut short."""
     return repr(name if len(name) <= 40 else f"{name[:40]}…")

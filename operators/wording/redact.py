@@ -85,9 +85,11 @@ def _scoped(pattern: re.Pattern[str]) -> str:
     return f"(?{ignore_case}:{pattern.pattern})"
 
 
-def redactor(known: Collection[str] = ()) -> Callable[[str], str]:
-    """A function that removes the secrets from a text; `known` ones are removed everywhere."""
-    secrets = sorted((text for text in known if len(text) >= _SHORTEST), key=len, reverse=True)
+def redactor(known_secrets: Collection[str] = ()) -> Callable[[str], str]:
+    """A function that removes secrets from a text, and `known_secrets` everywhere."""
+    secrets = sorted(
+        (text for text in known_secrets if len(text) >= _SHORTEST), key=len, reverse=True
+    )
     pattern = _compiled(tuple(secrets))
     return lambda text: pattern.sub(HIDDEN, _QUERY.sub(_signed, _USERINFO.sub("", text)))
 
@@ -129,13 +131,13 @@ def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield from texts(part, f"{name}.{key}".removeprefix("."))
 
 
-def redacted(value: Any, known: Collection[str] = ()) -> Any:
+def redact(value: Any, known_secrets: Collection[str] = ()) -> Any:
     """A nested value without its secrets; a value without secrets stays equal.
 
     >>> redacted({"hf_token": "abc", "max_tokens": 10, "stores": ["gs://me:pass@bucket"]})
     {'hf_token': '[redacted]', 'max_tokens': 10, 'stores': ['gs://bucket']}
     """
-    clean = redactor(known)
+    clean = redactor(known_secrets)
 
     def cleaned(value: Any, name: Any = "") -> Any:
         if isinstance(value, str):

@@ -38,11 +38,11 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
     name_by_column = guess_columns(columns, (*NEEDED, *_MORE))
     facts = facts.rename(name_by_column)
     if missing := [column for column in NEEDED if column not in facts.columns]:
-        names = [f"{column} (or {wording.listed(MEANT[column], 'or')})" for column in missing]
+        names = [f"{column} (or {wording.join_list(MEANT[column], 'or')})" for column in missing]
         fix = f"name a column {' and one '.join(names)}; one row is one fact"
         if {"relation", "object"} <= {*missing} and kind(path) == ".csv":
             fix += _unpivoted(path, name_by_column, columns)
-        lacks = f"no column is {wording.listed(missing, 'or')}"
+        lacks = f"no column is {wording.join_list(missing, 'or')}"
         raise InputError(f"{path}: {lacks}; it has {', '.join(columns)}: {fix}.")
     if facts.is_empty():
         raise InputError(f"{path} has columns and no rows; write one row for each fact.")

@@ -23,7 +23,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import describe_types
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
-from factsweep.operators.wording import listed
+from factsweep.operators.wording import join_list
 from factsweep.operators.wording.names import check
 from factsweep.pipeline.building import fact_table, folder
 from factsweep.pipeline.building.asking import Model, request_paraphrases, request_templates
@@ -161,11 +161,11 @@ def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Itera
     source = "that fit any relation" if model is None else f"of {model.name}"
     yield f"{sheet}: written, with templates {source}; edit it and run again"
     if without:
-        yield f"  {listed(without)}: none of the model's, so the ones that fit any relation"
+        yield f"  {join_list(without)}: none of the model's, so the ones that fit any relation"
     lists = {relation: texts for by in templates.values() for relation, texts in by.items()}
     short = [r for r, texts in lists.items() if model and r not in without and len(texts) < model.n]
     if model is not None and short:
-        yield f"  {listed(short)}: fewer than {model.n}; --rounds has it asked more often"
+        yield f"  {join_list(short)}: fewer than {model.n}; --rounds has it asked more often"
 
 
 def _read_sheet(path: Path) -> Templates:

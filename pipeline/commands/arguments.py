@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import listed, suggestion
+from factsweep.operators.wording import join_list, suggestion
 
 PLACES = ("artifacts", "results")
 ENCODED = "the overrides are percent-encoded, as launch writes them where shells read"
@@ -70,7 +70,7 @@ class Takes:
     def _check(self, words: Sequence[str], verb: str) -> None:
         see = f"see factsweep {verb} --help"
         if len(words) < len(self.words):
-            missing = listed(each.upper() for each in self.words[len(words) :])
+            missing = join_list(each.upper() for each in self.words[len(words) :])
             raise InputError(f"{verb} needs {missing}; {see}.")
         if len(words) > len(self.words) and self.rest is None:
             more = words[len(self.words)]
@@ -81,7 +81,8 @@ class Takes:
         for key in (each.partition("=")[0] for each in overrides):
             if key not in (known := self.known()):
                 raise InputError(
-                    f"{verb} cannot take {key}=; it takes {listed(f'{each}=' for each in known)}."
+                    f"{verb} cannot take {key}=; "
+                    f"it takes {join_list(f'{name}=' for name in known)}."
                     f"{suggestion(key, known)}"
                 )
 
@@ -165,7 +166,7 @@ class Parser(argparse.ArgumentParser):
             for each in self._actions
         }
         given = names.split(", ")  # options, or words with their choices
-        return listed(f"{n.upper()}{of_words[n]}" if n in of_words else n for n in given)
+        return join_list(f"{n.upper()}{of_words[n]}" if n in of_words else n for n in given)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse, with the choice that was probably meant."""
@@ -173,7 +174,7 @@ class Parser(argparse.ArgumentParser):
             known = list(map(str, action.choices))
             meant = suggestion(str(value), known).strip().removeprefix("Did you mean ")
             what = action.metavar or action.dest
-            more = f"(did you mean {meant})" if meant else f"among {listed(known)}"
+            more = f"(did you mean {meant})" if meant else f"among {join_list(known)}"
             raise argparse.ArgumentError(None, f"there is no {what} {value!r} {more}")
 
 

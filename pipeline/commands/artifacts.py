@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from factsweep.operators.wording import count, listed
+from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.commands.arguments import Parser, places, shown
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _table(items: Sequence["Item"]) -> str:
 def _needed_by(item: "Item") -> str:
     names = list(dict.fromkeys(need.why for need in item.needs))
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return listed([*names[:_NAMED], *more]) if names else "nothing"
+    return join_list([*names[:_NAMED], *more]) if names else "nothing"
 
 
 def _sum(items: Sequence["Item"], what: str) -> str:

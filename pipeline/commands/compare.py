@@ -117,10 +117,10 @@ def _assigned(text: str) -> tuple[str, object]:
     """`alpha=0.01` as a name and a value."""
     import yaml
 
-    from factsweep.operators.errors import refusing
+    from factsweep.operators.errors import input_errors
 
     name, _, value = text.partition("=")
-    with refusing(text, "write it as in YAML: 0.05, [acc_at_1]"):
+    with input_errors(text, "write it as in YAML: 0.05, [acc_at_1]"):
         return name, yaml.safe_load(value)
 
 

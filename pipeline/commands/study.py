@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import count, listed
+from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.commands.arguments import Parser, places, shown
 from factsweep.pipeline.commands.compare import lost_and_gained
 
@@ -70,7 +70,7 @@ def _study(asked: argparse.Namespace) -> int:
     found = study(asked.study, asked.overrides, **given)
     action = asked.action[0] if asked.action else "run"
     if len(asked.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
-        known = listed(("run", *_VERBS, _REPORT))
+        known = join_list(("run", *_VERBS, _REPORT))
         raise InputError(f"a study cannot {' '.join(asked.action)}; it can {known}.")
     if action != "launch" and (asked.one_job or asked.dry_run):
         raise InputError("--one-job and --dry-run say how a study is launched: study NAME launch.")

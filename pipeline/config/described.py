@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.vllm import source as vllm_source
-from factsweep.operators.errors import InputError, reason, refusing
+from factsweep.operators.errors import InputError, input_errors, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_folder
@@ -125,7 +125,7 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
         is_loaded = (fields["engine"] or {}).get("load_format") != "dummy"
         check_folder(Path(fields["id"]), needs_weights=is_loaded)
     if fields["source"] != "package" and any(fields[name] is None for name in _READ):
-        with refusing(f"the config.json of model={fields['id']}", f"repair it, or {_GIVE}"):
+        with input_errors(f"the config.json of model={fields['id']}", f"repair it, or {_GIVE}"):
             _read(fields, cluster)
     width = bytes_per_number(fields["dtype"], cluster["device"], lambda: None)
     weights = (fields["billions_of_parameters"] or 0) * 1e9 * width
@@ -302,7 +302,7 @@ def _instruction_tuned(source: _Source, name: str) -> bool | None:
 
 def _json(source: _Source, name: str) -> dict[str, Any]:
     path = _file(source, name)
-    with refusing(f"{path}", "repair it, or fetch it again"):
+    with input_errors(f"{path}", "repair it, or fetch it again"):
         return {} if path is None else dict(json.loads(path.read_bytes()))
 
 
@@ -523,7 +523,7 @@ def config_json(model: Model, name: str = "config.json") -> Mapping[str, Any]:
     file = in_cache(model.id, name, model.revision) if on_hub else Path(model.id, name)
     if file is None or not file.is_file():
         return {}
-    with refusing(str(file), "fetch the model again"):
+    with input_errors(str(file), "fetch the model again"):
         return dict(json.loads(file.read_bytes()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError, input_errors
 
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
@@ -54,7 +54,7 @@ def files(group: str) -> dict[str, Path]:
 
 def content(path: Path) -> Any:
     """The content of a YAML file."""
-    with refusing(str(path), "correct it, it must be YAML"):
+    with input_errors(str(path), "correct it, it must be YAML"):
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from factsweep.operators.errors import InputError, reason, refusing
-from factsweep.operators.wording import listed
+from factsweep.operators.errors import InputError, input_errors, reason
+from factsweep.operators.wording import join_list
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _POINTER_BYTES = 1024  # a pointer has about 130
@@ -63,7 +63,7 @@ def _without_config(folder: Path) -> str:
     adapter = folder / "adapter_config.json"
     if not adapter.is_file():
         return f"model={folder} has no config.json; copy it into the folder, or give another."
-    with refusing(str(adapter), "save the adapter again"):
+    with input_errors(str(adapter), "save the adapter again"):
         base = json.loads(adapter.read_text()).get("base_model_name_or_path") or "BASE"
     return (
         f"model={folder} is an adapter and no whole model; give its base model and the adapter: "
@@ -76,7 +76,7 @@ def _missing_shards(folder: Path) -> Iterator[str]:
     names = {path.name for path in folder.iterdir() if path.exists()}
     yield from (path.name for path in folder.glob(_WEIGHTS) if not path.exists())  # a link
     for index in names.intersection(_INDICES):
-        with refusing(str(folder / index), "copy it again"):
+        with input_errors(str(folder / index), "copy it again"):
             listed_names = set(json.loads((folder / index).read_text())["weight_map"].values())
         yield from listed_names - names
     shards = list(filter(None, map(_SHARD.fullmatch, names)))
@@ -103,7 +103,7 @@ def check_tokenizer(folder: Path) -> None:
 def _named(files: Iterable[str]) -> str:
     names = list(files)
     n_more = len(names) - _MOST_NAMED
-    return listed([*names[:_MOST_NAMED], *([f"{n_more} more"] if n_more > 0 else [])])
+    return join_list([*names[:_MOST_NAMED], *([f"{n_more} more"] if n_more > 0 else [])])
 
 
 def _is(files: list[str]) -> str:

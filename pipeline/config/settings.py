@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.kind import Ability, EngineKind
 from factsweep.operators.engines.vllm.source import parsers
-from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL, PREFER, SCORE
@@ -109,7 +109,7 @@ def _text(name: str, value: Any) -> Any:
     """A text, or the content of the file after an @."""
     if not isinstance(value, str) or not value.startswith("@"):
         return value
-    with refusing(value[1:], f"{name}=@FILE reads a text from it"):
+    with input_errors(value[1:], f"{name}=@FILE reads a text from it"):
         text = Path(value[1:]).expanduser().read_text(encoding="utf-8")
     if not text.strip():
         raise InputError(f"{value[1:]} is empty; {name}=@FILE reads a text from it.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, reason, refusing
+from factsweep.operators.errors import InputError, reason, input_errors
 from factsweep.pipeline.config.described import headers
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_pointers
@@ -23,7 +23,7 @@ def content(adapter: str) -> str:
         InputError: there is no such adapter, or it is none of LoRA's.
     """
     place = folder(adapter)
-    with refusing(f"{place / _CONFIG}", "repair it, or save the adapter again"):
+    with input_errors(f"{place / _CONFIG}", "repair it, or save the adapter again"):
         config: dict[str, Any] = dict(json.loads((place / _CONFIG).read_bytes()))
     kind = config.get("peft_type")
     unfit = [name for name in ("use_dora", "modules_to_save") if config.get(name)]
@@ -61,7 +61,7 @@ def folder(adapter: str) -> Path:
 def check(model: Model, base: str, revision: str | None) -> None:
     """Refuse an adapter for another model than `base`: a folder, or a hub's id at a revision."""
     adapter = str(model.adapter)
-    with refusing(f"the safetensors of {model.id}, the base of model.adapter,", "check them"):
+    with input_errors(f"the safetensors of {model.id}, the base of model.adapter,", "check them"):
         files = headers(base, revision).files_metadata.values()
     shapes = {name: tuple(info.shape) for file in files for name, info in file.tensors.items()}
     modules = {name.rpartition(".")[0] for name in shapes}

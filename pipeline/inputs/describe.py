@@ -17,7 +17,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables import data_set
 from factsweep.operators.tables.formats import markdown
-from factsweep.operators.tables.shared.paper_table import of_other_facts
+from factsweep.operators.tables.shared.paper_table import mark_other_facts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry, Source
 from factsweep.pipeline.machine.logs import Meter
@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 
 # Tables that sets of one reader alone have.
 _FURTHER: Mapping[str, Mapping[str, Callable[[Facts], pl.DataFrame]]] = {
-    "kamel": {"splits": data_set.splits, "labels-told-apart": data_set.labels_told_apart},
+    "kamel": {"splits": data_set.splits, "labels-told-apart": data_set.distinguished_labels},
     **{
         reader: {"distractors": data_set.distractors_by_relation}
         for reader in ("distractors", "probing", "verbalisations")
@@ -67,7 +67,7 @@ def describe(
         measured = diversity(facts, parse=parse, encode=encode)
     published = compared = catalog.published("belief")
     if published is not None and catalog.departure(facts, entry.name, None) is not None:
-        compared = of_other_facts(published, entry.name)
+        compared = mark_other_facts(published, entry.name)
     options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
     not_measured = {
         figure: f"not measured, since no --{option} was given"
@@ -75,8 +75,8 @@ def describe(
         if not value
     }
     tables = {
-        "counts": data_set.sizes_beside(facts, entry.name, published),
-        "diversity": data_set.diversity_beside(measured, entry.name, compared),
+        "counts": data_set.sizes_with_published(facts, entry.name, published),
+        "diversity": data_set.diversity_with_published(measured, entry.name, compared),
         "by-relation": data_set.by_relation(facts, measured),
         "template-examples": data_set.template_examples(facts),
         "missing": data_set.missing(measured, not_measured),

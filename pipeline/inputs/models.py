@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.wording.redact import texts
 from factsweep.pipeline.config.folders import home
@@ -158,7 +158,7 @@ def _check_code(model: Model, commit: str | None) -> None:
         fix = "check the network, and HF_TOKEN"
         folder = hub.snapshot(model.id, commit, [_CONFIGURATIONS], "model.id", fix)
     for path in sorted(folder.glob(_CONFIGURATIONS)):
-        with refusing(f"{path}", "repair it, or fetch it again"):
+        with input_errors(f"{path}", "repair it, or fetch it again"):
             entries = texts(json.loads(path.read_bytes()))
             modules = [code for name, code in entries if "auto_map" in name.split(".")]
         for code in modules:
@@ -252,7 +252,7 @@ def tokenizer(weights: Weights) -> Any:
         revision = None if is_folder else weights.content["tokenizer"]
     if is_folder:
         check_tokenizer(Path(folder))
-    with refusing(
+    with input_errors(
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):

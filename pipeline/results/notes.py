@@ -24,7 +24,7 @@ from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 from factsweep.operators.prompts.expansion import showing, telling
 from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
-from factsweep.operators.tables.shared.paper_table import beside
+from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.wording import count
 from factsweep.pipeline.decoding.remaining import open_counts
 from factsweep.pipeline.inputs import catalog
@@ -92,7 +92,10 @@ def departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
 
 def _published(branch: PastBranch, result: Result) -> Iterator[str]:
     """Say that measured numbers stand next to published ones of other facts."""
-    if result.published is None or beside(result.tables["metrics"], result.published).is_empty():
+    if (
+        result.published is None
+        or join_published(result.tables["metrics"], result.published).is_empty()
+    ):
         return
     if (other := departure(branch, result.facts)) is not None:
         yield (

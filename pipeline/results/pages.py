@@ -17,7 +17,7 @@ from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
 from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
 from factsweep.operators.pages.page import Drawing, drawing, ran, ran_rows, terms_of
 from factsweep.operators.prompts import chat
-from factsweep.operators.tables.shared.wide import best_and_worst, called, joined
+from factsweep.operators.tables.shared.wide import best_and_worst, join_columns, join_names
 from factsweep.operators.wording import count
 from factsweep.pipeline.results.past import PastBranch, thoughts
 from factsweep.pipeline.stages.expand import by_relation, relation_of
@@ -108,7 +108,7 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     rows = metrics.join(asked, on="variant", how="semi", nulls_equal=True, maintain_order="left")
     several = metrics["model"].n_unique() > 1
     names = [*(["model"] if several else []), "setting", "variant"]
-    return rows.with_columns(asked=called(*names))
+    return rows.with_columns(asked=join_names(*names))
 
 
 def _told(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
@@ -182,8 +182,8 @@ def _answered(branch: PastBranch, shard: str) -> pl.DataFrame:
         prompts.read("prompts", shard)
         .filter(pl.col("same_as").is_null())  # the others' answers stand under the first of them
         .join(said.read(said.stage, shard), on="prompt_id", maintain_order="left")
-        .pipe(joined, prompts.read("contexts", shard).select(*_CONTEXT), ["context_id"])
-        .pipe(joined, thoughts(said, [shard]), ["prompt_id"])
+        .pipe(join_columns, prompts.read("contexts", shard).select(*_CONTEXT), ["context_id"])
+        .pipe(join_columns, thoughts(said, [shard]), ["prompt_id"])
         .select(*_PROMPT, "thought", answer=branch.how.ask.ability.column, prompt="query")
     )
 
@@ -202,9 +202,9 @@ def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     return (
         prompts.read("ranked", relation)
         .join(samples.agg(samples=pl.struct("text", "n")), on="prompt_id", maintain_order="left")
-        .pipe(joined, prompts.read("contexts", relation).select(*_CONTEXT), ["context_id"])
-        .pipe(joined, said, ["prompt_id"])
-        .pipe(joined, thoughts(again, [relation]), ["prompt_id"])
+        .pipe(join_columns, prompts.read("contexts", relation).select(*_CONTEXT), ["context_id"])
+        .pipe(join_columns, said, ["prompt_id"])
+        .pipe(join_columns, thoughts(again, [relation]), ["prompt_id"])
         .select(*_PROMPT, "answer", "samples", "thought", prompt="query")
     )
 
@@ -220,7 +220,7 @@ def _with_right(
     for column, table, name in sources:
         if {"prompt_id", name} <= set(table.columns):
             known = table.select("prompt_id", pl.col(name).alias(column))
-            rows = joined(rows, known, ["prompt_id"])
+            rows = join_columns(rows, known, ["prompt_id"])
         else:
             rows = rows.with_columns(pl.lit(None).alias(column))
     return rows

@@ -12,9 +12,9 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.wide import joined
-from factsweep.operators.wording import listed, suggestion
-from factsweep.operators.wording.names import check_apart, check_run, folded
+from factsweep.operators.tables.shared.wide import join_columns
+from factsweep.operators.wording import join_list, suggestion
+from factsweep.operators.wording.names import check_apart, check_run, fold_name
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import of_record
@@ -192,7 +192,7 @@ def check_free(results: str, name: str) -> None:
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
         there = store.folders("/".join(parts[:depth]))
-        alike = [each for each in there if folded(each) == folded(part)]
+        alike = [each for each in there if fold_name(each) == fold_name(part)]
         check_apart([*alike, part], f"the runs in {store.where()}:")
 
 
@@ -204,7 +204,7 @@ def _unknown(results: str, name: str) -> InputError:
         )
     there = known(results)
     return InputError(
-        f"{results} has no run {name}; it has {listed(there)}.{suggestion(name, there)}"
+        f"{results} has no run {name}; it has {join_list(there)}.{suggestion(name, there)}"
     )
 
 
@@ -306,16 +306,16 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
     given = pl.concat([said.read(said.stage, shard) for shard in where])
     if not set(where).isdisjoint(said.published("thoughts")):
-        given = joined(given, thoughts(said, where), ["prompt_id"])
+        given = join_columns(given, thoughts(said, where), ["prompt_id"])
     own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
     asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
     told = _facts(asked.rename({"text": "prompt"}), branch.facts).with_columns(asked_as=asked_as)
     answered = given.rename({**_ANSWER, "prompt_id": "asked_as"}, strict=False)
-    rows = joined(told, answered, ["asked_as"]).drop("asked_as")
+    rows = join_columns(told, answered, ["asked_as"]).drop("asked_as")
     named = {"model": branch.model, "setting": branch.setting}
     matched = branch.matched_answers()
     if {"prompt_id", "correct"} <= {*matched.columns}:
-        rows = joined(rows, matched.select("prompt_id", "correct"), ["prompt_id"])
+        rows = join_columns(rows, matched.select("prompt_id", "correct"), ["prompt_id"])
     return rows.select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
 
 
@@ -332,8 +332,8 @@ def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
     relations = facts.relations.rename({"label": "relation"})
     templates = facts.templates.select("template_id", template="text")
-    rows = joined(joined(asked, pairs, ["pair_id"]), relations, ["relation_id"])
-    rows = joined(rows, templates, ["template_id"])
+    rows = join_columns(join_columns(asked, pairs, ["pair_id"]), relations, ["relation_id"])
+    rows = join_columns(rows, templates, ["template_id"])
     subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
     ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
     shown = ("objects", "template_id", "template", "prompt")

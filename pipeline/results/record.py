@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.wording import few
-from factsweep.operators.wording.redact import redacted
+from factsweep.operators.wording import shorten
+from factsweep.operators.wording.redact import redact
 from factsweep.pipeline.config import described
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine import processor, secrets
@@ -57,7 +57,7 @@ def record(plan: Plan, taken: Mapping[str, Any]) -> dict[str, object]:
         },
         **taken,
     }
-    return dict(redacted(content, secrets.known()))
+    return dict(redact(content, secrets.known()))
 
 
 def earlier(store: Store) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def replaced(store: Store, found: Mapping[str, Any], plan: Plan) -> str | None:
             "settings": ", ".join(content["artifacts"]),
             **{name: content["run"].get(name) for name in _FIELDS},
         }
-        for content in (found, redacted(now, secrets.known()))
+        for content in (found, redact(now, secrets.known()))
     )
-    why = few(list(differences(before, after)) or ["versions"])
+    why = shorten(list(differences(before, after)) or ["versions"])
     return (
         f"the results in {store.where()} are of another run ({why}) and will be replaced; to keep "
         "them, stop and give another run_name=…"

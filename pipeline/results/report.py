@@ -34,15 +34,14 @@ from factsweep.operators.metrics.shared.rows import over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.estimates import asked, estimates_table
-from factsweep.operators.tables.shared.paper_table import of_other_facts
+from factsweep.operators.tables.shared.paper_table import mark_other_facts
 from factsweep.operators.tables.shared.wide import (
     Answers,
-    Asking,
+    ModelSetting,
+    add_seeds,
     has_seeds,
     seeds_table,
-    with_seeds,
 )
-from factsweep.operators.wording import few
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.decoding.costs import SPENT, cost_table, spent
 from factsweep.pipeline.inputs import catalog, models
@@ -153,7 +152,7 @@ def shown(branch: PastBranch, result: Result) -> Report:
     report, metrics = branch.how.show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
         return report
-    tables = {name: with_seeds(table, metrics) for name, table in report.tables.items()}
+    tables = {name: add_seeds(table, metrics) for name, table in report.tables.items()}
     titles = {"seeds": "Several seeds: mean and standard deviation"}
     seeds = Report({"seeds": seeds_table(metrics)}, titles=titles)
     return joined(replace(report, tables=tables), seeds)
@@ -174,7 +173,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
     other = None if published is None else departure(branches[0], facts)
     if published is not None and other is not None:
         by_relation = not other.has_whole_relations
-        published = of_other_facts(published, branches[0].benchmark, by_relation=by_relation)
+        published = mark_other_facts(published, branches[0].benchmark, by_relation=by_relation)
     return Result(
         facts,
         {table: past.of_seeds(seeds, table) for table in method.measure.measured},
@@ -198,12 +197,12 @@ def _runtime(branch: PastBranch) -> dict[str, Any]:
     return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
 
 
-def _answers(branches: Sequence[PastBranch]) -> dict[Asking, Answers]:
+def _answers(branches: Sequence[PastBranch]) -> dict[ModelSetting, Answers]:
     """The answers of each setting; of several seeds, the first's. None that were removed."""
-    found: dict[Asking, Answers] = {}
+    found: dict[ModelSetting, Answers] = {}
     for branch in branches:
         fields = branch.metrics.recipe.fields
-        run = Asking(fields["model"], fields["setting"], fields["variant"])
+        run = ModelSetting(fields["model"], fields["setting"], fields["variant"])
         if branch.artifacts["matched"].is_complete():
             found.setdefault(run, Answers(tuple(branch.relations), branch.matched_answers))
     return found
@@ -363,7 +362,7 @@ def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
                 continue
             notes.append(
                 f"skipped: {name} of the run {branch.run}; the later run {rival.run} measured the "
-                f"same otherwise ({few(_conflict(rival, branch))})."
+                f"same otherwise ({shorten(_conflict(rival, branch))})."
             )
         kept += sorted(chosen, key=lambda each: each.seed)
         if len(chosen) > 1:

@@ -28,7 +28,7 @@ from factsweep.operators.tables.trackers import (
     mlflow_params,
     mlflow_tags,
 )
-from factsweep.operators.wording import count, listed
+from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import estimates, past, record
@@ -185,7 +185,7 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         if form not in _ESTIMATES:
             raise InputError(
                 f"{run} has estimates from a part of the prompts, which --format {form} cannot "
-                f"mark as such; take {listed(_ESTIMATES, 'or')}, or run it without budget=."
+                f"mark as such; take {join_list(_ESTIMATES, 'or')}, or run it without budget=."
             )
         name, write = _ESTIMATES[form]
         content = write(estimates.read(results, run).estimates)

@@ -27,7 +27,7 @@ from factsweep.operators.datasets.readers import describe_contradictions as sent
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.wording import count, listed
+from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.run import Run
@@ -273,7 +273,7 @@ def own_table_sentences(run: Run) -> Iterator[str]:
     if any(getattr(setting, "shots", 0) for setting in run.settings):
         _, examples = object_types.unify_labels(facts, benchmark.language)
         if examples:
-            formats = listed(f"{relation} as {text!r}" for relation, text in examples.items())
+            formats = join_list(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {formats}."
     rows = scan(catalog.files(catalog.entry_of_benchmark(benchmark), benchmark.path))
     yield from object_types.warn_of_unread_types(rows)

@@ -14,8 +14,8 @@ from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.plain_tables import guess_columns
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
-from factsweep.operators.errors import InputError, refusing
-from factsweep.operators.matching.preferred import FURTHER, given_preferences
+from factsweep.operators.errors import InputError, input_errors
+from factsweep.operators.matching.preferred import FURTHER, read_preferences
 from factsweep.operators.methods.ability import GENERATE, PREFER, SCORE, Ability
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.chat import messages
@@ -171,7 +171,7 @@ class GivenAnswers:
         rows = rows.rename(guess_columns(names, (*texts, *_LOGPROBS, *_COUNTS)))
         is_scored = self.ability == SCORE
         # Columns are read lazily: damage further on is found only here.
-        with refusing(str(self.path), "check its rows and their quotation marks"):
+        with input_errors(str(self.path), "check its rows and their quotation marks"):
             _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
             if self.ability == PREFER:
                 answers = self._preferences(rows)
@@ -242,7 +242,7 @@ class GivenAnswers:
         _check_numbers(self.path, scores)
         prompts = pl.concat(self.prompts.each("prompts"))
         try:
-            return given_preferences(scores.drop_nulls("logprob"), prompts, sets, n)
+            return read_preferences(scores.drop_nulls("logprob"), prompts, sets, n)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from error
 

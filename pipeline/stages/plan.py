@@ -18,7 +18,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.ability import FILL, PREFER, SCORE
 from factsweep.operators.methods.method import Asked
-from factsweep.operators.wording import listed
+from factsweep.operators.wording import join_list
 from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config.budget import budget
 from factsweep.pipeline.config.run import Run
@@ -160,7 +160,7 @@ def warnings(plan: Plan) -> Iterator[str]:
     yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
     columns = catalog.renamed_columns(catalog.entry_of_benchmark(run.benchmark), run.benchmark.path)
     if columns:
-        read = listed(f"{column} as {name}" for column, name in columns.items())
+        read = join_list(f"{column} as {name}" for column, name in columns.items())
         yield f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
     yield from facts_stage.own_table_sentences(run)
     if run.answers is not None:

@@ -9,7 +9,7 @@ from configparser import Error, RawConfigParser
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, refusing
+from factsweep.operators.errors import InputError, input_errors
 
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 _KEYS = {  # obstore's names by those of a profile
@@ -62,7 +62,7 @@ def trusted() -> dict[str, bytes]:
     """The certificates of $AWS_CA_BUNDLE as an option of obstore's clients."""
     if not (path := os.environ.get("AWS_CA_BUNDLE")):
         return {}
-    with refusing(path, "AWS_CA_BUNDLE names a file of certificates"):
+    with input_errors(path, "AWS_CA_BUNDLE names a file of certificates"):
         return {"root_certificate": Path(path).read_bytes()}
 
 

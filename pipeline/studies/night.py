@@ -19,8 +19,8 @@ from factsweep.operators.errors import FactsweepError, InputError, StoppedError,
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
-from factsweep.operators.wording.names import check_run, folded
-from factsweep.operators.wording.redact import redacted
+from factsweep.operators.wording.names import check_run, fold_name
+from factsweep.operators.wording.redact import redact
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
@@ -145,7 +145,7 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
             )
         folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
         check_run(folder)
-        if any(folded(other.name) == folded(folder) for other in runs_by_subject.values()):
+        if any(fold_name(other.name) == fold_name(folder) for other in runs_by_subject.values()):
             raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
         repeats: Literal["all", "canary"] = "all" if nightly.fresh else "canary"
         decoding = replace(run.decoding, repetition=str(day), repeats=repeats)
@@ -328,7 +328,7 @@ def notify(url: str, name: str, ending: Night | BaseException) -> None:
     transport = httpx.HTTPTransport(retries=_RETRIES)
     try:
         with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
-            client.post(url, json=redacted(content, secrets.known())).raise_for_status()
+            client.post(url, json=redact(content, secrets.known())).raise_for_status()
     except httpx.HTTPStatusError as error:
         LOG.warning("%s answered %s.", unsent, error.response.status_code)
     except (httpx.HTTPError, httpx.InvalidURL) as error:

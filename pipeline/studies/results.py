@@ -28,7 +28,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables import comparison as tables
 from factsweep.operators.tables.belief import knowledge_sharing_figure
 from factsweep.operators.tables.comparison import POINTS, across_table, alone_table
-from factsweep.operators.tables.shared.wide import called
+from factsweep.operators.tables.shared.wide import join_names
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import estimates, past
 from factsweep.pipeline.results.past import PastBranch
@@ -217,7 +217,7 @@ def _estimated(member: Member) -> pl.DataFrame:
     """The points of a run that asked a part of its prompts."""
     main = member.run.method.measure.main_metric
     rows = estimates.read(member.run.results, member.run.name).estimates.filter(metric=main)
-    asked = called("setting", "variant")
+    asked = join_names("setting", "variant")
     return _typed(
         rows.select(
             asked.alias("setting"),

@@ -5,7 +5,7 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty, fitted, refuse
+from factsweep.operators.schemas import KEYS, SCHEMAS, conform, empty, fit_schema, refuse
 from tests.messages import naming
 
 ERRORS = pl.DataFrame(
@@ -68,9 +68,9 @@ GIVEN = pl.Schema({"name": pl.String, "n": pl.Int64})
 
 
 def test_fitted_has_the_columns_of_the_schema_and_nulls_for_optional_ones() -> None:
-    found = fitted(pl.DataFrame({"more": [1], "name": [None]}), GIVEN, "facts", optional=("n",))
+    found = fit_schema(pl.DataFrame({"more": [1], "name": [None]}), GIVEN, "facts", optional=("n",))
     assert (found.schema, found.rows()) == (GIVEN, [(None, None)])
-    assert fitted(pl.DataFrame({"n": [], "name": []}), GIVEN, "facts").schema == GIVEN
+    assert fit_schema(pl.DataFrame({"n": [], "name": []}), GIVEN, "facts").schema == GIVEN
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_fitted_column_that_is_missing_or_of_another_type_is_named(
     table: pl.DataFrame, named: tuple[str, ...]
 ) -> None:
     with pytest.raises(InputError, match=naming("facts", *named)):
-        fitted(table, GIVEN, "facts")
+        fit_schema(table, GIVEN, "facts")
 
 
 def test_refuse_names_the_first_row_of_the_first_problem_that_there_is() -> None:

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = Any
 
-__all__ = ["SERIES", "Axes", "Figure", "below", "blank", "curves", "framed", "in_rows", "series"]
+__all__ = [
+    "SERIES",
+    "Axes",
+    "Figure",
+    "curves",
+    "legend_below",
+    "new_figure",
+    "new_frame",
+    "new_row_frame",
+    "save",
+    "series",
+]
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, each with its marker.
 SERIES = (
@@ -32,18 +43,18 @@ _STROKES = ("-", ":", "-.")
 _MOST_MARKED = 20  # points of a series
 
 
-def blank(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
     """A figure of that size in inches, without overlapping parts."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def framed(
+def new_frame(
     width: float, height: float, *, grid: Any = "both", **labels: Any
 ) -> tuple["Figure", "Axes"]:
     """A figure with one frame, its labels (`Axes.set`), and a grid in the background."""
-    figure = blank(width, height)
+    figure = new_figure(width, height)
     axes = figure.add_subplot()
     axes.set(**labels)
     axes.grid(color="0.92", axis=grid)
@@ -51,18 +62,18 @@ def framed(
     return figure, axes
 
 
-def in_rows(
+def new_row_frame(
     names: Sequence[str], width: float, row: float, margins: float, **labels: Any
 ) -> tuple["Figure", "Axes"]:
     """A frame with a row for each name, the first at the top; each is `row` inches high."""
-    figure, axes = framed(width, row * len(names) + margins, grid="x", **labels)
+    figure, axes = new_frame(width, row * len(names) + margins, grid="x", **labels)
     axes.set_yticks(range(len(names)), names, fontsize="small")
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     return figure, axes
 
 
-def below(figure: "Figure", ncols: int, **options: Any) -> None:
+def legend_below(figure: "Figure", ncols: int, **options: Any) -> None:
     """Put the legend below the frames."""
     look = {"frameon": False, "fontsize": "small"}
     figure.legend(loc="outside lower center", ncols=ncols, **look, **options)

@@ -15,7 +15,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.numbers import DASH, as_printed
-from factsweep.operators.tables.shared.wide import OTHER_FACTS, PUBLISHED, joined, with_source
+from factsweep.operators.tables.shared.wide import OTHER_FACTS, PUBLISHED, add_source, join_columns
 
 Place = Mapping[str, str | None]
 
@@ -60,12 +60,12 @@ def fill(
     *,
     benchmark: str,
     names: Mapping[str, str] = MappingProxyType({}),
-    alone: bool = False,
+    own_only: bool = False,
 ) -> Filled:
     """The table, filled from the metrics of any number of runs.
 
     Each row is measured, published or their difference (none to other facts). Further models
-    follow. `alone` drops other benchmarks and rows without a measured number. `names` are the
+    follow. `own_only` drops other benchmarks and rows without a measured number. `names` are the
     printed names of models, settings and metrics.
 
     Raises:
@@ -74,10 +74,10 @@ def fill(
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
     cells = _measured(cells, metrics)
-    if alone:
+    if own_only:
         cells = cells.filter(pl.col("benchmark") == benchmark)
         cells = cells.filter(pl.col("measured").is_not_null().any().over("row"))
-    cells = joined(cells, _first_printed(published, table.printed_in), PLACE)
+    cells = join_columns(cells, _first_printed(published, table.printed_in), PLACE)
     is_same = pl.col("source") == PUBLISHED
     difference = pl.when(is_same).then(pl.col("measured") - pl.col("published"))
     texts = _wide(cells.with_columns(difference=difference), table.heads, names)
@@ -137,7 +137,7 @@ def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     unmeasured = undefined.when("is_run").then(pl.lit("not measured by the run"))
     is_missing = pl.col("applies") & pl.col("measured").is_null()
     reason = pl.when(is_missing).then(unmeasured.otherwise(pl.lit("no run")))
-    return joined(joined(cells, ours, PLACE), runs, SETTING).with_columns(reason=reason)
+    return join_columns(join_columns(cells, ours, PLACE), runs, SETTING).with_columns(reason=reason)
 
 
 def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
@@ -145,7 +145,7 @@ def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.
     if published is None:
         texts = dict.fromkeys((*PLACE, "source"), pl.String())
         return pl.DataFrame(schema={**texts, "published": pl.Float64()})
-    rows = with_source(published).filter(pl.col("table").is_in(list(tables)))
+    rows = add_source(published).filter(pl.col("table").is_in(list(tables)))
     ordered = rows.sort(pl.col("table").cast(pl.Enum(tables)))
     first = ordered.unique(PLACE, keep="first").select(*PLACE, "source", published="value")
     return first.cast(dict.fromkeys(PLACE, pl.String()))
@@ -197,20 +197,20 @@ PUBLISHED_SCHEMA = pl.Schema(
 )
 
 
-def beside(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
+def join_published(metrics: pl.DataFrame, published: pl.DataFrame) -> pl.DataFrame:
     """One row per measured number that was published, and per paper's table that has it."""
-    printed = with_source(published).rename({"value": "published"})
+    printed = add_source(published).rename({"value": "published"})
     printed = printed.cast(dict.fromkeys(PLACE, pl.String))
     ours = metrics.rename({"value": "measured"}).cast(dict.fromkeys(PLACE, pl.String))
     # Papers print four digits; more would be the noise of floating point.
     rounded = (pl.col("measured") - pl.col("published")).round(6)
     difference = pl.when(pl.col("source") == PUBLISHED).then(rounded).alias("difference")
-    both = printed.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
+    rows = printed.join(ours, on=PLACE, nulls_equal=True, maintain_order="left")
     numbers = ("measured", "ci_low", "ci_high", "source", "published")
-    return both.select(*PLACE, "table", *numbers, difference)
+    return rows.select(*PLACE, "table", *numbers, difference)
 
 
-def of_other_facts(
+def mark_other_facts(
     published: pl.DataFrame, benchmark: str, *, by_relation: bool = True
 ) -> pl.DataFrame:
     """The published numbers, those of the benchmark marked as of other facts."""
@@ -221,7 +221,7 @@ def of_other_facts(
     return published.with_columns(source=source)
 
 
-def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
+def select_scope(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     """The runs whose demonstrations were drawn by `scope` (`prompt` or `shared`), under one name.
 
     The papers draw for each prompt (variant `scope=prompt`); runs without demonstrations are both.
@@ -235,5 +235,7 @@ def asked_with(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
     by_prompt = parts.list.contains("scope=prompt")
     chosen = by_prompt if scope == "prompt" else ~by_prompt
     bare = ~pl.col("setting").str.contains(r"^\d").fill_null(False)
-    rest = parts.list.filter(pl.element() != "scope=prompt").list.join(",")
-    return metrics.filter(chosen | bare).with_columns(variant=pl.when(rest != "").then(rest))
+    other_parts = parts.list.filter(pl.element() != "scope=prompt").list.join(",")
+    return metrics.filter(chosen | bare).with_columns(
+        variant=pl.when(other_parts != "").then(other_parts)
+    )

@@ -27,15 +27,15 @@ def label_of(relation: pl.Expr, labels: Mapping[str, str]) -> pl.Expr:
     return relation.replace_strict(dict(labels), default=relation, return_dtype=pl.String)
 
 
-def named(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
+def relation_name(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
     """A relation as its id and its label; a label that is missing or the id adds nothing.
 
     >>> table = pl.DataFrame({"id": ["P36", "P19"], "label": ["capital", "P19"]})
     >>> table.select(named(pl.col("id"), pl.col("label")))["id"].to_list()
     ['P36 capital', 'P19']
     """
-    further = pl.when(label != relation).then(label)
-    return pl.concat_str(relation, further, separator=" ", ignore_nulls=True)
+    suffix = pl.when(label != relation).then(label)
+    return pl.concat_str(relation, suffix, separator=" ", ignore_nulls=True)
 
 
 def best_and_worst(
@@ -53,8 +53,10 @@ def best_and_worst(
     >>> best_and_worst(shares, templates, relations).row(0)
     ('P36 capital', '[X]: [Y]', '50%', '[Y], [X]', '25%', '25%')
     """
-    known = shares.join(templates.select("template_id", "relation_id", "text"), on="template_id")
-    ranked = known.sort("share", "template_id", descending=[True, False])
+    template_shares = shares.join(
+        templates.select("template_id", "relation_id", "text"), on="template_id"
+    )
+    ranked = template_shares.sort("share", "template_id", descending=[True, False])
     first, last = pl.first("share"), pl.last("share")
     ends = {
         "best template": pl.first("text"),
@@ -65,9 +67,11 @@ def best_and_worst(
     }
     several = ranked.group_by("relation_id").agg(**ends, n=pl.len()).filter(pl.col("n") > 1)
     rows = several.join(relations, on="relation_id", how="left")
-    relation = named(pl.col("relation_id"), pl.col("label")).alias("relation")
+    relation = relation_name(pl.col("relation_id"), pl.col("label")).alias("relation")
     rows = rows.sort("gap", "relation_id", descending=[True, False]).select(relation, *ends)
-    return rows.with_columns(_WHOLE.column(pl.col(each)) for each in ends if "template" not in each)
+    return rows.with_columns(
+        _WHOLE.column(pl.col(column)) for column in ends if "template" not in column
+    )
 
 
 MEASURED, PUBLISHED = "measured", "published"
@@ -75,9 +79,9 @@ OTHER_FACTS = "published, of other facts"  # next to which no difference is show
 _BASELINE = "baseline_"
 
 
-def joined(table: pl.DataFrame, further: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+def join_columns(table: pl.DataFrame, columns: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
     """The table with further columns of its rows; null where there are none."""
-    return table.join(further, on=on, how="left", nulls_equal=True, maintain_order="left")
+    return table.join(columns, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
 def pivot(
@@ -91,7 +95,7 @@ def pivot(
     return table.with_columns(pl.col(columns).fill_null(pl.lit(missing, pl.String)))
 
 
-def by_source(
+def stack_sources(
     metrics: pl.DataFrame, published: pl.DataFrame | None, baseline: str = ""
 ) -> pl.DataFrame:
     """The rows with their `source`: measured, baseline, and published for the same places."""
@@ -101,29 +105,29 @@ def by_source(
     if published is None:
         return rows
     printed = published.join(metrics, on=PLACE, how="semi", nulls_equal=True)
-    return pl.concat([rows, with_source(printed)], how="diagonal_relaxed")
+    return pl.concat([rows, add_source(printed)], how="diagonal_relaxed")
 
 
-def with_source(published: pl.DataFrame) -> pl.DataFrame:
+def add_source(published: pl.DataFrame) -> pl.DataFrame:
     """The published numbers with their `source`; the default is that of the measured facts."""
     if "source" in published.columns:
         return published
     return published.with_columns(source=pl.lit(PUBLISHED))
 
 
-def of_relations(metrics: pl.DataFrame, labels: Mapping[str, str] | None) -> pl.DataFrame:
+def select_relations(metrics: pl.DataFrame, labels: Mapping[str, str] | None) -> pl.DataFrame:
     """The rows that are of one relation, with its ID and its Label."""
     label = label_of(relation_id(), labels or {})
     return metrics.filter(is_relation()).with_columns(ID=relation_id(), Label=label)
 
 
-def ordered(
+def sort_relations(
     table: pl.DataFrame, keys: Sequence[str], rows: pl.DataFrame, *, best_first: bool
 ) -> pl.DataFrame:
     """The table of relations sorted by keys and their `value` in `rows`, undefined ones last."""
     place = [*keys, "ID"]
     order = [*keys, "value", "ID"]
-    with_values = joined(table, rows.select(*place, "value"), place)
+    with_values = join_columns(table, rows.select(*place, "value"), place)
     descending = [best_first and column == "value" for column in order]
     nulls_last = [column == "value" for column in order]
     return with_values.sort(order, descending=descending, nulls_last=nulls_last).drop("value")
@@ -152,7 +156,7 @@ def spread(metrics: pl.DataFrame, number: Number) -> pl.Expr:
     return pl.when(pl.col("n_asked") > 1).then(text).otherwise(pl.lit(""))
 
 
-def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def add_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """A table of several settings with the column `seeds`, their numbers of seeds.
 
     >>> place = {"model": ["m", "m"], "benchmark": ["b"] * 2, "setting": ["x", "y"]}
@@ -165,7 +169,7 @@ def with_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         return table
     texts = pl.col("n_asked").unique().sort().cast(pl.String).str.join(", ")
     counts = metrics.group_by(names).agg(seeds=texts)
-    return joined(table, counts, names)
+    return join_columns(table, counts, names)
 
 
 def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -197,7 +201,7 @@ def card(
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)
 
 
-class Asking(NamedTuple):
+class ModelSetting(NamedTuple):
     """A model in a setting: one row of a table of results."""
 
     model: str
@@ -208,7 +212,7 @@ class Asking(NamedTuple):
         return " ".join(filter(None, self))
 
 
-def called(*names: str | pl.Expr) -> pl.Expr:
+def join_names(*names: str | pl.Expr) -> pl.Expr:
     """The values of some columns as one name, without nulls."""
     return pl.concat_str(*names, separator=" ", ignore_nulls=True)
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.preferred import given_preferences
+from factsweep.operators.matching.preferred import read_preferences
 from tests.messages import naming
 
 
@@ -36,28 +36,28 @@ def distractors(found: pl.DataFrame) -> list[str]:
 
 
 def test_ranks_are_the_order_where_there_are_any() -> None:
-    found = given_preferences(given(ALL), prompts(), sets(ranked=True), 100)
+    found = read_preferences(given(ALL), prompts(), sets(ranked=True), 100)
     assert distractors(found) == ["b", "c", "d"]
     assert found.select("logprob", "label").row(0) == (-2.5, "aa")
 
 
 def test_most_plausible_are_the_distractors_where_there_are_no_ranks() -> None:
-    found = given_preferences(given(ALL), prompts("c"), sets(ranked=False), 1)
+    found = read_preferences(given(ALL), prompts("c"), sets(ranked=False), 1)
     assert distractors(found) == ["d"]
-    found = given_preferences(given(ALL), prompts("c"), sets(ranked=False), 100)
+    found = read_preferences(given(ALL), prompts("c"), sets(ranked=False), 100)
     assert distractors(found) == ["d", "b"]
 
 
 def test_what_the_file_says_of_names_is_kept() -> None:
     more = {"label": ["x", "y", "z", "w"], "n_tokens": [1, 2, 3, 4], "open_logprob": [-0.5] * 4}
-    found = given_preferences(given(ALL, **more), prompts(), sets(ranked=True), 100)
+    found = read_preferences(given(ALL, **more), prompts(), sets(ranked=True), 100)
     assert found.select("label", "n_tokens", "open_logprob").row(0) == ("w", 4, -0.5)
     assert found["distractors"][0][0]["label"] == "z"
 
 
 def test_prompt_without_its_answer_is_left_out_and_an_answer_alone_has_no_distractors() -> None:
-    assert given_preferences(given({"d": -1.0}), prompts(), sets(ranked=True), 100).is_empty()
-    found = given_preferences(given({"a": -1.0}), prompts(), sets(ranked=False), 100)
+    assert read_preferences(given({"d": -1.0}), prompts(), sets(ranked=True), 100).is_empty()
+    found = read_preferences(given({"a": -1.0}), prompts(), sets(ranked=False), 100)
     assert distractors(found) == []
 
 
@@ -70,4 +70,4 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         (given(ALL).with_columns(prompt_id=pl.lit("q")), ("prompt q", "entity d")),
     ):
         with pytest.raises(InputError, match=naming(*names)):
-            given_preferences(rows, prompts(), sets(ranked=True), 100)
+            read_preferences(rows, prompts(), sets(ranked=True), 100)

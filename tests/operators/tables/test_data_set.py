@@ -14,9 +14,9 @@ from factsweep.operators.tables.data_set import (
     DIFFERENCES,
     by_relation,
     distractors_by_relation,
-    diversity_beside,
+    diversity_with_published,
     missing,
-    sizes_beside,
+    sizes_with_published,
     template_examples,
 )
 
@@ -43,7 +43,7 @@ def test_sizes_any_set_are_those_of_nested_loops(
                 prompts += 1
                 derived += sum(len(each["labels"]) for each in pair["objects"])
         triples += len(pair["objects"])
-    (row,) = sizes_beside(facts, "x").rows()
+    (row,) = sizes_with_published(facts, "x").rows()
     numbers = [facts.relations.height, facts.templates.height, triples, derived]
     assert row == ("x", "measured", *map(str, [*numbers, facts.pairs.height, prompts]))
     # The relations' rows add up to the set's.
@@ -59,7 +59,9 @@ def test_sizes_of_a_published_set_stand_beside_what_was_published(mini: Facts) -
         ("other", "pairs", 7, "000:1"),
         ("other", "pairs", 9, "000:12"),
     )
-    rows = sizes_beside(mini, "myriadlama-mini", published).select("source", "templates", "pairs")
+    rows = sizes_with_published(mini, "myriadlama-mini", published).select(
+        "source", "templates", "pairs"
+    )
     assert rows.rows() == [
         ("measured", "170", "553"),
         ("published", "150", "–"),
@@ -70,7 +72,7 @@ def test_sizes_of_a_published_set_stand_beside_what_was_published(mini: Facts) -
 
 def test_diversity_is_that_of_the_set_and_of_each_relation(mini: Facts) -> None:
     measured = diversity(mini)
-    (row,) = diversity_beside(measured, "x").rows()
+    (row,) = diversity_with_published(measured, "x").rows()
     assert row == ("x", "measured", "22.97", ".7197", "–", "–")
     table = by_relation(mini, measured)
     assert table["relation"][0] == "P17 country"
@@ -82,7 +84,7 @@ def test_diversity_is_that_of_the_set_and_of_each_relation(mini: Facts) -> None:
 def test_diversity_has_a_difference_but_for_the_encoders_units() -> None:
     whole = dict.fromkeys(DIFFERENCES, 0.5)
     published = paper(*(("x", figure, 0.25, "003:9") for figure in DIFFERENCES))
-    rows = diversity_beside(pl.DataFrame([{"relation_id": None, **whole}]), "x", published)
+    rows = diversity_with_published(pl.DataFrame([{"relation_id": None, **whole}]), "x", published)
     assert rows.filter(source="difference").row(0)[2:] == ("+0.25", "+.2500", "+.2500", "–")
 
 

@@ -156,7 +156,7 @@ def points(found: pl.DataFrame) -> dict[tuple[str, int], float]:
 
 def test_drawn_lines_are_in_the_order_of_x_and_the_table_has_a_column_per_series() -> None:
     rows = pl.DataFrame({"series": ["b", "b", "a"], "x": [10, 2, 2], "y": [3.0, 2.0, 1.00006]})
-    ((name, (table, figure, heading)),) = tables.drawn("gains", rows, "balanced").items()
+    ((name, (table, figure, heading)),) = tables.draw_figure("gains", rows, "balanced").items()
     axes: Any
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["b", "a"]
@@ -168,7 +168,7 @@ def test_drawn_lines_are_in_the_order_of_x_and_the_table_has_a_column_per_series
         "b": [2.0, 3.0],
         "a": [1.0001, None],
     }
-    assert tables.drawn("gains", rows.with_columns(y=pl.lit(None, pl.Float64))) == {}
+    assert tables.draw_figure("gains", rows.with_columns(y=pl.lit(None, pl.Float64))) == {}
 
 
 def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
@@ -236,7 +236,7 @@ def test_sizes_have_the_line_up_to_the_parameters_where_it_reaches_the_target(
     rows = [{"model": m, "value": v, **avg} for m, v in zip(models, values, strict=True)]
     size = {"metric": "billions_of_parameters"}
     costs = [{"model": m, "value": 10.0**i, **size} for i, m in enumerate(models)]
-    drawn = tables.drawn_sizes(frame("metrics", *rows), frame("metrics", *costs))
+    drawn = tables.draw_sizes(frame("metrics", *rows), frame("metrics", *costs))
     (table, figure, _) = drawn["extrapolation"]
     assert table.row(0) == ("m0", "1e+09", 100 * values[0])
     assert table.row(-1) == last_row
@@ -244,4 +244,4 @@ def test_sizes_have_the_line_up_to_the_parameters_where_it_reaches_the_target(
     (axes,) = figure.axes
     fitted = [[*x, *y] for x, y in (curve.get_data() for curve in axes.lines[1:2])]
     assert fitted == ([pytest.approx(line)] if line else [])
-    assert tables.drawn_sizes(frame("metrics"), frame("metrics")) == {}
+    assert tables.draw_sizes(frame("metrics"), frame("metrics")) == {}

@@ -8,18 +8,18 @@ import polars as pl
 from factsweep.operators.metrics.comparing.comparison import compare
 from factsweep.operators.metrics.comparing.paired import paired_terms
 from factsweep.operators.tables.belief import EFFECTS, effects, effects_table, pairs
-from factsweep.operators.tables.shared.wide import Answers, Asking
+from factsweep.operators.tables.shared.wide import Answers, ModelSetting
 from tests.messages import naming
 
-BASE = Asking("m", "zero-shot", None)
-SHOWN = Asking("m", "4-random", None)
-BY_PROMPT = Asking("m", "4-random", "scope=prompt")
-QUESTION = Asking("m", "4-random", "style=question")
-MASKED_QUESTION = Asking("m", "4-random", "templates=question")
-MANUAL = Asking("m", "4-random", "templates=manual")
-RELATION = Asking("m", "4-relation", None)
-TUNED = Asking("m-it", "4-random", None)
-OTHER = Asking("other", "zero-shot", None)
+BASE = ModelSetting("m", "zero-shot", None)
+SHOWN = ModelSetting("m", "4-random", None)
+BY_PROMPT = ModelSetting("m", "4-random", "scope=prompt")
+QUESTION = ModelSetting("m", "4-random", "style=question")
+MASKED_QUESTION = ModelSetting("m", "4-random", "templates=question")
+MANUAL = ModelSetting("m", "4-random", "templates=manual")
+RELATION = ModelSetting("m", "4-relation", None)
+TUNED = ModelSetting("m-it", "4-random", None)
+OTHER = ModelSetting("other", "zero-shot", None)
 
 
 def answers(*correct: bool) -> pl.DataFrame:

@@ -63,7 +63,7 @@ def test_compared_two_other_runs_have_another_folder() -> None:
     parts = ("a", "b", "a-b", "-", "to-a")
     runs = [*parts, *("/".join(two) for two in itertools.product(parts, repeat=2))]
     pairs = list(itertools.product(runs, repeat=2))
-    assert len({names.compared(*pair) for pair in pairs}) == len(pairs)
+    assert len({names.comparison_folder(*pair) for pair in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize("ids", [["a", "a"], ["a", ""], ["a\nb"], ["x" * 1001]])

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.wording.redact import redacted, redactor
+from factsweep.operators.wording.redact import redact, redactor
 from factsweep.pipeline.inputs import catalog
 
 # Put together here, so that nobody who looks for secrets finds one in this file.
@@ -122,4 +122,4 @@ def test_redactor_texts_of_the_mini_sets_stay() -> None:
 
 def test_redacted_what_holds_no_secret_is_equal() -> None:
     content = {"stop": ["\n", "%"], "n": 1, "of": None, "token": 3}
-    assert redacted(content) == content
+    assert redact(content) == content

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.matching.preferred import N_HARDEST, preferred
+from factsweep.operators.matching.preferred import N_HARDEST, add_beaten
 from factsweep.operators.metrics.distractors.distractors import (
     AGGREGATIONS,
     METRICS,
@@ -78,7 +78,7 @@ def naive(given: list[Cloze], aggregation: str, n: int) -> dict[str, float]:
 def test_terms_are_the_means_over_clozes(
     given: list[Cloze], n: int, aggregation: Aggregation
 ) -> None:
-    terms = knowledge_terms(preferred(answered(given)), aggregation, n)
+    terms = knowledge_terms(add_beaten(answered(given)), aggregation, n)
     assert terms["denominator"].to_list() == [1.0] * terms.height
     expected = naive(given, aggregation, n)
     assert dict(terms.select("pair_id", "numerator").iter_rows()) == pytest.approx(expected)
@@ -92,7 +92,7 @@ def test_terms_are_the_means_over_clozes(
 
 @given(clozes())
 def test_curve_is_the_mean_over_facts_for_every_n(given: list[Cloze]) -> None:
-    rows = {row["n"]: row for row in curve(preferred(answered(given))).iter_rows(named=True)}
+    rows = {row["n"]: row for row in curve(add_beaten(answered(given))).iter_rows(named=True)}
     expected = {n for n in range(1, 7) if naive(given, "min", n)}
     assert set(rows) == expected
     for n, row in rows.items():
@@ -103,7 +103,7 @@ def test_curve_is_the_mean_over_facts_for_every_n(given: list[Cloze]) -> None:
 
 @given(clozes())
 def test_min_of_a_fact_never_rises_with_n_and_is_at_most_the_average(given: list[Cloze]) -> None:
-    rows = preferred(answered(given))
+    rows = add_beaten(answered(given))
     earlier: dict[str, float] = {}
     for n in numbers(rows, range(1, 7)):
         smallest, average = (
@@ -118,7 +118,7 @@ def test_min_of_a_fact_never_rises_with_n_and_is_at_most_the_average(given: list
 
 @given(clozes())
 def test_hardest_are_the_most_plausible_in_order(given: list[Cloze]) -> None:
-    found = preferred(answered(given))
+    found = add_beaten(answered(given))
     for cloze, hardest in zip(given, found["hardest"], strict=True):
         expected = sorted(cloze.wrong, reverse=True)[:N_HARDEST]
         assert [each["logprob"] for each in hardest] == expected
@@ -126,8 +126,8 @@ def test_hardest_are_the_most_plausible_in_order(given: list[Cloze]) -> None:
 
 def test_tie_is_no_win_and_an_impossible_distractor_is_beaten() -> None:
     both = [Cloze("a", -3.0, [-3.0]), Cloze("b", -inf, [-inf])]
-    assert preferred(answered(both))["n_beaten"].to_list() == [[0], [0]]
-    assert preferred(answered([Cloze("a", -40.0, [-inf])]))["n_beaten"].to_list() == [[1]]
+    assert add_beaten(answered(both))["n_beaten"].to_list() == [[0], [0]]
+    assert add_beaten(answered([Cloze("a", -40.0, [-inf])]))["n_beaten"].to_list() == [[1]]
 
 
 def rows(**changed: list[object]) -> pl.DataFrame:

@@ -15,9 +15,9 @@ from factsweep.operators.tables.shared.paper_table import (
     Column,
     Place,
     Table,
-    beside,
     fill,
-    of_other_facts,
+    join_published,
+    mark_other_facts,
 )
 from tests.builders import frame
 from tests.messages import naming
@@ -56,7 +56,7 @@ def test_fill_next_to_numbers_of_other_facts_has_no_difference() -> None:
     published = pl.DataFrame(
         [{**DEFAULTS, "value": 0.25, "table": "003:2"}], schema=PUBLISHED_SCHEMA
     )
-    marked = of_other_facts(published, "facts")
+    marked = mark_other_facts(published, "facts")
     for theirs, sources in (
         (published, ["measured", "published", "difference"]),
         (marked, ["measured", "published, of other facts"]),
@@ -168,11 +168,11 @@ def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> No
 
 def test_fill_alone_has_no_row_or_column_of_what_only_papers_measured() -> None:
     rows, paper = metrics({"model": "z"}), published({"benchmark": "other", "model": "a"})
-    found = fill(TABLE, rows, paper, benchmark="facts", alone=True)
+    found = fill(TABLE, rows, paper, benchmark="facts", own_only=True)
     assert found.table.rows() == [("z", "zero-shot", "measured", ".2500", "–")]
     assert found.table.columns[3:] == ["0", "2"]
     assert found.missing.select("model", "benchmark").rows() == [("z", "facts")]
-    none = fill(TABLE, metrics({"benchmark": "other"}), paper, benchmark="facts", alone=True)
+    none = fill(TABLE, metrics({"benchmark": "other"}), paper, benchmark="facts", own_only=True)
     assert (none.n_measured, none.table.height) == (0, 0)
 
 
@@ -216,7 +216,7 @@ def test_beside_is_every_pair_of_the_same_place(ours: list[Any], theirs: list[An
     # Half of the papers' places are the run's, or none would meet.
     theirs = theirs + [(place, value, "3") for place, value in ours[::2]]
     run = frame("metrics", *({**place, "value": value} for place, value in ours))
-    found = beside(run, paper(theirs))
+    found = join_published(run, paper(theirs))
     expected = [
         (where, mine, other, round(mine - other, 6))
         for place, other, where in theirs
@@ -239,8 +239,8 @@ def test_beside_of_other_facts_has_both_numbers_and_no_difference(
     printed_rows = paper(
         theirs + [({**place, "slice": part}, 0.5, "3") for place, _ in ours for part in parts]
     )
-    marked = beside(run, of_other_facts(printed_rows, "x", by_relation=by_relation))
-    unmarked = beside(run, printed_rows)
+    marked = join_published(run, mark_other_facts(printed_rows, "x", by_relation=by_relation))
+    unmarked = join_published(run, printed_rows)
     assert marked.drop("source", "difference").equals(unmarked.drop("source", "difference"))
     whole_relation = pl.col("slice").eq_missing("relation=P36") & (not by_relation)
     is_other = (pl.col("benchmark") == "x").fill_null(value=False) & ~whole_relation
