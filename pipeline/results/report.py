@@ -42,6 +42,7 @@ from factsweep.operators.tables.shared.wide import (
     has_seeds,
     seeds_table,
 )
+from factsweep.operators.wording import shorten
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.decoding.costs import SPENT, cost_table, spent
 from factsweep.pipeline.inputs import catalog, models
