@@ -50,7 +50,7 @@ def _compare(asked: argparse.Namespace) -> int:
         names.check_run(name.partition(":")[0])
     given = settings(dict(map(_assigned, others(asked))))
     results = places(asked)["results"]
-    out = asked.out or below(results, f"compare/{names.compared(*map(_folder, runs))}")
+    out = asked.out or below(results, f"compare/{names.comparison_folder(*map(_folder, runs))}")
     found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
     outcomes = _written(found, out)
     if not asked.gate or outcomes <= {"no change", "improvement"}:

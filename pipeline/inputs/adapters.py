@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, reason, input_errors
+from factsweep.operators.errors import InputError, input_errors, reason
 from factsweep.pipeline.config.described import headers
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_pointers

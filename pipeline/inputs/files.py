@@ -23,7 +23,7 @@ from factsweep.operators.datasets.layouts import is_structured
 from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, match_columns
 from factsweep.operators.datasets.table_files import json_lines, kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
-from factsweep.operators.schemas import fitted, refuse, schema
+from factsweep.operators.schemas import fit_schema, refuse, schema
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine.text_files import (
     FIX,
@@ -301,7 +301,7 @@ def table(path: Path, columns: pl.Schema, values: Values = _ALL) -> pl.DataFrame
         InputError: no such file, a column that is missing or of another type, or a text that is
             empty.
     """
-    table = fitted(rows(path, values=values), columns, str(path))
+    table = fit_schema(rows(path, values=values), columns, str(path))
     empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
     problems = {
         empty % column: pl.col(column).is_null()
