@@ -235,7 +235,11 @@ class Decoder:
                 return error
             # Where the user stops the run, other engines need the time to publish their shards.
             if self._must_end() or ray.get(self._tally.is_leaving.remote(self._place)):
-                self._leave()
+                self._publishing.shutdown()
+                ray.get(self._tally.ended.remote(self._place))
+                if is_leaving():  # Ray would start another engine on this node, which ends anyway
+                    time.sleep(_DRAIN_S)
+                self._end(0)
             return None
         if isinstance(error, DecodingError):
             last: str | None = ray.get(self._tally.last_death.remote())
@@ -301,15 +305,6 @@ class Decoder:
     def _must_end(self) -> bool:
         """Whether this process or this node is to end."""
         return self._stopping or is_leaving()
-
-    def _leave(self) -> None:
-        """End after publishing, so that another engine gets the shard."""
-        self._publishing.shutdown()
-        ray.get(self._tally.ended.remote(self._place))
-        if is_leaving():
-            # Ray does not know yet, and would start another engine here. The node ends this one.
-            time.sleep(_DRAIN_S)
-        self._end(0)
 
     def _end(self, code: int) -> None:
         self._publishing.shutdown()

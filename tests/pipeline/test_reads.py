@@ -301,29 +301,6 @@ def test_prompts_computed_anew_by_another_pyarrow_keep_their_answers(
     assert verify(plan.run).problems == []
 
 
-def test_files_set_aside_of_one_name_are_all_kept(plan: Plan) -> None:
-    path = first_file(plan, "generations")
-    for _ in range(3):
-        path.write_text("damaged")
-        numbers(plan)
-    names = sorted(file_path.name for file_path in (path.parent / "damaged").iterdir())
-    assert names == [path.name, f"{path.name}.1", f"{path.name}.2"]
-
-
-def test_what_is_damaged_again_and_again_ends_the_run(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = first_file(plan, "generations")
-
-    def spoil(plan: Plan) -> None:
-        make_here(plan)
-        path.write_text("damaged")
-
-    path.unlink()
-    with pytest.raises(InputError, match=naming("7 bytes")):
-        measured(plan.run, spoil)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("hundred", range(1 + -(-MUTATIONS // 100)))

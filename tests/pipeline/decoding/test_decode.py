@@ -426,16 +426,6 @@ def test_decode_each_block_has_a_seed_of_its_own(recorded: tuple[Plan, Recording
     assert all(0 <= seed < 2**62 for seed in seeds)
 
 
-def test_decode_footer_counts_what_was_done(prepared: Plan) -> None:
-    item, reported = first(prepared), list[dict[str, float]]()
-    engine = FakeEngine()
-    decode_here(item, engine, tokenizer(prepared.weights), lambda c: bool(reported.append(c)))
-    n = remaining.todo(item).height
-    assert sum(counts.get("prompts", 0) for counts in reported) == n
-    assert sum(counts.get("answers", 0) for counts in reported) == n
-    assert sum(counts.get("shards", 0) for counts in reported) == 1
-
-
 def test_recipe_sampling_changed_keeps_the_greedy_answers(
     small_settings: Settings, done: Plan, subtests: pytest.Subtests
 ) -> None:
