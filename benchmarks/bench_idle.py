@@ -33,7 +33,7 @@ from factsweep.pipeline.config import settings
 from factsweep.pipeline.decoding import decode
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.remaining import Work, begin, left, todo, work
+from factsweep.pipeline.decoding.remaining import Work, begin, count_left, list_work, read_prompts
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.storage.store import Store
@@ -98,7 +98,7 @@ def measured(
     """The seconds in which the engine had nothing to do, as it counts them and as is noted; all."""
     with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder:
         items, reader = prepared(Path(folder), n_shards, n_prompts)
-        assert sum(left(items)) == n_shards * n_prompts
+        assert sum(count_left(items)) == n_shards * n_prompts
         slow_down(delay)
         engines: list[Background] = []
 
@@ -152,7 +152,7 @@ def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], A
         branch.admitted.write("errors", shard, empty("errors"))
     branch.admitted.finish(["errors"])
     begin(branch, branch.answers)
-    return work(plan)[:n_shards], tokenizer(plan.weights)
+    return list_work(plan)[:n_shards], tokenizer(plan.weights)
 
 
 def slow_down(delay: float) -> None:
@@ -209,7 +209,7 @@ def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> Non
 
 def read(item: Work) -> OpenShard:
     """Open a shard."""
-    return OpenShard(item, todo(item))
+    return OpenShard(item, read_prompts(item))
 
 
 def between(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:

@@ -50,22 +50,27 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _artifacts(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.runs.inventory import inventory, unneeded
+    from factsweep.pipeline.runs.inventory import find_unneeded, list_artifacts
     from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
-    items = inventory(Store(where["artifacts"]), where["results"])
+    items = list_artifacts(Store(where["artifacts"]), where["results"])
     if items:
         print(shown(_table(items)))
     print(_sum(items, f"in {Store(where['artifacts']).where()}"))
-    if idle := unneeded(items, unfinished=False):
+    if idle := find_unneeded(items, unfinished=False):
         fix = shlex.join(["factsweep", "prune", *asked.overrides])
         print(f"{_sum(idle, 'needed by nothing')}: {fix}")
     return 0
 
 
 def _prune(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.runs.inventory import forget, inventory, removed, unneeded
+    from factsweep.pipeline.runs.inventory import (
+        find_unneeded,
+        forget,
+        list_artifacts,
+        remove_artifacts,
+    )
     from factsweep.pipeline.storage.store import Store
 
     where = places(asked)
@@ -73,8 +78,8 @@ def _prune(asked: argparse.Namespace) -> int:
     if asked.forget is not None:
         forget(store, asked.forget)
         print(f"forgotten: run {asked.forget}")
-    items = inventory(store, where["results"])
-    chosen = unneeded(items, unfinished=asked.unfinished)
+    items = list_artifacts(store, where["results"])
+    chosen = find_unneeded(items, unfinished=asked.unfinished)
     if not chosen:
         what = f"all of {_sum(items, 'are needed')}" if items else "there are no artifacts"
         print(f"nothing to remove: {what}{_begun(items)}")
@@ -85,16 +90,16 @@ def _prune(asked: argparse.Namespace) -> int:
         print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{more}")
         return 0
     names = [item.folder for item in chosen]
-    gone = set(removed(store, names, where["results"], unfinished=asked.unfinished))
+    gone = set(remove_artifacts(store, names, where["results"], unfinished=asked.unfinished))
     print(f"removed {_sum([item for item in chosen if item.folder in gone], 'needed by nothing')}")
     return 0
 
 
 def _begun(items: Sequence["Item"]) -> str:
     """What --unfinished would remove; empty if there is nothing."""
-    from factsweep.pipeline.runs.inventory import unneeded
+    from factsweep.pipeline.runs.inventory import find_unneeded
 
-    found = [item for item in unneeded(items, unfinished=True) if item.needs]
+    found = [item for item in find_unneeded(items, unfinished=True) if item.needs]
     return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
 
 

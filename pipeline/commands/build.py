@@ -158,13 +158,13 @@ def _probelm(asked: argparse.Namespace) -> Iterator[str]:
 
 def _facts(asked: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.facts import build_facts
-    from factsweep.pipeline.decoding.engine import prompted
+    from factsweep.pipeline.decoding.engine import build_prompter
 
     if asked.endpoint and not asked.model:
         raise InputError(
             "--endpoint needs --model, the name of the model that is asked there; give it."
         )
-    asked.model = _model(asked, prompted)
+    asked.model = _model(asked, build_prompter)
     return _called(build_facts, asked)
 
 

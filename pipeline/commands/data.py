@@ -140,7 +140,7 @@ def _prompts(run: "Run") -> Iterator[str]:
 
     if run.model.endpoint is not None:  # the server renders it
         return
-    with calibration.prepared(run) as plan:
+    with calibration.prepare_plan(run) as plan:
         tokenizer = models.tokenizer(plan.weights)
         for branch, question, prompts in calibration.first_prompts(plan):
             (ids,) = question.task.token_ids(tokenizer, prompts["text"][:1].to_list())

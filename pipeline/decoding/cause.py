@@ -22,19 +22,19 @@ _FATAL = re.compile(r"^(Fatal Python error: .*|terminate called .*|Timeout \(.*\
 _ELSEWHERE = re.compile(r"root cause|stack trace|EngineDeadError|EngineGenerateError", re.I)
 
 
-def of_task(error: BaseException) -> BaseException:
+def find_task_error(error: BaseException) -> BaseException:
     """The first error of factsweep, the system or Ray in the chain of causes, or else `error`."""
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, FactsweepError | OSError) and not hasattr(link, "cause"):
             return link
         if isinstance(link, RayError) and not isinstance(link, RayTaskError):
-            return of_ray(link)
+            return wrap_ray_error(link)
         link = getattr(link, "cause", None) or link.__cause__
     return error
 
 
-def of_ray(error: BaseException) -> DecodingError:
+def wrap_ray_error(error: BaseException) -> DecodingError:
     """A DecodingError for an error of Ray's own."""
     return DecodingError(
         f"Ray itself failed during the run ({_short(_whole(error))}); published answers are kept, "
@@ -42,13 +42,13 @@ def of_ray(error: BaseException) -> DecodingError:
     )
 
 
-def of_error(error: BaseException, log: Path) -> str:
+def find_cause(error: BaseException, log: Path) -> str:
     """The cause of an engine's error, from its log if the error only points there."""
     text = _whole(error)
-    return of_log(log) if _ELSEWHERE.search(text) else _short(text)
+    return find_cause_in_log(log) if _ELSEWHERE.search(text) else _short(text)
 
 
-def of_log(log: Path) -> str:
+def find_cause_in_log(log: Path) -> str:
     """The last error in the standard error or output of a process, or its last lines.
 
     Lines that only point to another error are skipped.
@@ -63,19 +63,19 @@ def of_log(log: Path) -> str:
     return _short(" / ".join(last)) if last else SILENT
 
 
-def with_log(error: DecodingError, log: Path) -> DecodingError:
+def add_log_lines(error: DecodingError, log: Path) -> DecodingError:
     """The error with the last lines of an engine's log as notes, if the log is on this machine."""
     for line in (_lines(log) or _lines(log.with_suffix(".out")))[-_LAST:]:
         error.add_note(f"its log: {_short(line)}")
     return error
 
 
-def whole_log(log: Path) -> str:
+def read_log(log: Path) -> str:
     """The standard output and error of a process, the last quarter megabyte of each."""
     return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _lines(path))
 
 
-def own_log() -> Path:
+def find_own_log() -> Path:
     """The file of this process's standard error."""
     return Path("/proc/self/fd/2").resolve()
 

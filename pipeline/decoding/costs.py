@@ -75,7 +75,7 @@ class Place:
     dtype: str | None
 
 
-def known(plan: Plan) -> pl.DataFrame:
+def load_rates(plan: Plan) -> pl.DataFrame:
     """All measured rates, with those of this run so far; one row per artifact."""
     shipped = pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=SPENT)
     own_rows = [
@@ -101,14 +101,14 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
             LOG.warning("%s holds no rows of costs; it is left out.", store.where(name))
 
 
-def publish(plan: Plan) -> None:
+def publish_rates(plan: Plan) -> None:
     """Keep the rates of a finished run in its store."""
-    rows = spent(plan).drop_nulls("hardware")
+    rows = collect_costs(plan).drop_nulls("hardware")
     if rows.height:
-        keep(plan.store, rows, plan.run.name)
+        write_rates(plan.store, rows, plan.run.name)
 
 
-def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
+def write_rates(store: Store, rows: pl.DataFrame, source: str) -> None:
     """Publish rates once, under a name made of the fingerprints of their artifacts."""
     fingerprints = "\n".join(sorted(rows["fingerprint"]))
     name = f"{_FOLDER}/{hashlib.sha256(fingerprints.encode()).hexdigest()[:16]}.json"
@@ -122,9 +122,9 @@ def keep(store: Store, rows: pl.DataFrame, source: str) -> None:
             LOG.warning("%s is no file: the rates of the run are not kept.", store.where(name))
 
 
-def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
+def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     """The predicted costs of work, by measured rates or by `cluster.answers_per_s`."""
-    run, costs = plan.run, predict(work, known(plan), place(plan.run))
+    run, costs = plan.run, predict(work, load_rates(plan), resolve_place(plan.run))
     if not (rate := run.cluster.answers_per_s):
         return costs
     seconds = pl.col("answers") / rate
@@ -140,17 +140,17 @@ def predicted(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def unknown(run: Run, stages: Sequence[str]) -> str:
+def describe_unmeasured(run: Run, stages: Sequence[str]) -> str:
     """A sentence: these stages were never measured, and the fix."""
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     return (
         f"{', '.join(stages)} of {run.model.name}{computed} were never measured on "
-        f"{place(run).engine}; measure a minute of them with `factsweep plan … --calibrate`, or "
-        "give cluster.answers_per_s=<of one replica>"
+        f"{resolve_place(run).engine}; measure a minute of them with `factsweep plan … "
+        "--calibrate`, or give cluster.answers_per_s=<of one replica>"
     )
 
 
-def place(run: Run) -> Place:
+def resolve_place(run: Run) -> Place:
     """The hardware of a plan: `cluster.hardware`, or else this machine."""
     dtype = run.model.computed_in
     if run.cluster.hardware is not None:
@@ -162,7 +162,7 @@ def place(run: Run) -> Place:
     )
 
 
-def spent(plan: Plan) -> pl.DataFrame:
+def collect_costs(plan: Plan) -> pl.DataFrame:
     """The costs of each complete artifact of the plan; columns: `pipeline.decoding.costs.SPENT`."""
     rows: dict[str, dict[str, Any]] = {}
     for branch in plan.branches:

@@ -21,8 +21,8 @@ from factsweep.operators.errors import (
     StoppedError,
 )
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.open_shard import OpenShard, died
-from factsweep.pipeline.decoding.remaining import Work, refused
+from factsweep.pipeline.decoding.open_shard import OpenShard, build_death_errors
+from factsweep.pipeline.decoding.remaining import Work, read_refusals
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.stages.question import Answered
 
@@ -219,7 +219,9 @@ def publish(shard: OpenShard) -> None:
     ids = shard.rows.select("prompt_id")
     unanswered = ids.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
-        errors = died(work, unanswered).update(refused(work), on="prompt_id", how="left")
+        errors = build_death_errors(work, unanswered).update(
+            read_refusals(work), on="prompt_id", how="left"
+        )
         artifact.publish("errors", work.shard, errors)
     thoughts = [work.thoughts] if work.question.further else []
     folders = (work.chunks, work.refusals, *thoughts)

@@ -139,14 +139,14 @@ def load(run: Run, weights: Weights) -> Any:
         endpoint=endpoint,
         adapter=None if model.adapter is None else adapters.folder(model.adapter),
     )
-    with in_turn(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
+    with hold_gpus(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
         loaded = run.engine.load(start)
     models.verify(weights)  # nothing changed while it was loaded
     return loaded
 
 
 @contextmanager
-def in_turn(gpus: Sequence[str]) -> Iterator[None]:
+def hold_gpus(gpus: Sequence[str]) -> Iterator[None]:
     """Have engines of this user that share a GPU load in turn.
 
     While vLLM loads, it measures the memory of the whole GPU and counts all of it as its own.
@@ -179,7 +179,7 @@ def _ray_placement() -> dict[str, Any]:
     }
 
 
-def prompted(name: str) -> Ask:
+def build_prompter(name: str) -> Ask:
     """A function that prompts a model (of conf/model/, the hub or a folder), a chat model as such.
 
     Repeated prompts get other answers: the seeds count up from 0.

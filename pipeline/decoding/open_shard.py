@@ -62,7 +62,7 @@ class OpenShard:
         self.is_published, chunks, self._refused, self._trial = store.at_once(
             partial(remaining.is_published, work),
             partial(work.artifact.published, work.chunks),
-            partial(remaining.refused, work),
+            partial(remaining.read_refusals, work),
             partial(read_trial, work),
         )
         if self.is_published:
@@ -70,7 +70,7 @@ class OpenShard:
         read = partial(work.artifact.read_chunk, work.table, work.chunks)
         frames = store.each(read, chunks)
         self._chunk_counts = [counts for _, counts in frames]
-        self._kept = remaining.one_per_prompt(work.table, frames)
+        self._kept = remaining.concat_distinct(work.table, frames)
 
     def left(self) -> pl.DataFrame:
         """Its prompts that are neither answered, refused nor condemned."""
@@ -204,7 +204,9 @@ class OpenShard:
         rows = condemned.join(self._refused, on="prompt_id", how="anti", maintain_order="left")
         if not rows.is_empty():
             work = self.work
-            work.artifact.write_chunk("errors", work.refusals, uuid4().hex, died(work, rows))
+            work.artifact.write_chunk(
+                "errors", work.refusals, uuid4().hex, build_death_errors(work, rows)
+            )
 
     def _all_thoughts(self) -> pl.DataFrame:
         """The thoughts of all engines before the answers so far."""
@@ -216,13 +218,13 @@ class OpenShard:
             if not remaining.is_published(self.work):
                 raise
             chunks = []  # another engine published the shard and removed them
-        return remaining.one_per_prompt("thoughts", chunks)
+        return remaining.concat_distinct("thoughts", chunks)
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self.work.hardware.name}
 
 
-def died(work: Work, prompts: pl.DataFrame) -> pl.DataFrame:
+def build_death_errors(work: Work, prompts: pl.DataFrame) -> pl.DataFrame:
     """The error rows of prompts that killed engines."""
     stage, reason = pl.lit("decode"), pl.lit("engine_died")
     detail = pl.lit(f"{work.max_deaths} engines died while they answered it alone")
@@ -341,5 +343,5 @@ def write_trial(work: Work, trial: Trial) -> None:
 def forget_trials(artifact: Artifact) -> None:
     """Remove the trials of an earlier run, except those of published shards."""
     published = artifact.shards(artifact.stage)
-    for shard in remaining.with_trial(artifact, artifact.stage).difference(published):
+    for shard in remaining.find_trials(artifact, artifact.stage).difference(published):
         artifact.drop(f"trials/{artifact.stage}/{shard}.json")

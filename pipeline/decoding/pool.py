@@ -19,7 +19,14 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decoder import Decoder
 from factsweep.pipeline.decoding.open_shard import forget_trials
-from factsweep.pipeline.decoding.remaining import Work, begin, branch_work, finish_all, leased, paid
+from factsweep.pipeline.decoding.remaining import (
+    Work,
+    add_lease,
+    begin,
+    finish_all,
+    list_branch_work,
+    sum_costs,
+)
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Lease
@@ -41,7 +48,7 @@ def decode_all(
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():
         if plan.run.max_cost is not None:
-            ray.get(tally.fund.remote(plan.run.max_cost, paid(plan)))
+            ray.get(tally.fund.remote(plan.run.max_cost, sum_costs(plan)))
         pool = Pool(plan, tally, n_engines(plan.run, queue.expected(shards)))
         try:
             for folder in pool.answer(queue, shards):
@@ -109,16 +116,16 @@ class Queue:
         self._n_begun += 1
         for artifact in branch.answered():
             if not artifact.is_complete():
-                begin(branch, leased(artifact, self._leases))
-                forget_trials(leased(artifact, self._leases))
+                begin(branch, add_lease(artifact, self._leases))
+                forget_trials(add_lease(artifact, self._leases))
         shards = [
-            replace(shard, artifact=leased(shard.artifact, self._leases))
-            for shard in branch_work(run, branch)
+            replace(shard, artifact=add_lease(shard.artifact, self._leases))
+            for shard in list_branch_work(run, branch)
         ]
         # A budget publishes no shard: where none of its prompts is left, no engine is needed.
         items = [
             (shard, n)
-            for shard, n in zip(shards, remaining.left(shards), strict=True)
+            for shard, n in zip(shards, remaining.count_left(shards), strict=True)
             if n > 0 or shard.question.part is None
         ]
         n_answers = {shard.name: shard.n_answers(n) for shard, n in items}

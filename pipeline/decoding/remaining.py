@@ -81,7 +81,7 @@ class Work:
         return n_prompts * self.question.task.answers_per_prompt
 
 
-def todo(work: Work) -> pl.DataFrame:
+def read_prompts(work: Work) -> pl.DataFrame:
     """The prompts of the shard to ask that are not too long, with text, in prefix order."""
     return _fitting(work, with_text(work.prompts, work.source, work.shard))
 
@@ -97,27 +97,27 @@ def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
 
 def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:
     """One prompt of the shard that is not a suspect; empty if there is none."""
-    rows = todo(work)
+    rows = read_prompts(work)
     innocent = rows.filter(~pl.col("prompt_id").is_in(suspects))
     n = innocent.height if rows.height > 1 else 0
     return innocent.slice((n - 1) // max(1, len(suspects)), 1) if n else innocent.head(0)
 
 
-def unanswered(items: Sequence[Work]) -> list[pl.DataFrame]:
+def find_unanswered(items: Sequence[Work]) -> list[pl.DataFrame]:
     """The prompt_id of all prompts of open shards without an answer in the chunks."""
 
     def read(work: Work) -> pl.DataFrame:
         rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
         read_chunk = partial(work.artifact.read_chunk, work.table, work.chunks)
         chunks = work.artifact.store.each(read_chunk, work.artifact.published(work.chunks))
-        for finished in (*(frame for frame, _ in chunks), refused(work)):
+        for finished in (*(frame for frame, _ in chunks), read_refusals(work)):
             rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
 
     return items[0].artifact.store.each(read, items) if items else []
 
 
-def left(items: Sequence[Work]) -> list[int]:
+def count_left(items: Sequence[Work]) -> list[int]:
     """The number of prompts of each shard without an answer; every artifact is listed once.
 
     Chunks are counted by their names, but read where a part of the prompts is asked: there they
@@ -130,10 +130,14 @@ def left(items: Sequence[Work]) -> list[int]:
     listings = store.each(Artifact.all_published, artifacts)
     published = dict(zip((artifact.folder for artifact in artifacts), listings, strict=True))
     parts = [work for work in items if work.question.part is not None]
-    n_left = {work.name: rows.height for work, rows in zip(parts, unanswered(parts), strict=True)}
+    n_left = {
+        work.name: rows.height for work, rows in zip(parts, find_unanswered(parts), strict=True)
+    }
     # Blocks of samples ask the same prompts.
     by_prompts = {_prompts_key(work): work for work in items if work.question.part is None}
-    n_prompts = dict(zip(by_prompts, store.each(n_asked, list(by_prompts.values())), strict=True))
+    n_prompts = dict(
+        zip(by_prompts, store.each(count_asked, list(by_prompts.values())), strict=True)
+    )
 
     def count(work: Work) -> int:
         listing = published[work.artifact.folder]
@@ -142,7 +146,7 @@ def left(items: Sequence[Work]) -> list[int]:
         if work.question.part is not None:
             return n_left[work.name]
         refusals = listing.get(work.refusals, ())
-        n_refused = refused(work, refusals).height if refusals else 0
+        n_refused = read_refusals(work, refusals).height if refusals else 0
         names = [name.partition("-") for name in listing.get(work.chunks, ())]
         n_answered = sum(int(n_rows) for n_rows, dash, _ in names if dash)
         # Two engines that lost sight of each other may have answered the same prompts.
@@ -156,7 +160,7 @@ def _prompts_key(work: Work) -> tuple[object, ...]:
     return (*shard, work.question.n_ranked, work.question.task.shares_answers)
 
 
-def n_asked(work: Work) -> int:
+def count_asked(work: Work) -> int:
     """The number of prompts of the shard to ask: of the table `prompts` from the manifest."""
     if work.source != "prompts":
         return _fitting(work, work.prompts.read(work.source, work.shard)).height
@@ -164,20 +168,20 @@ def n_asked(work: Work) -> int:
     return int(work.prompts.counts("prompts")[work.shard]["distinct"]) - n_too_long
 
 
-def refused(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
+def read_refusals(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     """The error rows of an open shard, from these chunks or all."""
     names = work.artifact.published(work.refusals) if names is None else names
     read = partial(work.artifact.read_chunk, "errors", work.refusals)
-    return one_per_prompt("errors", map(read, names))
+    return concat_distinct("errors", map(read, names))
 
 
-def one_per_prompt(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
+def concat_distinct(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -> pl.DataFrame:
     """The rows of chunks, the first of each prompt: two engines may have answered the same one."""
     rows = [empty(table), *(frame for frame, _ in chunks)]
     return pl.concat(rows).unique("prompt_id", keep="first")
 
 
-def open_counts(artifact: Artifact) -> Iterator[Counts]:
+def read_open_counts(artifact: Artifact) -> Iterator[Counts]:
     """The counts of all chunks of an artifact's open shards."""
     for folder, chunk in artifact.chunks(artifact.stage):
         yield artifact.footer(artifact.stage, chunk, folder).counts
@@ -188,12 +192,12 @@ def is_published(work: Work) -> bool:
     return work.artifact.has(work.table, work.shard)
 
 
-def work(plan: Plan) -> list[Work]:
+def list_work(plan: Plan) -> list[Work]:
     """The shards that are not answered yet; the prompts must be complete."""
-    return [item for branch in plan.branches for item in branch_work(plan.run, branch)]
+    return [item for branch in plan.branches for item in list_branch_work(plan.run, branch)]
 
 
-def paid(plan: Plan) -> float:
+def sum_costs(plan: Plan) -> float:
     """The cost of a plan's answers so far, of whichever run."""
     return sum(float(counts.get("cost", 0)) for counts in _counts(plan.answered))
 
@@ -212,15 +216,15 @@ def requests_per_prompt(plan: Plan) -> float | None:
 def _counts(artifacts: Iterable[Artifact]) -> Iterator[Counts]:
     for artifact in artifacts:
         yield from artifact.counts(artifact.stage).values()
-        yield from open_counts(artifact)
+        yield from read_open_counts(artifact)
 
 
-def leased(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
+def add_lease(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
     """The artifact as its holder publishes it."""
     return replace(artifact, lease=leases.get(artifact.folder))
 
 
-def branch_work(run: Run, branch: Branch) -> Iterator[Work]:
+def list_branch_work(run: Run, branch: Branch) -> Iterator[Work]:
     """The shards of a setting that are not answered yet; its prompts must be complete."""
     for artifact, question in branch.asked():
         for shard in _missing(artifact, branch.prompts, question):
@@ -276,17 +280,17 @@ def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = Non
             if folder not in (None, artifact.folder) or artifact.is_complete():
                 continue
             if folder is None or not _missing(artifact, branch.prompts, question):
-                finish(branch, leased(artifact, leases), question)
+                finish(branch, add_lease(artifact, leases), question)
 
 
 def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
-    published = set(output.shards(question.table)) - with_trial(output, question.table)
+    published = set(output.shards(question.table)) - find_trials(output, question.table)
     return [shard for shard in question.shards(prompts) if shard not in published]
 
 
-def with_trial(artifact: Artifact, table: str) -> set[str]:
+def find_trials(artifact: Artifact, table: str) -> set[str]:
     """The shards of a table that have a trial: begun, but not yet published and cleaned up."""
     names = artifact.store.names(f"{artifact.folder}/trials/{table}")
     return {name.removesuffix(".json") for name in names}

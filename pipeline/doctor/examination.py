@@ -16,7 +16,7 @@ from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import model, stores
-from factsweep.pipeline.runs.inventory import absolute
+from factsweep.pipeline.runs.inventory import to_absolute
 from factsweep.pipeline.storage.store import Store
 
 _NODE_S, _REACHED_WITHIN_S = 120.0, 5.0
@@ -58,7 +58,7 @@ def _of_machine(
         *([("GPUs", partial(machine.of_gpus, run))] if has_gpus else []),
         ("engine, model and data", partial(of_model, run)),
         *(
-            (f"{name}: {absolute(root)}", partial(stores.checks, Store(root)))
+            (f"{name}: {to_absolute(root)}", partial(stores.checks, Store(root)))
             for name, root in roots.items()
         ),
     ]

@@ -118,7 +118,7 @@ def _tokens(run: Run) -> Finding:
     """Whether the tokens of the first prompts of each setting read as their text."""
     sentences: list[str] = []
     try:
-        with calibration.prepared(run) as plan:
+        with calibration.prepare_plan(run) as plan:
             tokenizer = models.tokenizer(plan.weights)
             for _, question, prompts in calibration.first_prompts(plan):
                 check_reading(question.task, tokenizer, prompts)
@@ -153,16 +153,16 @@ def loaded(run: Run) -> Iterator[Finding]:
         try:
             findings, spent = ray.get(task.remote(run, _PROMPTS))
         except ray.exceptions.RayTaskError as error:  # whose text is a traceback
-            raise cause.of_task(error) from None
+            raise cause.find_task_error(error) from None
         yield from findings
         if run.model.arguments.get("load_format") != "dummy":
-            costs.keep(Store(str(home())), spent, "doctor --load")
+            costs.write_rates(Store(str(home())), spent, "doctor --load")
 
 
 def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
     """The findings on an engine that is loaded in this process, and its rate as a row of costs."""
-    with calibration.prepared(run) as plan:
-        job = next(calibration.jobs(plan))
+    with calibration.prepare_plan(run) as plan:
+        job = next(calibration.list_jobs(plan))
         rows = pl.concat(job.parts).head(n_prompts)
         started_at = time.monotonic()
         models.verify(plan.weights)
@@ -172,7 +172,7 @@ def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFr
         except FactsweepError:
             raise
         except Exception as error:
-            problem = cause.of_error(error, cause.own_log())
+            problem = cause.find_cause(error, cause.find_own_log())
             raise DecodingError(
                 f"The engine of {run.model.name} does not start: {problem}."
             ) from error
@@ -180,7 +180,7 @@ def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFr
         first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
-    spent = [calibration.row(plan, job, first.counts, first.seconds)]
+    spent = [calibration.build_cost_row(plan, job, first.counts, first.seconds)]
     slow = f"a sweep waits cluster.start_s={run.cluster.start_s:g} s for its first engine; raise it"
     warns = slow if start_s > run.cluster.start_s / 2 else ""
     start = Finding.of("start", f"{start_s:,.0f} s until the engine was loaded", warns=warns)

@@ -12,7 +12,7 @@ from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.cluster.machine import Finding
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.costs import predicted
+from factsweep.pipeline.decoding.costs import predict_costs
 from factsweep.pipeline.runs.forecast import forecast, work_left
 from factsweep.pipeline.storage.store import Store
 
@@ -36,7 +36,7 @@ def room_for(run: Run) -> Iterator[Finding]:
         fix = "repair what fails, and ask again"
         yield Finding.of(check, f"not known, since there is no plan: {error}", warns=fix)
         return
-    needed = float(predicted(plan, work_left(plan, forecasts))["bytes"].fill_null(0).sum())
+    needed = float(predict_costs(plan, work_left(plan, forecasts))["bytes"].fill_null(0).sum())
     n = sum(sum(setting.prompts.values()) for setting in forecasts)
     text = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
     fix = "free some, or give artifacts= on a larger disk"

@@ -26,7 +26,7 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.wording import count
-from factsweep.pipeline.decoding.remaining import open_counts
+from factsweep.pipeline.decoding.remaining import read_open_counts
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results.past import PastBranch, by_setting
 from factsweep.pipeline.stages import facts as facts_stage
@@ -281,7 +281,7 @@ def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
     found = Counter[str]()
     for artifact in answered:
         shards = artifact.counts(artifact.stage).values()
-        for counts in (*shards, *open_counts(artifact)):
+        for counts in (*shards, *read_open_counts(artifact)):
             found.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
     return {name.removeprefix(prefix): n for name, n in sorted(found.items())}
 

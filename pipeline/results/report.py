@@ -44,7 +44,7 @@ from factsweep.operators.tables.shared.wide import (
 )
 from factsweep.operators.wording import shorten
 from factsweep.pipeline.config.folders import below
-from factsweep.pipeline.decoding.costs import SPENT, cost_table, spent
+from factsweep.pipeline.decoding.costs import SPENT, collect_costs, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record
@@ -128,7 +128,7 @@ def _taken(plan: Plan, seconds: dict[str, float], earlier: Record) -> dict[str, 
         "seconds": seconds,
         "started": started.isoformat(timespec="seconds"),
         "cost": record.cost(plan),
-        "spent": spent(plan).to_dicts(),
+        "spent": collect_costs(plan).to_dicts(),
     }
 
 

@@ -54,13 +54,13 @@ def calibrate(run: Run) -> Iterator[str]:
             f"{run.model.pipeline_parallel} give cluster.answers_per_s=<of one replica>."
         )
     with cluster.started(run):
-        measure = ray.remote(max_retries=0, **cluster.placement(run))(measured)
+        measure = ray.remote(max_retries=0, **cluster.placement(run))(measure_rates)
         try:
             rows: pl.DataFrame = ray.get(measure.remote(run, LIMIT_S))
         except ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]
             raise InputError(f"{run.model.name} could not be measured: {reason}") from error
-    costs.keep(Store(str(home())), rows, "plan --calibrate")
+    costs.write_rates(Store(str(home())), rows, "plan --calibrate")
     for row in rows.iter_rows(named=True):
         yield (
             f"measured        {row['stage']} of {row['setting']}: {row['answers']:,} answers in "
@@ -68,11 +68,11 @@ def calibrate(run: Run) -> Iterator[str]:
         )
 
 
-def measured(run: Run, limit_s: float) -> pl.DataFrame:
+def measure_rates(run: Run, limit_s: float) -> pl.DataFrame:
     """The rates of each setting and stage of a plan, measured in this process."""
     rows = list[dict[str, Any]]()
-    with prepared(run) as plan:
-        all_jobs = list(jobs(plan))
+    with prepare_plan(run) as plan:
+        all_jobs = list(list_jobs(plan))
         engine, tokenizer = engines.load(run, plan.weights), models.tokenizer(plan.weights)
         for job in all_jobs:
             sums, began = Counter[str](), time.monotonic()
@@ -81,12 +81,12 @@ def measured(run: Run, limit_s: float) -> pl.DataFrame:
                 sums.update(answered.counts)
                 if time.monotonic() - began > limit_s / len(all_jobs):
                     break
-            rows.append(row(plan, job, sums, time.monotonic() - began))
+            rows.append(build_cost_row(plan, job, sums, time.monotonic() - began))
     return pl.DataFrame([row for row in rows if row["answers"]], schema=SPENT)
 
 
 @contextmanager
-def prepared(run: Run) -> Iterator[Plan]:
+def prepare_plan(run: Run) -> Iterator[Plan]:
     """The plan of a run with its facts, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         plan = planned(replace(run, artifacts=folder))
@@ -107,7 +107,7 @@ def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]
         yield branch, question, question.asked(expansion.of(question.source))
 
 
-def jobs(plan: Plan) -> Iterator[Job]:
+def list_jobs(plan: Plan) -> Iterator[Job]:
     """The questions of a plan, with prompts of every relation that leave room for an answer."""
     run, tokenizer = plan.run, models.tokenizer(plan.weights)
     for branch in plan.branches:
@@ -126,7 +126,9 @@ def jobs(plan: Plan) -> Iterator[Job]:
         yield from (job for _, job in pairs)
 
 
-def row(plan: Plan, job: Job, sums: Mapping[str, float], seconds: float) -> dict[str, Any]:
+def build_cost_row(
+    plan: Plan, job: Job, sums: Mapping[str, float], seconds: float
+) -> dict[str, Any]:
     """The costs of a job's answers as a row of `SPENT`; `sums` are their counts."""
     hardware_here = hardware(plan.run)
     return {

@@ -13,7 +13,7 @@ from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import Budget, Target, budget, budget_lines, target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import work
+from factsweep.pipeline.decoding.remaining import list_work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import Controls
@@ -23,10 +23,10 @@ from factsweep.pipeline.runs.inventory import begin_use, note_use
 from factsweep.pipeline.runs.run import (
     check_answers,
     compute,
+    log_server_differences,
+    log_warnings,
     make_given,
     repair,
-    say_served,
-    say_warnings,
 )
 from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
 from factsweep.pipeline.storage.store import Store
@@ -59,13 +59,13 @@ def estimate(settings: Run) -> pl.DataFrame:
     controls = estimates.controls_of(full_plan)
     for control in controls.values():
         estimates.say_missing(settings, control)
-    with journal.kept(settings):
+    with journal.log_run(settings):
         if settings.target is None:
             tables = _estimated(full_plan, settings, controls)
             _write(full_plan, settings, tables)
         else:
             tables = _until_sure(full_plan, controls)
-        say_served(sampled(full_plan))
+        log_server_differences(sampled(full_plan))
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return tables
 
@@ -156,8 +156,8 @@ def _estimated(
 def _ask(plan: Plan) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
-        journal.begin(plan)
-        say_warnings(plan)
+        journal.log_start(plan)
+        log_warnings(plan)
         if plan.run.answers is None:
             compute(plan)
         else:
@@ -184,4 +184,4 @@ def is_answered(plan: Plan) -> bool:
     """Whether all prompts that a plan asks have an answer, or a reason for having none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
-    return not any(remaining.left(work(plan)))
+    return not any(remaining.count_left(list_work(plan)))

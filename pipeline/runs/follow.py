@@ -69,9 +69,9 @@ def follow(plan: Plan, writer: Writer) -> None:
                 start.check(counts)
                 ray.get(finished)
         except ray.exceptions.RayTaskError as error:
-            raise cause.of_task(error) from error
+            raise cause.find_task_error(error) from error
         except ray.exceptions.RayError as error:
-            raise cause.of_ray(error) from error
+            raise cause.wrap_ray_error(error) from error
         except KeyboardInterrupt:
             _stop(pending, tally)
             raise
@@ -89,14 +89,14 @@ def _keep_logs(run: Run, tally: Any) -> None:
                 num_cpus=0,
                 max_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )(cause.whole_log).remote(Path(log))
+            )(cause.read_log).remote(Path(log))
             for node, log in ray.get(tally.logs.remote(), timeout=_LOGS_S)
         ]
         if reads:
             ray.wait(reads, num_returns=len(reads), timeout=_LOGS_S)
         for number, read in enumerate(reads, 1):
             try:
-                journal.keep(run, number, ray.get(read, timeout=0))
+                journal.write_engine_log(run, number, ray.get(read, timeout=0))
             except ray.exceptions.RayError as error:
                 lost.append(reason(error))
     except (ray.exceptions.RayError, InputError) as error:
@@ -140,7 +140,7 @@ class _Start:
             f"no engine was ready after cluster.start_s={limit_s:g} seconds: {state}, or wait "
             "longer."
         )
-        raise cause.with_log(error, Path(loading[0].log)) if loading else error
+        raise cause.add_log_lines(error, Path(loading[0].log)) if loading else error
 
 
 def _stop(pending: list[Any], tally: Any) -> None:
@@ -280,9 +280,9 @@ class Tasks:
                 finished, pending = ray.wait(pending)
                 self.core_seconds += sum(ray.get(finished))
         except ray.exceptions.RayTaskError as error:
-            raise cause.of_task(error) from None
+            raise cause.find_task_error(error) from None
         except ray.exceptions.RayError as error:
-            raise cause.of_ray(error) from error
+            raise cause.wrap_ray_error(error) from error
         finally:
             for future in pending:
                 ray.cancel(future)

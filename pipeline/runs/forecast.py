@@ -21,9 +21,9 @@ from factsweep.pipeline.config.budget import budget_lines
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.costs import place, predicted, unknown
+from factsweep.pipeline.decoding.costs import describe_unmeasured, predict_costs, resolve_place
 from factsweep.pipeline.decoding.progress import clock
-from factsweep.pipeline.decoding.remaining import branch_work, paid, requests_per_prompt
+from factsweep.pipeline.decoding.remaining import list_branch_work, requests_per_prompt, sum_costs
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.choose import Choose
@@ -209,13 +209,15 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         steps_of_all = tuple(
             replace(step, question=replace(question, part=None)) for step, question in steps
         )
-        rows = remaining.unanswered([*branch_work(run, replace(branch, steps=steps_of_all))])
+        rows = remaining.find_unanswered(
+            [*list_branch_work(run, replace(branch, steps=steps_of_all))]
+        )
         needed = pl.concat(figures.needed)
         n = sum(ids.join(needed, on="prompt_id", how="semi").height for ids in rows)
         return {branch.answers.folder: n}
     n_left = {artifact.folder: 0 for artifact in branch.answered()}
-    items = list(branch_work(run, branch))
-    for item, n in zip(items, remaining.left(items), strict=True):
+    items = list(list_branch_work(run, branch))
+    for item, n in zip(items, remaining.count_left(items), strict=True):
         n_left[item.artifact.folder] += n
     return n_left
 
@@ -335,7 +337,7 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     most_cost = price.of(most.prompt_tokens, most.output_tokens)
     if most.n > expected.n:
         yield f"                at most {most_cost:,.4f} in all{if_single}"
-    spent = paid(plan)
+    spent = sum_costs(plan)
     if run.max_cost is not None:
         enough = "is enough" if spent + most_cost <= run.max_cost else "may end the run before"
         yield f"                {spent:,.4f} is spent; max_cost={run.max_cost:g} {enough}"
@@ -373,7 +375,7 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     if work.is_empty():
         yield "time            nothing is left to do"
         return
-    costs = predicted(plan, work)
+    costs = predict_costs(plan, work)
     free, needed = plan.store.free(), float(costs["bytes"].fill_null(0).sum())
     if free is not None and needed:  # the free space of a URL is unknown
         fix = "; too little: free some, or give artifacts= on a larger disk"
@@ -384,7 +386,7 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         "setting",
         "stage",
         COUNT.column(pl.col("answers")),
-        *(gpu_hours if place(plan.run).gpus else []),
+        *(gpu_hours if resolve_place(plan.run).gpus else []),
         HOURS.column(pl.col("core_hours")).alias("core-hours"),
         MEGABYTES.column(pl.col("bytes")).alias("MB"),
         pl.col("basis").fill_null("unknown").alias("rate"),
@@ -399,7 +401,7 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
         return "time            nothing is left to decode; the rest needs no engine"
     timed = engines.drop_nulls("seconds")
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
-    fix = unknown(run, never)
+    fix = describe_unmeasured(run, never)
     if timed.is_empty() and never:
         return f"time            unknown: {fix}"
     gpu_hours, core_hours = timed["gpu_hours"].sum(), timed["core_hours"].sum()

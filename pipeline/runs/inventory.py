@@ -71,7 +71,7 @@ class Item:
         return max([self.written, *(need.when for need in self.needs if need.when)])
 
 
-def inventory(store: Store, results: str) -> list[Item]:
+def list_artifacts(store: Store, results: str) -> list[Item]:
     """All artifacts of a store, the largest first; `results` is a folder of runs that use it.
 
     Raises:
@@ -82,7 +82,7 @@ def inventory(store: Store, results: str) -> list[Item]:
     files = {
         f: names for f, names in files.items() if not all(n.startswith(_LEASES) for n in names)
     }
-    needed = needs(store, list(files), results)
+    needed = find_needs(store, list(files), results)
     items = [
         Item(
             folder=folder,
@@ -96,7 +96,7 @@ def inventory(store: Store, results: str) -> list[Item]:
     return sorted(items, key=lambda item: (-item.bytes, item.folder))
 
 
-def unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
+def find_unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
     """The artifacts that nothing needs; with `unfinished`, also those of unknown open runs."""
     return [item for item in items if _is_removable(item.needs, unfinished=unfinished)]
 
@@ -105,7 +105,7 @@ def _is_removable(needed: Sequence[Need], *, unfinished: bool) -> bool:
     return all(unfinished and need.why == _UNFINISHED for need in needed)
 
 
-def removed(
+def remove_artifacts(
     store: Store, chosen: Sequence[str], results: str, *, unfinished: bool
 ) -> Iterator[str]:
     """Remove artifacts by their folders; yields those removed: the needed ones stay.
@@ -115,7 +115,7 @@ def removed(
     """
     _check_quiet(store)
     with lease.held(store, chosen, wait=False) as writer:
-        needed = needs(store, list(folders(store)), results)
+        needed = find_needs(store, list(folders(store)), results)
         removable = [f for f in chosen if _is_removable(needed.get(f, ()), unfinished=unfinished)]
         for folder in removable:
             store.drop(f"{folder}/{manifest.NAME}")
@@ -137,11 +137,11 @@ def forget(store: Store, run: str) -> None:
         InputError: the store knows no such run, or its results exist.
         ArtifactHeldError: the store is being written.
     """
-    uses = [use for use in noted_uses(store) if use.run == run]
+    uses = [use for use in read_uses(store) if use.run == run]
     if not uses:
         raise InputError(f"{store.where()} knows no run {run}; `factsweep artifacts` lists them.")
     for use in uses:
-        if use.done and is_seen(use) and Store(use.results).exists(f"{run}/run.json"):
+        if use.done and can_see_results(use) and Store(use.results).exists(f"{run}/run.json"):
             raise InputError(
                 f"the run {run} has results; remove {Store(use.results).where(run)}, and its "
                 "artifacts can go."
@@ -158,7 +158,9 @@ def _check_quiet(store: Store) -> None:
         )
 
 
-def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, Sequence[Need]]:
+def find_needs(
+    store: Store, folders: Collection[str], results: str
+) -> Mapping[str, Sequence[Need]]:
     """The needs of a store's artifacts, by folder.
 
     - A run with results needs the artifacts in its run.json, wherever these results are; if they
@@ -172,8 +174,8 @@ def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, 
     """
     needed: defaultdict[str, list[Need]] = defaultdict(list)
     by_name = {folder.partition("/")[2]: folder for folder in folders}
-    uses = list(noted_uses(store))
-    roots = [absolute(results), *(use.results for use in uses if is_seen(use))]
+    uses = list(read_uses(store))
+    roots = [to_absolute(results), *(use.results for use in uses if can_see_results(use))]
     listed: dict[tuple[str, str], set[str]] = {}
     for root in dict.fromkeys(roots):
         for name, content in _runs(Store(root)):
@@ -184,7 +186,7 @@ def needs(store: Store, folders: Collection[str], results: str) -> Mapping[str, 
         for need, metrics in _baselines(root):
             _add(needed, _with_inputs(store, metrics, by_name), need)
     for use in uses:
-        is_open = use.done is None or not is_seen(use)
+        is_open = use.done is None or not can_see_results(use)
         if is_open and not set(use.artifacts) <= listed.get((use.results, use.run), set()):
             _add(needed, use.artifacts, _noted_need(use))
     for folder in folders:
@@ -216,7 +218,7 @@ def _noted_need(use: Use) -> Need:
     return Need(sentence, datetime.fromisoformat(use.done))
 
 
-def is_seen(use: Use) -> bool:
+def can_see_results(use: Use) -> bool:
     """Whether the folder of a run's results can be read from here."""
     if "://" in use.results:
         return bool(Store(use.results).folders(""))
@@ -269,7 +271,7 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
 
 def begin_use(run: str, results: str, artifacts: Collection[str]) -> Use:
     """The use of a run that begins now."""
-    return Use(run, absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
+    return Use(run, to_absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
 
 
 def end_use(use: Use) -> Use:
@@ -282,7 +284,7 @@ def note_use(store: Store, use: Use) -> None:
     store.put_json(use.name, asdict(use))
 
 
-def noted_uses(store: Store) -> Iterator[Use]:
+def read_uses(store: Store) -> Iterator[Use]:
     """All uses of a store.
 
     Raises:
@@ -292,7 +294,7 @@ def noted_uses(store: Store) -> Iterator[Use]:
         yield build(Use, store.get_json(name, fix=_FIX), store.where(name))
 
 
-def absolute(results: str) -> str:
+def to_absolute(results: str) -> str:
     """The absolute path of a folder, or a URL without secrets."""
     return Store(results).where() if "://" in results else str(Path(results).absolute())
 

@@ -48,7 +48,7 @@ State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 @contextmanager
-def kept(run: Run) -> Iterator[None]:
+def log_run(run: Run) -> Iterator[None]:
     """Copy the log lines of the block into the log of the run.
 
     An error that is no InputError gets notes on the folders of the run.
@@ -81,7 +81,7 @@ def kept(run: Run) -> Iterator[None]:
         handler.close()
 
 
-def cut(run: Run, error: FactsweepError) -> None:
+def log_failure(run: Run, error: FactsweepError) -> None:
     """Record the error that ends a run at once; callable from any thread."""
     logs.LOG.error("%s", error)
     _end(run, "failed", str(error))
@@ -98,7 +98,7 @@ def _end(run: Run, state: State, cause: str | None = None) -> None:
             write_pulse(run, state, cause=cause and hidden(cause))
 
 
-def begin(plan: Plan) -> None:
+def log_start(plan: Plan) -> None:
     """Log the start of a run: its settings, its place, and the number of missing artifacts."""
     run = plan.run
     settings = ", ".join(branch.title for branch in plan.branches)
@@ -110,7 +110,7 @@ def begin(plan: Plan) -> None:
     logs.LOG.info("factsweep %s, %s, %s missing", version, place, missing)
 
 
-def keep(run: Run, number: int, text: str) -> None:
+def write_engine_log(run: Run, number: int, text: str) -> None:
     """Write the log of an engine next to that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     store, text, suffix = Store(run.folder), hidden(text), "log"

@@ -38,7 +38,7 @@ def run(settings: Run) -> pl.DataFrame:
         StoppedError: the user asked to stop; the next run resumes.
     """
     check_asks(settings)
-    return measured(settings, compute)
+    return measure_run(settings, compute)
 
 
 def score(run: Run) -> pl.DataFrame:
@@ -48,7 +48,7 @@ def score(run: Run) -> pl.DataFrame:
         InputError: no file, a missing column, an unknown or repeated prompt_id, several settings.
     """
     check_answers(run)
-    return measured(run, make_given)
+    return measure_run(run, make_given)
 
 
 def check_answers(run: Run) -> None:
@@ -69,7 +69,7 @@ def check_asks(settings: Run) -> None:
         raise InputError("run asks an engine; measure a file with `factsweep score answers=…`.")
 
 
-def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
+def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     """The metrics of a run; `make` computes the missing artifacts of its plan.
 
     Raises:
@@ -80,13 +80,13 @@ def measured(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past.check_free(settings.results, settings.name)
     plan = planned(settings)
-    with journal.kept(settings):
-        metrics = _measured(plan, make)
+    with journal.log_run(settings):
+        metrics = _make_and_measure(plan, make)
         check_failed(plan)
         return metrics
 
 
-def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
+def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     started, settings = time.monotonic(), plan.run
     store = Store(settings.folder)
     earlier = record.earlier(store)
@@ -94,18 +94,18 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
         LOG.warning("%s", replaced)
     use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     renewed = Counter[str]()
-    is_settled = partial(settle, plan, renewed)
+    is_settled = partial(quarantine_listed_damage, plan, renewed)
     while True:
         try:
             if is_new := not is_settled():
                 note_use(plan.store, use)
-                journal.begin(plan)
-                say_warnings(plan)
+                journal.log_start(plan)
+                log_warnings(plan)
                 make(plan)
                 while not is_settled():  # an input was computed again, with other content
                     make(plan)
             if settings.answers is None:
-                costs.publish(plan)
+                costs.publish_rates(plan)
             seconds = {"total": round(time.monotonic() - started, 1)}
             metrics = report.write(plan, seconds, earlier, is_new=is_new)
             break
@@ -120,13 +120,13 @@ def _measured(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     return metrics
 
 
-def say_warnings(plan: Plan) -> None:
+def log_warnings(plan: Plan) -> None:
     """Log the warnings of the plan."""
     for sentence in warnings(plan):
         LOG.warning("%s", sentence)
 
 
-def say_served(plan: Plan) -> None:
+def log_server_differences(plan: Plan) -> None:
     """Log the differences of a server from an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
         for line in differences(plan.run.model.name, plan.answered):
@@ -149,7 +149,7 @@ def compute(plan: Plan) -> None:
         with (
             cluster.started(plan.run, offline=plan.weights.offline),
             cluster.head_watched(
-                ray.get_runtime_context().gcs_address, partial(journal.cut, plan.run)
+                ray.get_runtime_context().gcs_address, partial(journal.log_failure, plan.run)
             ),
         ):
             follow(plan, writer)
@@ -214,7 +214,7 @@ def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
         )
 
 
-def settle(plan: Plan, renewed: Counter[str]) -> bool:
+def quarantine_listed_damage(plan: Plan, renewed: Counter[str]) -> bool:
     """Quarantine damage that listings and manifests show; returns whether the plan is complete.
 
     `renewed` counts the quarantines of this run by file.

@@ -9,7 +9,7 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import branch_work
+from factsweep.pipeline.decoding.remaining import list_branch_work
 from factsweep.pipeline.results import estimates, past, record
 from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
@@ -58,7 +58,7 @@ def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]
     try:
         answers_of_budget(branch.answers, chosen)
         needed = chosen.read_all("needed")
-        n_left = sum(remaining.left(list(branch_work(run, branch))))
+        n_left = sum(remaining.count_left(list(list_branch_work(run, branch))))
     except DamagedFileError as error:
         yield _sentence(Finding.of(branch.answers, error), repair=repair)
         return

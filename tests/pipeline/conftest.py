@@ -27,7 +27,7 @@ from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.step import Alone, timed
 from tests.pipeline.here import make_here
@@ -284,7 +284,7 @@ def sound(
     folder, here = tmp_path_factory.mktemp("sound"), Path.cwd()
     os.chdir(folder)
     for given in two_runs.values():
-        measured(load(given), _make_timed)
+        measure_run(load(given), _make_timed)
     os.chdir(here)
     return folder
 

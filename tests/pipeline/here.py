@@ -16,7 +16,7 @@ from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.decode import answer, publish
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import Work, begin, finish, work
+from factsweep.pipeline.decoding.remaining import Work, begin, finish, list_work
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
@@ -38,7 +38,7 @@ def make_here(plan: Plan, engine: Engine | None = None) -> None:
             step.stage.make(step.artifact)
             continue
         begin(next(each for each in plan.branches if step in each.steps), step.artifact)
-        for item in [each for each in work(plan) if each.artifact == step.artifact]:
+        for item in [each for each in list_work(plan) if each.artifact == step.artifact]:
             decode_here(item, engine or FakeEngine(), tokenizer(plan.weights), lambda _: False)
         complete(plan, step.artifact)
 
@@ -66,7 +66,7 @@ def labelled_prompts(run: Run) -> pl.DataFrame:
 
 def opened(work: Work) -> OpenShard:
     """A shard as it is opened for an engine."""
-    return OpenShard(work, remaining.todo(work))
+    return OpenShard(work, remaining.read_prompts(work))
 
 
 def answered_here(

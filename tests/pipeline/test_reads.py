@@ -22,7 +22,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.integrity import set_aside
@@ -59,7 +59,7 @@ def right(sound: Path) -> pl.DataFrame:
 
 def numbers(plan: Plan) -> pl.DataFrame:
     """The metrics after the run is run again, equal to the written ones."""
-    metrics = measured(plan.run, make_here)
+    metrics = measure_run(plan.run, make_here)
     assert factsweep.load("results/one").metrics.equals(metrics)
     return metrics
 
@@ -203,7 +203,7 @@ def test_answers_decoded_anew_are_measured_anew(
             damage.age(manifest)
         assert numbers(plan).equals(right)
     first_file(plan, "generations").unlink()
-    metrics = measured(plan.run, partial(make_here, engine=Parisian()))
+    metrics = measure_run(plan.run, partial(make_here, engine=Parisian()))
     assert not metrics.equals(right)
     removed = shutil.rmtree("artifacts/matched"), shutil.rmtree("artifacts/metrics")
     assert removed
@@ -280,7 +280,7 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     verify(plan.run, repair=True)
     assert branch.answers.published("generations") == earlier
     shutil.rmtree(prompts)
-    metrics = measured(plan.run, partial(make_here, engine=Parisian()))
+    metrics = measure_run(plan.run, partial(make_here, engine=Parisian()))
     assert metrics.equals(right)
 
 
@@ -297,7 +297,7 @@ def test_prompts_computed_anew_by_another_pyarrow_keep_their_answers(
         for folder in (path.parents[1], "artifacts/matched", "artifacts/metrics"):
             shutil.rmtree(folder)
     damage.pack_otherwise(monkeypatch)
-    assert measured(plan.run, partial(make_here, engine=Parisian())).equals(right)
+    assert measure_run(plan.run, partial(make_here, engine=Parisian())).equals(right)
     assert verify(plan.run).problems == []
 
 

@@ -16,7 +16,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.storage.store import Store
 from tests.chat_server import completion, serving
@@ -170,7 +170,7 @@ def test_a_set_is_built_reviewed_run_and_told_apart_by_date_and_popularity(
         "cluster.num_cpus=2",
     ]
     plans: list[Plan] = []
-    measured(load(["benchmark=dated", *fake, "run_name=told"]), _kept(plans))
+    measure_run(load(["benchmark=dated", *fake, "run_name=told"]), _kept(plans))
     (branch,) = plans[0].branches
     metrics = branch.metrics.read_all("metrics").filter(metric="acc_at_1")
     samples = {"until": (2, 4), "after": (1, 3, 5), "undated": (0,)}

@@ -20,7 +20,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import decode, open_shard, remaining
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import Work, work
+from factsweep.pipeline.decoding.remaining import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
@@ -63,7 +63,7 @@ def answer(plan: Plan, item: Work, engine: FakeEngine) -> None:
 
 
 def first(plan: Plan, table: str = "generations") -> Work:
-    return next(item for item in work(plan) if item.table == table)
+    return next(item for item in list_work(plan) if item.table == table)
 
 
 @pytest.mark.parametrize("table", ["generations", "samples"])
@@ -112,12 +112,12 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
     item = replace(first(prepared), rows_per_chunk=3)
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=8))
-    n_left = remaining.left([item])
+    n_left = remaining.count_left([item])
     assert n_left == [opened(item).n_left]
-    assert 0 < n_left[0] < remaining.todo(item).height
+    assert 0 < n_left[0] < remaining.read_prompts(item).height
     folder = f"{item.artifact.folder}/{item.chunks}"
     Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
-    assert remaining.left([item]) == n_left
+    assert remaining.count_left([item]) == n_left
 
 
 def chunks(item: Work) -> list[str]:
@@ -181,12 +181,12 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     item, idle = first(prepared), Recording()
     answered(prepared, item, lambda _: False)
     assert item.artifact.shards("generations") == []
-    assert remaining.left([item]) == [0]
+    assert remaining.count_left([item]) == [0]
     assert open_shard.read_trial(item) == open_shard.Trial()  # it killed no engine
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.shards("generations") == [item.shard]
-    assert item.open_name not in [work_item.open_name for work_item in work(prepared)]
+    assert item.open_name not in [work_item.open_name for work_item in list_work(prepared)]
 
 
 def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prepared: Plan) -> None:
@@ -247,9 +247,9 @@ def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
 ) -> None:
     writer = Writer(prepared.store, me())
     writer.beat()
-    first, other = [work_item for work_item in work(prepared) if work_item.table == "generations"][
-        :2
-    ]
+    first, other = [
+        work_item for work_item in list_work(prepared) if work_item.table == "generations"
+    ][:2]
     own_work = leased(first, writer)
     shards = [opened(item) for item in (own_work, replace(other, artifact=own_work.artifact))]
     far, ticks_at_request = Far(monkeypatch), list[int]()
@@ -314,33 +314,33 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
-    ids_left, shard = remaining.todo(item)["prompt_id"].to_list(), item.open_name
+    ids_left, shard = remaining.read_prompts(item)["prompt_id"].to_list(), item.open_name
     open_shard.write_trial(item, open_shard.Trial(condemned=(ids_left[0],)))
     with monkeypatch.context() as patch:
         for name in ("put_new", "drop"):
             patch.setattr(Store, name, dying_at(f"/{table}/", getattr(Store, name)))
         with pytest.raises(Cut):
             answer(prepared, item, FakeEngine())
-    assert shard in [work_item.open_name for work_item in work(prepared)]
+    assert shard in [work_item.open_name for work_item in list_work(prepared)]
     idle = Recording()
     answer(prepared, item, idle)
     assert idle.ids() == []
     assert item.artifact.read("errors", item.shard)["prompt_id"].to_list() == [ids_left[0]]
-    assert shard not in [work_item.open_name for work_item in work(prepared)]
+    assert shard not in [work_item.open_name for work_item in list_work(prepared)]
 
 
 def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
     prepared: Plan,
 ) -> None:
     published, opened = [
-        work_item for work_item in work(prepared) if work_item.table == "generations"
+        work_item for work_item in list_work(prepared) if work_item.table == "generations"
     ][:2]
     answer(prepared, published, FakeEngine())
     for item in (published, opened):
         condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
         open_shard.write_trial(item, condemned)
     open_shard.forget_trials(published.artifact)
-    assert remaining.with_trial(published.artifact, "generations") == {published.shard}
+    assert remaining.find_trials(published.artifact, "generations") == {published.shard}
     assert open_shard.read_trial(opened) == open_shard.Trial()
 
 
@@ -370,7 +370,7 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
     engine = Recording()
     answer(prepared, item, engine)
-    assert len(engine.ids()) == remaining.todo(item).height - 3
+    assert len(engine.ids()) == remaining.read_prompts(item).height - 3
 
 
 @pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])

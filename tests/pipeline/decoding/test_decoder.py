@@ -31,7 +31,7 @@ from factsweep.operators.errors import (
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.decoding import cause, decoder, open_shard, remaining
 from factsweep.pipeline.decoding.decoder import Decoder, Watchdog
-from factsweep.pipeline.decoding.remaining import Work, work
+from factsweep.pipeline.decoding.remaining import Work, list_work
 from factsweep.pipeline.decoding.tally import Tally
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact
@@ -57,7 +57,7 @@ class Bench:
     """An engine of the pool with two shards; the first is published when the gate is opened."""
 
     def __init__(self, plan: Plan, patch: pytest.MonkeyPatch) -> None:
-        self.items = [item for item in work(plan) if item.table == "generations"][:2]
+        self.items = [item for item in list_work(plan) if item.table == "generations"][:2]
         self.asked: list[tuple[str, str]] = []  # the ids, and the threads that asked
         self.gate = threading.Event()
         self.tally = Tally()
@@ -118,9 +118,13 @@ class Bench:
 
     def answered(self, *items: Work) -> None:
         """Wait until the engine was asked all prompts of these shards, and all are kept."""
-        expected = [prompt_id for item in items for prompt_id in remaining.todo(item)["prompt_id"]]
+        expected = [
+            prompt_id for item in items for prompt_id in remaining.read_prompts(item)["prompt_id"]
+        ]
         end = time.monotonic() + WITHIN_S
-        while [prompt_id for prompt_id, _ in self.asked] != expected or sum(remaining.left(items)):
+        while [prompt_id for prompt_id, _ in self.asked] != expected or sum(
+            remaining.count_left(items)
+        ):
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -221,7 +225,7 @@ def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_bef
     )
     bench.call_both(*bench.items)
     names = [item.name for item in bench.items]
-    assert tasks == [(names[0], 0), (names[1], remaining.todo(bench.items[0]).height)]
+    assert tasks == [(names[0], 0), (names[1], remaining.read_prompts(bench.items[0]).height)]
 
 
 def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
@@ -294,7 +298,9 @@ def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> N
     with pytest.raises(Ended):
         leaving.result(WITHIN_S)
     assert bench.ended == [(0, [first.shard])]
-    assert {prompt_id for prompt_id, _ in bench.asked} == set(remaining.todo(first)["prompt_id"])
+    assert {prompt_id for prompt_id, _ in bench.asked} == set(
+        remaining.read_prompts(first)["prompt_id"]
+    )
 
 
 def test_shard_that_cannot_be_published_is_told_by_its_own_call(
@@ -448,37 +454,37 @@ def test_cause_log_names_the_last_error_that_says_something(
 ) -> None:
     if written:
         log.write_text(written)
-    assert cause.of_log(log).startswith(cause_expected)
+    assert cause.find_cause_in_log(log).startswith(cause_expected)
 
 
 def test_cause_error_in_the_output_is_found_where_the_errors_only_point_to_it(log: Path) -> None:
     log.write_text(PARENT)
     log.with_suffix(".out").write_text(CORE)
     pointing = RuntimeError("Engine core initialization failed. See root cause above.")
-    assert cause.of_error(pointing, log) == "ValueError: To serve 4096 needs 9 GiB."
+    assert cause.find_cause(pointing, log) == "ValueError: To serve 4096 needs 9 GiB."
 
 
 def test_cause_error_that_says_something_is_itself(log: Path) -> None:
     log.write_text(CORE)
-    assert cause.of_error(ValueError("two\n lines"), log) == "ValueError: two lines"
+    assert cause.find_cause(ValueError("two\n lines"), log) == "ValueError: two lines"
 
 
 def test_with_log_has_the_last_lines_of_a_log_that_is_here(log: Path) -> None:
-    assert not hasattr(cause.with_log(DecodingError("died"), log), "__notes__")
+    assert not hasattr(cause.add_log_lines(DecodingError("died"), log), "__notes__")
     log.write_text("".join(f"line {i}\n\n" for i in range(100)))
-    notes = cause.with_log(DecodingError("died"), log).__notes__
+    notes = cause.add_log_lines(DecodingError("died"), log).__notes__
     assert notes == [f"its log: line {i}" for i in range(92, 100)]
 
 
 def test_cause_has_no_secret(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecretindeed")
     log.write_text("OSError: hf_verysecretindeed is refused\n")
-    assert "verysecret" not in cause.of_log(log)
+    assert "verysecret" not in cause.find_cause_in_log(log)
 
 
 def test_cause_of_a_task_is_an_error_of_ours_of_ray_or_the_tasks_own() -> None:
     def of_task(error: Exception) -> BaseException:
-        return cause.of_task(RayTaskError("decode_all", "traceback", error))
+        return cause.find_task_error(RayTaskError("decode_all", "traceback", error))
 
     refusal = InputError("no such model")
     assert of_task(refusal) is refusal

@@ -18,13 +18,13 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import Work, paid, requests_per_prompt, work
+from factsweep.pipeline.decoding.remaining import Work, list_work, requests_per_prompt, sum_costs
 from factsweep.pipeline.decoding.tally import Purse
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.notes import served
 from factsweep.pipeline.runs.forecast import forecast, lines
-from factsweep.pipeline.runs.run import check_failed, say_served
+from factsweep.pipeline.runs.run import check_failed, log_server_differences
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.store import Store
@@ -118,7 +118,7 @@ def ready(plan: Plan) -> Work:
         if step.artifact in (branch.facts, branch.prompts, branch.admitted):
             assert step.stage is not None
             step.stage.make(step.artifact)
-    return work(plan)[0]
+    return list_work(plan)[0]
 
 
 def of_japan(prompt: str) -> bool:
@@ -182,7 +182,7 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     with pytest.raises(StoppedError):
         decode_here(item, engine, models.tokenizer(plan.weights), bool)
     n_seen = len(script.seen)
-    n = remaining.todo(item).height
+    n = remaining.read_prompts(item).height
     assert 0 < n_seen < n
     assert opened(item).n_left == n - n_seen
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
@@ -197,19 +197,22 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
     plan = planned(run)
     item = ready(plan)
-    n, longest = remaining.todo(item).height, remaining.todo(item)["text"].str.len_bytes().max()
+    n, longest = (
+        remaining.read_prompts(item).height,
+        remaining.read_prompts(item)["text"].str.len_bytes().max(),
+    )
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     n_seen = len(script.seen)
     assert 0 < n_seen < n
-    assert purse.spent() == paid(plan) == 27 * n_seen
+    assert purse.spent() == sum_costs(plan) == 27 * n_seen
     assert purse.spent() <= purse.limit
     assert purse.reserved == 0
-    larger = Purse(limit=1e6, spent=paid(plan))
+    larger = Purse(limit=1e6, spent=sum_costs(plan))
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, larger)
-    assert larger.spent() == paid(plan) == 27 * n
+    assert larger.spent() == sum_costs(plan) == 27 * n
     assert max(script.seen.values()) == 1
 
 
@@ -238,7 +241,7 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     plan = planned(run)
     make_answers(plan, engine)
     assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
-    say_served(plan)
+    log_server_differences(plan)
     assert re.search(naming("some-model fp_1 (", "some-model fp_2 (", "samples"), caplog.text)
 
 
@@ -256,8 +259,8 @@ def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
     assert f"{n_many:,} with" in text
     make_answers(plan, engine)
     assert requests_per_prompt(plan) == 25
-    assert paid(plan) == pytest.approx((7 * n_many + 2 * 2 * n_many) / 1e6)
-    say_served(plan)
+    assert sum_costs(plan) == pytest.approx((7 * n_many + 2 * 2 * n_many) / 1e6)
+    log_server_differences(plan)
     n_sampled = n_blocks * n_asked["samples"]
     assert f"those of {n_sampled} prompts took {25 * n_sampled} requests" in caplog.text
     samples = replace(run.decoding.samples, n_answers=50)
@@ -273,13 +276,13 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=0.0))
     plan = planned(run)
     ready(plan)
-    item = next(work_item for work_item in work(plan) if work_item.table == "samples")
-    longest = remaining.todo(item)["text"].str.len_bytes().max()
+    item = next(work_item for work_item in list_work(plan) if work_item.table == "samples")
+    longest = remaining.read_prompts(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
     purse = Purse(limit=25 * (longest + 64.0))
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
-    assert 0 < purse.spent() == paid(plan) <= purse.limit
+    assert 0 < purse.spent() == sum_costs(plan) <= purse.limit
 
 
 def test_endpoint_samples_without_an_answer_are_counted_and_explained(
@@ -323,7 +326,7 @@ def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its
     script.takes = frozenset({"n"})
     plan = planned(run)
     make_here(plan, engine)
-    say_served(plan)
+    log_server_differences(plan)
     report.write(plan, {"total": 1.0})
     page = Store(run.folder).get("index.html").decode()
     for place_text in (caplog.text, page):
@@ -337,7 +340,7 @@ def test_endpoint_that_does_as_it_is_asked_has_nothing_said_of_it(
     script.has_logprobs = True
     plan = planned(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
     make_answers(plan, engine)
-    say_served(plan)
+    log_server_differences(plan)
     assert not caplog.text
 
 

@@ -13,7 +13,7 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.decoding import engine
 from factsweep.pipeline.decoding import engine as module
-from factsweep.pipeline.decoding.engine import Clocked, in_turn, prompted
+from factsweep.pipeline.decoding.engine import Clocked, build_prompter, hold_gpus
 from tests.messages import naming
 
 
@@ -25,13 +25,13 @@ def test_engines_that_share_a_gpu_load_one_after_the_other(
     order: list[str] = []
 
     def first() -> None:
-        with in_turn(["0"]):
+        with hold_gpus(["0"]):
             loading.set()
             may_end.wait(60)
             order.append("first")
 
     def second(gpus: list[str], name: str) -> None:
-        with in_turn(gpus):
+        with hold_gpus(gpus):
             order.append(name)
 
     first_thread = threading.Thread(target=first)
@@ -51,11 +51,11 @@ def test_a_link_in_place_of_the_lock_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with in_turn(["0"]):
+    with hold_gpus(["0"]):
         (lock,) = tmp_path.iterdir()
     lock.unlink()
     lock.symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match=lock.name), in_turn(["0"]):
+    with pytest.raises(OSError, match=lock.name), hold_gpus(["0"]):
         pass
     assert not (tmp_path / "target").exists()
 
@@ -155,15 +155,15 @@ def test_model_that_is_prompted_is_loaded_once_and_answers_anew(
     requests_seen: list[Request] = []
     loads: list[object] = []
     monkeypatch.setattr(engine, "load", lambda *args: loads.append(args) or _Told(requests_seen))
-    ask = prompted("smollm2-135m")
+    ask = build_prompter("smollm2-135m")
     assert not loads
     texts = [ask("Write a sentence.") for _ in range(8)]
     assert len(loads) == 1
     assert len(set(texts)) > 1
-    second_ask = prompted("smollm2-135m")
+    second_ask = build_prompter("smollm2-135m")
     assert [second_ask("Write a sentence.") for _ in range(8)] == texts
     assert tokenizer.decode(requests_seen[0].token_ids).endswith(
         "<|im_start|>user\nWrite a sentence.<|im_end|>\n<|im_start|>assistant\n"
     )
     with pytest.raises(InputError, match=naming("nosuch", "conf/model/")):
-        prompted("nosuch")
+        build_prompter("nosuch")

@@ -18,7 +18,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import pool as module
 from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_shards
-from factsweep.pipeline.decoding.remaining import Work, work
+from factsweep.pipeline.decoding.remaining import Work, list_work
 from factsweep.pipeline.decoding.tally import Tally
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, asked, planned
@@ -323,7 +323,7 @@ def test_shard_that_lacks_nothing_is_handed_out_to_be_published_alone(
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()
-    items = work(plan)
+    items = list_work(plan)
     for item in items:
         answered_here(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
     assert len(Bench(plan, 1).first) == (0 if budget else len(items))

@@ -239,7 +239,7 @@ def test_store_that_would_lose_or_double_work_is_named(
 def test_disk_without_room_for_what_the_run_will_write_is_named(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs.publish(finished)
+    costs.publish_rates(finished)
     unfinished, check = small_settings("seed=1"), "room for the run"
     for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)

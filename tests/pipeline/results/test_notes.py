@@ -82,7 +82,7 @@ def test_run_says_why_prompts_have_no_answer(
 ) -> None:
     run = small_settings("decoding.samples.n_prompts=0", "decoding.max_failed_share=1")
     with caplog.at_level(logging.WARNING):
-        running.measured(run, lambda plan: make_here(plan, Filtered()))
+        running.measure_run(run, lambda plan: make_here(plan, Filtered()))
     strict = planned(small_settings("decoding.samples.n_prompts=0"))
     where = f"in [^ ]*{strict.branches[0].answers.folder}/errors[.]"
     with pytest.raises(DecodingError, match=where):
@@ -99,7 +99,7 @@ def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
     engine = Says("<think>\nThe user asks for a city.")
     run = small_settings()
     with caplog.at_level(logging.WARNING):
-        running.measured(run, lambda plan: make_here(plan, engine))
+        running.measure_run(run, lambda plan: make_here(plan, engine))
     words = "begin with a thought"
     assert any(words in each.getMessage() for each in caplog.records)
     assert words in Path(run.results, run.name, "index.html").read_text()
@@ -113,7 +113,7 @@ def test_page_of_a_model_that_thinks_shows_each_thought_beside_its_prompt(
     template = tmp_path / "opens.jinja"
     template.write_text("{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}")
     run = small_settings(f"model.chat_template={template}", "model.thinking=on")
-    running.measured(run, make_here)
+    running.measure_run(run, make_here)
     page = Path(run.results, run.name, "index.html").read_text()
     (payload,) = re.findall(r'id="payload">([^<]+)<', page)
     facts = json.loads(gzip.decompress(base64.b64decode(payload)))["facts"]
@@ -134,7 +134,7 @@ def _place(prompt: str, labels: list[str]) -> str:
 @pytest.mark.parametrize("prompt", ["zero-shot", "4-template"])
 def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: str) -> None:
     run = small_settings(f"prompt={prompt}")
-    running.measured(run, make_here)
+    running.measure_run(run, make_here)
     loaded = factsweep.load(f"{run.results}/{run.name}")
     by_place: dict[str, dict[str, list[bool]]] = {}
     for row in loaded.answers().iter_rows(named=True):

@@ -100,10 +100,10 @@ def test_verb_that_takes_full_runs_refuses_an_estimate_in_a_sentence(
 
 
 def test_score_with_a_budget_is_refused(small_settings: Settings) -> None:
-    from factsweep.pipeline.runs.run import measured
+    from factsweep.pipeline.runs.run import measure_run
 
     with pytest.raises(InputError, match=naming("`estimate`")):
-        measured(small_settings("budget=5%"), make_here)
+        measure_run(small_settings("budget=5%"), make_here)
 
 
 def test_load_of_an_estimate_says_what_it_is(results: Path) -> None:

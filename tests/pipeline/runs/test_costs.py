@@ -15,7 +15,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
-from factsweep.pipeline.decoding.costs import SPENT, Place, cost_table, predict, spent
+from factsweep.pipeline.decoding.costs import SPENT, Place, collect_costs, cost_table, predict
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
@@ -45,7 +45,7 @@ def cost(plan: Plan) -> dict[str, dict[str, str | None]]:
 
 def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan) -> None:
     (branch,) = finished.branches
-    rows = spent(finished)
+    rows = collect_costs(finished)
     assert rows["fingerprint"].to_list() == [
         artifact.fingerprint for artifact in branch.artifacts()
     ]
@@ -63,7 +63,7 @@ def test_timed_stage_is_told_with_its_processor(finished: Plan) -> None:
     (branch,) = finished.branches
     with timed(branch.matched, Alone()):
         sum(range(100_000))
-    (row,) = spent(finished).filter(stage="matched").iter_rows(named=True)
+    (row,) = collect_costs(finished).filter(stage="matched").iter_rows(named=True)
     assert row["hardware"] == processor.cpu()
     assert row["seconds"] > 0
     assert row["core_seconds"] > 0
@@ -77,23 +77,23 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     counts = dict(branch.answers.counts("generations")["P30.0000"])
     overwrite(branch.answers, "generations", "P30.0000", frame, {**counts, "hardware": "another"})
     complete(finished, branch.answers)
-    (row,) = spent(finished).filter(stage="generations").iter_rows(named=True)
+    (row,) = collect_costs(finished).filter(stage="generations").iter_rows(named=True)
     assert row["seconds"] > 0
     assert row["hardware"] is None
-    costs.publish(finished)
-    rates = costs.known(planned(small_settings("seed=1")))
+    costs.publish_rates(finished)
+    rates = costs.load_rates(planned(small_settings("seed=1")))
     assert "generations" not in rates.filter(model="tiny")["stage"].to_list()
 
 
 def test_rates_where_a_folder_lies_in_their_place_end_no_run(
     finished: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
-    costs.publish(finished)
+    costs.publish_rates(finished)
     (path,) = Path(finished.run.artifacts, "rates").glob("*.json")
     path.unlink()
     path.mkdir()
     with caplog.at_level("WARNING"):
-        costs.publish(finished)
+        costs.publish_rates(finished)
     assert re.search(naming(path.name, "no file"), caplog.text)
 
 
@@ -103,10 +103,10 @@ def test_rates_where_a_folder_lies_in_their_place_end_no_run(
 def test_rates_of_other_types_are_left_out(
     finished: Plan, caplog: pytest.LogCaptureFixture, rows: object
 ) -> None:
-    rates_before = costs.known(finished)
+    rates_before = costs.load_rates(finished)
     finished.store.put_json("rates/more.json", {"rows": rows})
     with caplog.at_level("WARNING"):
-        assert costs.known(finished).equals(rates_before)
+        assert costs.load_rates(finished).equals(rates_before)
     assert re.search(naming("more.json", "left out"), caplog.text)
 
 
@@ -115,21 +115,21 @@ def test_cost_of_other_types_is_damaged(finished: Plan, change: dict[str, object
     matched = finished.branches[0].matched
     right = {"hardware": "a", "seconds": 1, "core_seconds": 1.5}
     matched.put_note("cost.json", right)
-    assert spent(finished).filter(stage="matched")["seconds"].to_list() == [1.0]
+    assert collect_costs(finished).filter(stage="matched")["seconds"].to_list() == [1.0]
     matched.put_note("cost.json", right | change)
     with pytest.raises(DamagedFileError, match=naming("cost.json", *change)):
-        spent(finished)
+        collect_costs(finished)
 
 
 def test_rates_are_published_once_and_known_to_the_next_run(
     finished: Plan, small_settings: Settings, tmp_path: Path
 ) -> None:
-    costs.publish(finished)
+    costs.publish_rates(finished)
     (file,) = (tmp_path / "artifacts/rates").iterdir()
     modified_ns = file.stat().st_mtime_ns
-    costs.publish(finished)
+    costs.publish_rates(finished)
     assert file.stat().st_mtime_ns == modified_ns
-    rates = costs.known(planned(small_settings("seed=1")))
+    rates = costs.load_rates(planned(small_settings("seed=1")))
     tiny = rates.filter(model="tiny")
     assert set(tiny["stage"]) == {"generations", "canary", "samples"}
     assert tiny["fingerprint"].is_unique().all()

@@ -19,10 +19,10 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.open_shard import Trial, write_trial
-from factsweep.pipeline.decoding.remaining import work
+from factsweep.pipeline.decoding.remaining import list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs import estimate as estimating
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.integrity import listed
 from factsweep.pipeline.storage.store import Store
@@ -97,11 +97,11 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
         if step.artifact == larger_plan.branches[0].chosen:
             assert step.stage is not None
             step.stage.make(step.artifact)
-    items = work(larger_plan)
+    items = list_work(larger_plan)
     n_asked = sum(engine.asked.values())
-    assert remaining.left(items) == [opened(item).n_left for item in items]
+    assert remaining.count_left(items) == [opened(item).n_left for item in items]
     estimate(small_settings(*GREEDY, "budget=60%"))
-    assert sum(remaining.left(items)) == 0
+    assert sum(remaining.count_left(items)) == 0
     assert sum(engine.asked.values()) > n_asked
 
 
@@ -113,12 +113,14 @@ def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()
-    item = next(task for task in work(plan) if opened(task).n_left > 1)
+    item = next(task for task in list_work(plan) if opened(task).n_left > 1)
     poison = opened(item).left()["prompt_id"][0]
     write_trial(item, Trial(condemned=(poison,)))
     decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
-    assert remaining.left([item]) == [0]
-    assert remaining.refused(item).select("prompt_id", "reason").rows() == [(poison, "engine_died")]
+    assert remaining.count_left([item]) == [0]
+    assert remaining.read_refusals(item).select("prompt_id", "reason").rows() == [
+        (poison, "engine_died")
+    ]
     assert estimate(settings).height
     assert poison not in engine.asked
 
@@ -207,7 +209,7 @@ def test_estimate_of_queries_then_all_is_the_full_run(
     assert 0.3 < part["share"][0] <= 0.6
     table = estimate(load([*common, "budget=100%"]))
     full = load([*common, "run_name=full"])
-    metrics = measured(full, lambda plan: make_here(plan, engine))
+    metrics = measure_run(full, lambda plan: make_here(plan, engine))
     full_rows = metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null())
     on = [name for name in ("setting", "metric") if name in full_rows.columns]
     rows = table.join(full_rows, on=on, suffix="_known").filter(pl.col("metric").is_in(names))

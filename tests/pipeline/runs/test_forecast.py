@@ -19,7 +19,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs, remaining
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.runs.calibration import calibrate, measured
+from factsweep.pipeline.runs.calibration import calibrate, measure_rates
 from factsweep.pipeline.runs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
@@ -126,7 +126,7 @@ def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> No
     assert sum(earlier.prompts.values()) == branch.chosen.read_all("chosen").height
     needed = branch.chosen.read_all("needed").height
     assert earlier.n_asked == {"generations": needed}
-    counts = remaining.open_counts(branch.answers)
+    counts = remaining.read_open_counts(branch.answers)
     assert earlier.tokens == sum(int(shard_counts["prompt_tokens"]) for shard_counts in counts)
     after, larger = figures(part), figures(more)
     assert (earlier.n_left["generations"], after.n_left["generations"]) == (needed, 0)
@@ -180,7 +180,7 @@ def test_lines_rate_given_is_taken_for_the_time(small_settings: Settings) -> Non
 def test_lines_rate_measured_is_that_of_the_same_model(
     finished: Plan, small_settings: Settings
 ) -> None:
-    costs.publish(finished)
+    costs.publish_rates(finished)
     same_text, other = (
         "\n".join(lines(*forecast(small_settings("seed=1", f"model.name={name}"))))
         for name in ("tiny", "another")
@@ -192,7 +192,7 @@ def test_lines_rate_measured_is_that_of_the_same_model(
 def test_lines_name_a_disk_that_is_too_small_for_what_is_left(
     finished: Plan, small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs.publish(finished)
+    costs.publish_rates(finished)
     for free, is_too_small in {10**12: False, 100: True}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
         disk_line = next(
@@ -253,7 +253,7 @@ def test_measured_rate_is_the_engines_within_the_time(
 ) -> None:
     clock = SimpleNamespace(monotonic=partial(next, count()))  # a second passes between two looks
     monkeypatch.setattr("factsweep.pipeline.runs.calibration.time", clock)
-    rows = measured(small_settings(), limit_s=30)
+    rows = measure_rates(small_settings(), limit_s=30)
     assert rows["stage"].to_list() == ["generations", "canary", "samples"]
     assert rows["setting"].unique().to_list() == ["4-template"]
     assert rows["hardware"].unique().to_list() == ["fake engine"]
@@ -278,7 +278,7 @@ def test_measured_candidates_are_read_from_beside_the_prompts(
     run = small_settings(
         "benchmark=distractors-mini", "prompt=random", f"model.id={model}", *facts_overrides
     )
-    rows = measured(run, limit_s=30)
+    rows = measure_rates(run, limit_s=30)
     assert rows["stage"].to_list() == ["preferences", "preferred_again"]
     assert (rows["prompt_tokens"] > rows["prompts"]).all()
 

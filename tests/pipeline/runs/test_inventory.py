@@ -18,12 +18,12 @@ from factsweep.pipeline.runs.inventory import (
     Use,
     begin_use,
     end_use,
+    find_needs,
+    find_unneeded,
     forget,
-    inventory,
-    needs,
+    list_artifacts,
     note_use,
-    removed,
-    unneeded,
+    remove_artifacts,
 )
 from factsweep.pipeline.runs.verify import verify_store
 from factsweep.pipeline.stages.plan import Plan, planned
@@ -123,15 +123,15 @@ def of(plan: Plan) -> set[str]:
 
 def idle(plan: Plan, *, unfinished: bool = False) -> set[str]:
     """What of a store nothing needs."""
-    items = inventory(plan.store, plan.run.results)
-    return {item.folder for item in unneeded(items, unfinished=unfinished)}
+    items = list_artifacts(plan.store, plan.run.results)
+    return {item.folder for item in find_unneeded(items, unfinished=unfinished)}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_plans")
 def test_inventory_names_runs_sizes_and_times(make_run: Compute) -> None:
     first, two = make_run(), make_run(*OTHER)
-    items = {item.folder: item for item in inventory(first.store, first.run.results)}
+    items = {item.folder: item for item in list_artifacts(first.store, first.run.results)}
     assert items.keys() == of(first) | of(two)
     shared = items[first.branches[0].facts.folder]
     assert {need.why for need in shared.needs} == {f"run {first.run.name}", "run other"}
@@ -150,20 +150,22 @@ def test_removed_results_free_what_no_other_run_needs(make_run: Compute) -> None
     shutil.rmtree(results_of(two))
     assert idle(first) == of(two) - of(first)
     assert idle(first) != set()
-    folders = [*removed(first.store, sorted(idle(first)), first.run.results, unfinished=False)]
+    folders = [
+        *remove_artifacts(first.store, sorted(idle(first)), first.run.results, unfinished=False)
+    ]
     assert set(folders) == of(two) - of(first)
     assert first.is_complete()
     assert not two.branches[0].metrics.is_complete()
     for folder in folders:
         assert [name.partition("/")[0] for name in first.store.files(folder)] == ["leases"]
-    assert {item.folder for item in inventory(first.store, first.run.results)} == of(first)
+    assert {item.folder for item in list_artifacts(first.store, first.run.results)} == of(first)
 
 
 def test_pruned_artifacts_are_made_anew(make_run: Compute, compute_here: Compute) -> None:
     plan = make_run()
     earlier = plan.branches[0].metrics.read_all("metrics")
     shutil.rmtree(results_of(plan))
-    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert not planned(plan.run).is_complete()
     new_plan = compute_here(plan.run)
     assert new_plan.branches[0].metrics.read_all("metrics").equals(earlier)
@@ -178,7 +180,9 @@ def test_run_that_is_not_done_keeps_all_that_it_plans(
     begun(small_settings(f"artifacts={root}", "run_name=again"))
     assert idle(plan) == set()
     reasons = {
-        n.why for needed in needs(plan.store, of(plan), plan.run.results).values() for n in needed
+        n.why
+        for needed in find_needs(plan.store, of(plan), plan.run.results).values()
+        for n in needed
     }
     assert len(reasons) == 1
     assert reasons.pop().startswith("run again, begun 20")
@@ -203,7 +207,7 @@ def test_baseline_keeps_what_its_metrics_were_made_of(make_run: Compute) -> None
     baseline.accept("demo", plan.run.name, plan.run.results)
     shutil.rmtree(results_of(plan))
     assert idle(plan) == set()
-    all_needs = needs(plan.store, of(plan), plan.run.results)
+    all_needs = find_needs(plan.store, of(plan), plan.run.results)
     assert {need.why for needed in all_needs.values() for need in needed} == {"baseline of demo"}
 
 
@@ -250,7 +254,7 @@ def test_recipe_of_what_is_unfinished_stops_prune_until_it_is_written_anew(
     with pytest.raises(DamagedFileError, match=message):
         idle(plan)
     with pytest.raises(DamagedFileError, match=message):
-        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+        [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert plan.branches[0].prompts.is_complete()
     problems = verify_store(plan.run.artifacts, repair=True).problems
     assert len(problems) == (harm == "damaged")
@@ -265,8 +269,8 @@ def _sources(plan: Plan) -> list[Artifact]:
 
 def test_results_elsewhere_are_found_by_the_note(make_run: Compute, tmp_path: Path) -> None:
     plan = make_run(f"results={tmp_path}/elsewhere")
-    items = inventory(plan.store, str(tmp_path / "nowhere"))
-    assert unneeded(items, unfinished=False) == []
+    items = list_artifacts(plan.store, str(tmp_path / "nowhere"))
+    assert find_unneeded(items, unfinished=False) == []
 
 
 def test_prune_refuses_a_store_that_is_being_written(
@@ -279,14 +283,16 @@ def test_prune_refuses_a_store_that_is_being_written(
         lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
         pytest.raises(ArtifactHeldError, match=naming("being", "written")),
     ):
-        [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+        [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert plan.is_complete()
-    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    assert [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
 
 
 def test_prune_leaves_what_is_needed_by_now(make_run: Compute) -> None:
     plan = make_run()
-    assert [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)] == []
+    assert [
+        *remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)
+    ] == []
     assert plan.is_complete()
 
 
@@ -345,7 +351,7 @@ def test_verify_of_a_pruned_store_finds_nothing_wrong(
 ) -> None:
     plan = make_run()
     shutil.rmtree(results_of(plan))
-    [*removed(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
+    [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
     assert main(["verify", "--all", f"artifacts={plan.run.artifacts}"]) == 0
     assert capsys.readouterr().out == "0 shards read, 0 problems\n"
 
@@ -389,4 +395,4 @@ def test_note_that_was_cut_stops_prune(make_run: Compute) -> None:
     (name,) = plan.store.names("uses")
     plan.store.put(f"uses/{name}", plan.store.get(f"uses/{name}")[:-1])
     with pytest.raises(InputError, match=naming(name, "whole")):
-        inventory(plan.store, plan.run.results)
+        list_artifacts(plan.store, plan.run.results)

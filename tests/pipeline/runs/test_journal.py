@@ -19,7 +19,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.runs import follow as following
 from factsweep.pipeline.runs import journal
-from factsweep.pipeline.runs.run import measured, run
+from factsweep.pipeline.runs.run import measure_run, run
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
@@ -40,7 +40,7 @@ def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) ->
         make_here(plan)
 
     settings = small_settings()
-    measured(settings, make)
+    measure_run(settings, make)
     lines = (folder(settings) / "run.log").read_text().splitlines()
     assert all(re.match(rf"{STAMP} (INFO|WARNING) ", line) for line in lines)
     assert lines[0].endswith("begins: tiny on myriadlama-mini (4-template), seed 0")
@@ -53,9 +53,9 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
     small_settings: Settings,
 ) -> None:
     settings = small_settings()
-    measured(settings, make_here)
+    measure_run(settings, make_here)
     journal.write_pulse(settings, "stopped", {"answers": 7.0})
-    measured(settings, make_here)
+    measure_run(settings, make_here)
     pulse = journal.read_pulse(settings)
     assert pulse is not None
     assert (pulse.state, pulse.counts) == ("done", {"answers": 7.0})
@@ -67,7 +67,7 @@ def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
         make_here(plan)
 
     settings = small_settings("log=json")
-    measured(settings, make)
+    measure_run(settings, make)
     rows = [json.loads(line) for line in (folder(settings) / "run.jsonl").read_text().splitlines()]
     assert all(list(row) == ["time", "level", "run", "engine", "shard", "message"] for row in rows)
     assert {(row["run"], row["engine"], row["shard"]) for row in rows} == {
@@ -92,7 +92,7 @@ def test_journal_has_the_error_with_time_and_level(
     for form, name in (("text", "run.log"), ("json", "run.jsonl")):
         settings = small_settings(f"log={form}", f"run_name={form}")
         with pytest.raises(DecodingError):
-            measured(settings, fail)
+            measure_run(settings, fail)
         line = (folder(settings) / name).read_text().splitlines()[-1]
         sentence = "ended by DecodingError: no engine was ready for [redacted]."
         if form == "text":
@@ -158,7 +158,7 @@ def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
 
 def test_keep_hides_secrets(small_settings: Settings) -> None:
     settings = small_settings()
-    journal.keep(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
+    journal.write_engine_log(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
     (path,) = folder(settings).iterdir()
     assert path.read_text() == "Bearer [redacted]\nValueError: no memory"
 
@@ -167,7 +167,7 @@ def test_journal_whose_folder_is_removed_meanwhile_begins_anew_there(
     small_settings: Settings,
 ) -> None:
     settings = small_settings()
-    with journal.kept(settings):
+    with journal.log_run(settings):
         logs.LOG.info("before")
         shutil.rmtree(folder(settings).parent)
         for text in ("after", "and on"):
@@ -181,7 +181,7 @@ def test_journal_that_is_full_is_set_aside(
 ) -> None:
     monkeypatch.setattr(journal, "_MOST_BYTES", 100)
     settings = small_settings()
-    with journal.kept(settings):
+    with journal.log_run(settings):
         for number in range(9):
             logs.LOG.info("line %d, %s", number, "x" * 20)
     names = ["run.log", *(f"run.log.{number}" for number in (1, 2, 3))]
@@ -192,7 +192,7 @@ def test_journal_that_is_full_is_set_aside(
 def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_path: Path) -> None:
     settings = small_settings(f"results=file://{tmp_path}/there")
     for _ in range(2):
-        with journal.kept(settings):
+        with journal.log_run(settings):
             logs.LOG.info("hello")
     written = (tmp_path / "there" / settings.name / "logs/run.log").read_text()
     assert re.fullmatch(rf"({STAMP} INFO hello\n){{2}}", written)

@@ -14,7 +14,7 @@ from factsweep.pipeline.machine import logs as meters
 from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.runs import journal
 from factsweep.pipeline.runs import status as watching
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.status import status
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from tests.pipeline.here import make_here
@@ -172,7 +172,7 @@ def test_watch_ends_with_the_run_and_its_reason(
         raise error("no engine was ready")
 
     with pytest.raises(error):
-        measured(settings, fail)
+        measure_run(settings, fail)
     assert watched(settings) == 1
     output = capsys.readouterr().err
     assert f"{settings.name}: {state} at 20" in output

@@ -17,10 +17,10 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import begin, work
+from factsweep.pipeline.decoding.remaining import begin, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.forecast import forecast
-from factsweep.pipeline.runs.run import settle
+from factsweep.pipeline.runs.run import quarantine_listed_damage
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage import lease
@@ -106,7 +106,7 @@ def answer_half(plan: Plan) -> None:
     for branch in plan.branches:
         for artifact in branch.answered():
             begin(branch, artifact)
-    items = [work_item for work_item in work(plan) if work_item.table == "generations"]
+    items = [work_item for work_item in list_work(plan) if work_item.table == "generations"]
     assert len(items) >= N_SHARDS
     for item in items[::2]:
         decode_here(item, FakeEngine(), tokenizer(plan.weights), lambda _: False)
@@ -116,9 +116,9 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
     run, requests = half
     requests.new()
     plan = planned(run)
-    settle(plan, Counter())
-    items = work(plan)
-    n_left = remaining.left(items)
+    quarantine_listed_damage(plan, Counter())
+    items = list_work(plan)
+    n_left = remaining.count_left(items)
     assert len(requests.new()) < FEW
     assert len(items) >= N_SHARDS // 2
     assert n_left[::20] == [opened(item).n_left for item in items[::20]]
@@ -131,7 +131,7 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
 def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Requests]) -> None:
     run, requests = half
     plan = planned(run)
-    item = replace(work(plan)[0], rows_per_chunk=1)
+    item = replace(list_work(plan)[0], rows_per_chunk=1)
     with lease.held(plan.store, [item.artifact.folder], wait=False) as writer:
         artifact = replace(item.artifact, lease=writer.leases[item.artifact.folder])
         for n in range(31):

@@ -9,7 +9,7 @@ import pytest
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.runs.run import measured
+from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify, verify_store
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
@@ -97,7 +97,7 @@ def test_verify_repair_sets_aside_what_the_next_run_recomputes(
     assert finished.branches[0].answers.is_complete()
     verify(finished.run, repair=True)
     assert not path.exists()
-    measured(finished.run, make_here)
+    measure_run(finished.run, make_here)
     assert verify(finished.run)[1] == []
 
 

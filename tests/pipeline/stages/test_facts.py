@@ -19,7 +19,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.runs.prompts import each as prompts_of
-from factsweep.pipeline.runs.run import measured, score
+from factsweep.pipeline.runs.run import measure_run, score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase
@@ -60,7 +60,7 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
     run = small_settings(f"benchmark.path={tmp_path}/rows.parquet", "prompt=zero-shot", *overrides)
     for _ in range(2):  # the second finds everything complete
         caplog.clear()
-        measured(run, make_here)
+        measure_run(run, make_here)
         assert re.search(naming("myriadlama-mini", "1 contradicting pair"), caplog.text)
 
 

@@ -10,7 +10,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding.remaining import paid, work
+from factsweep.pipeline.decoding.remaining import list_work, sum_costs
 from factsweep.pipeline.stages import match, question
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
@@ -38,15 +38,15 @@ def test_planned_writes_nothing_and_has_no_work_yet(
 ) -> None:
     plan = planned(small_settings())
     assert not plan.is_complete()
-    assert work(plan) == []
+    assert list_work(plan) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_planned_finished_run_is_complete_has_no_work_and_cost_nothing(finished: Plan) -> None:
     assert finished.is_complete()
-    assert work(finished) == []
+    assert list_work(finished) == []
     assert finished.answered
-    assert paid(finished) == 0
+    assert sum_costs(finished) == 0
     (branch,) = finished.branches
     assert branch.admitted.shards("errors") == branch.prompts.shards("prompts")
     assert branch.admitted.read_all("errors").is_empty()
@@ -55,7 +55,7 @@ def test_planned_finished_run_is_complete_has_no_work_and_cost_nothing(finished:
 def test_work_prepared_run_has_an_item_for_each_shard(
     finished: Plan, small_settings: Settings
 ) -> None:
-    items = work(planned(small_settings("decoding.max_tokens=9")))
+    items = list_work(planned(small_settings("decoding.max_tokens=9")))
     shards = [f"{relation}.000{number}" for relation in ("P30", "P36") for number in range(3)]
     by_stage = {stage: [i.shard for i in items if i.table == stage] for stage in STAGES}
     assert by_stage["generations"] == shards
@@ -70,7 +70,7 @@ def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
     (smaller,), (larger,) = finished.branches, planned(run).branches
     assert (larger.answers, larger.further[:4]) == (smaller.answers, smaller.further)
     assert {
-        (item.table, getattr(item.question.task, "block", None)) for item in work(planned(run))
+        (item.table, getattr(item.question.task, "block", None)) for item in list_work(planned(run))
     } == {("samples", 4), ("samples", 5)}
     files_before = files(finished)
     assert compute_here(run).is_complete()
@@ -110,7 +110,7 @@ def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
     shard = greedy.shards("generations")[0]
     set_aside(greedy, f"{greedy.folder}/generations/{shard}.parquet")
     assert not finished.is_complete()
-    assert [(item.table, item.shard) for item in work(finished)] == [("generations", shard)]
+    assert [(item.table, item.shard) for item in list_work(finished)] == [("generations", shard)]
 
 
 def test_set_aside_shard_alone_is_recomputed(
