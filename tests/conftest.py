@@ -17,7 +17,7 @@ for name, value in {
     "OMP_WAIT_POLICY": "passive",  # threads of a run's engine would spin on cores that others need
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each engine takes all cores for itself
     "HF_HUB_OFFLINE": "1",
-    # Each Ray is as one that a driver starts (execution/cluster.py), and tells nobody of its use.
+    # As for a Ray that a driver starts (cluster/ray_cluster.py), without statistics of use.
     "RAY_worker_niceness": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -30,7 +30,7 @@ for name, value in {
     "VLLM_NO_USAGE_STATS": "1",
 }.items():
     os.environ.setdefault(name, value)
-os.fsync = lambda _file: None  # no test cuts the power, and all else sees what is written
+os.fsync = lambda _file: None  # no test cuts the power
 
 import re
 import runpy
@@ -107,7 +107,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep the code that the process ends with, whatever the libraries do at its end."""
+    """Keep the exit code of the process, even if libraries crash at its end."""
     _exit_codes.append(int(session.exitstatus))
 
 
@@ -123,7 +123,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector leave alone what is imported: millions of objects.
+    """Have the garbage collector skip imported objects, which are millions.
 
     To look through them again and again took a fifth of the time of the fast tests.
     """

@@ -1,7 +1,7 @@
-"""moto's S3 on this machine, as it is, or as another: `moto_server.py [busy|google]`.
+"""moto's S3 on this machine, plain or as another server: `moto_server.py [busy|google]`.
 
-A file is created once, as on S3: moto looks whether it is there and puts it later, so that several
-clients that ask at once may each be told that they have created it.
+A file is created once, as on S3: moto checks whether it exists and puts it later, so that several
+clients that ask at once might all succeed.
 """
 
 import sys
@@ -28,7 +28,7 @@ _SIGNED = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request, S
 
 
 def creating_once(s3: Application) -> Application:
-    """One put at a time of those that ask for a new file; its content is waited for before."""
+    """Conditional puts run one at a time, once their content has arrived."""
     creating = Lock()
 
     def answer(environ: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
@@ -42,7 +42,7 @@ def creating_once(s3: Application) -> Application:
 
 
 def busy(s3: Application) -> Application:
-    """Every eighth request is told that it is too much."""
+    """Every eighth request gets 503 Slow Down."""
     n = count(1)
 
     def answer(environ: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
@@ -64,7 +64,7 @@ def google(s3: Application) -> Application:
         for theirs, ours in _OF_GOOGLE.items():
             if theirs in environ:
                 environ[ours] = environ.pop(theirs)
-        environ["HTTP_AUTHORIZATION"] = _SIGNED  # nobody looks at who asks
+        environ["HTTP_AUTHORIZATION"] = _SIGNED  # not checked
         return s3(environ, start)
 
     return answer

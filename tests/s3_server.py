@@ -1,6 +1,6 @@
 """A real S3 protocol server on this machine: moto's, in a process of its own.
 
-vLLM, which other tests load, cannot stand moto's imports beside it.
+vLLM, which other tests load, does not work together with moto's imports.
 """
 
 import math

@@ -109,7 +109,7 @@ def check_no_own_folder() -> None:
     """Refuse a folder of configuration, which only this machine can see."""
     if (folder := folders.own()) is not None:
         raise InputError(
-            f"the configuration in {folder} does not go along with the job; give what it says as "
+            f"the configuration in {folder} does not go along with the job; give its fields as "
             "overrides, and launch where there is no such folder."
         )
 

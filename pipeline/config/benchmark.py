@@ -89,7 +89,7 @@ class Benchmark:
     language: Annotated[
         Text, NoNumber("the recipes of prompts and of matching have what follows of it")
     ] = "en"
-    # Characters that nobody sees, in templates, names and labels.
+    # Invisible characters in templates, names and labels.
     unseen: Annotated[Unseen, NoNumber("the recipe of the facts says where they were removed")] = (
         "keep"
     )

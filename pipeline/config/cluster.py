@@ -29,7 +29,7 @@ class RayJob:
 
 @dataclass(frozen=True)
 class Slurm:
-    """A batch job that starts a Ray over its nodes; what is null is left to Slurm."""
+    """A batch job that starts a Ray over its nodes; null fields are left to Slurm."""
 
     kind: Literal["slurm"]
     nodes: Annotated[int, Field(ge=1, le=100_000)] | None

@@ -72,7 +72,7 @@ class Decoding:
     repeats: InRecipe[Literal["canary", "all"]]
 
     def engine_for(self, ability: Ability) -> EngineKind:
-        """The engine that does what a method asks; the fake one replaces every other."""
+        """The engine for an ability; the fake one replaces every other."""
         if self.engine == "fake":
             return ENGINES["fake"]
         names = {

@@ -1,4 +1,4 @@
-"""The model that is asked, and what an engine needs to load it (conf/model/)."""
+"""The model, and the arguments of its engine or its server (conf/model/)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ _NO_ANSWER = {
 }
 Parallel = Annotated[int, Field(ge=1, le=1024)]
 _CLIENT = NoNumber("it says how a server is asked, not what it answers")
-# Per million tokens, in the currency of whoever sends the bill.
+# Per million tokens, in the currency of the bill.
 Price = Annotated[
     Annotated[float, Field(ge=0, le=1_000_000)] | None, NoNumber("it is what an answer costs")
 ]
@@ -57,7 +57,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Model:
-    """A model, and what an engine needs to load it (conf/model/)."""
+    """A model, and the arguments of its engine or its server (conf/model/)."""
 
     name: InTables[Text]
     architecture: Annotated[
@@ -95,7 +95,7 @@ class Model:
     replicas: Replicas
     trust_remote_code: InRecipe[bool]
     engine: Annotated[dict[str, Any], Part("answers", but=tuple(_NO_ANSWER))] = field(
-        hash=False  # a dict has none; whatever differs in it alone is still unequal
+        hash=False  # a dict has none; models that differ in it alone are still unequal
     )
     gpu_memory_utilization: Annotated[
         float,
@@ -105,7 +105,7 @@ class Model:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Further arguments of its engine; a server renders the template, and is told its own."""
+        """Further arguments of its engine; those of the template, if a server renders it."""
         options = self.template_told
         if self.endpoint is None or options is None:
             return self.engine
@@ -113,7 +113,7 @@ class Model:
 
     @property
     def template_told(self) -> dict[str, Any] | None:
-        """What its chat template is told, whether to think by the name that most have for it."""
+        """The arguments of its chat template, with the most common name of the thinking switch."""
         if self.thinking is None:
             return self.template_kwargs
         return {"enable_thinking": self.thinking, **(self.template_kwargs or {})}

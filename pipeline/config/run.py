@@ -1,4 +1,4 @@
-"""Run: all that one command needs to know; Config: what conf/ composes, of which it is made."""
+"""Run: the settings of one command; Config: the composition of conf/ that it is built from."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -69,7 +69,7 @@ class Run(_Given):
 
     @property
     def engine(self) -> EngineKind:
-        """The engine that does what the method asks."""
+        """The engine for the method's ability."""
         return self.decoding.engine_for(self.method.ask.ability.name)
 
     @property

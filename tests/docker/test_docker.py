@@ -1,4 +1,4 @@
-"""The images, with no engine to build them: what they are made from, who runs, what stays out."""
+"""The images, without building them: their base, their user, the build context; and units."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Hardware: what the engines of a run hold."""
+"""Hardware: the GPUs and variables of the engines of a run."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_environment_engine_on_cores_keeps_the_memory_of_its_logits() -> None:
     settings = (["cluster.device=cpu"], ["cluster.device=cuda"], ["decoding.engine=fake"])
     on_cores, on_gpus, of_a_fake_one = (hardware.variables(load(each)) for each in settings)
     logits = 256 * 151_936 * 4  # bytes, of Qwen's vocabulary
-    mapped, trimmed = (int(on_cores[f"MALLOC_{each}_THRESHOLD_"]) for each in ("MMAP", "TRIM"))
+    mapped, trimmed = (int(on_cores[f"MALLOC_{limit}_THRESHOLD_"]) for limit in ("MMAP", "TRIM"))
     assert logits < mapped < trimmed
     assert on_cores["MALLOC_ARENA_MAX"] == "1"  # a thread's own arena has no room for them
     assert not any(name.startswith("MALLOC_") for name in (*on_gpus, *of_a_fake_one))

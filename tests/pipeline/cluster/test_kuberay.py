@@ -19,7 +19,7 @@ from tests.messages import naming
 
 SCHEMA = yaml.safe_load(Path(__file__).with_name("rayjob.schema.yaml").read_text())
 STORES = ("artifacts=s3://sweeps/artifacts", "results=s3://sweeps/results")
-# Everything that may be left out is there in the second.
+# The second has every optional field.
 LEAST = ("model=smollm2-135m", "cluster.device=cpu")
 MOST = (
     "model=llama3-70b",
@@ -76,7 +76,7 @@ def test_failed_sweep_is_not_tried_again_and_a_lost_head_is() -> None:
     assert spec["backoffLimit"] == 0
     assert spec["entrypoint"].endswith(" --attempts=5")
     assert spec["submitterConfig"] == {"backoffLimit": 5}
-    assert spec.get("submissionMode", "K8sJobMode") == "K8sJobMode"  # who has a submitter
+    assert spec.get("submissionMode", "K8sJobMode") == "K8sJobMode"  # which has a submitter
 
 
 def test_rendered_images_are_pulled_with_secrets() -> None:
@@ -132,7 +132,7 @@ def test_rendered_workers_are_what_the_autoscaler_of_ray_reads(
 
 
 def test_rendered_workers_start_at_once_and_go_when_idle() -> None:
-    """Ray's autoscaler starts ten at a time where it is not told otherwise."""
+    """By default Ray's autoscaler starts ten at a time."""
     overrides = ("model=llama3-8b", "model.replicas.max=64", "cluster.launch.idle_s=120")
     spec = rendered(*overrides)["spec"]["rayClusterSpec"]
     assert spec["enableInTreeAutoscaling"]

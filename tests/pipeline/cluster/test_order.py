@@ -230,7 +230,7 @@ class JobServer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: the test has what was posted."""
+        """Nothing: the test has the request."""
 
 
 @pytest.fixture

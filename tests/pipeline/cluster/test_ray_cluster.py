@@ -1,4 +1,4 @@
-"""The cluster: what is refused before anything loads, and where engines go."""
+"""The cluster: refusals before anything loads, and the placement of engines."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ Settings = Callable[..., Run]
 def test_started_build_for_cpus_is_not_taken_for_gpus(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The builds that are installed are those that the tests find: any may run them."""
+    """The tests run with any installed build."""
     kind = replace(ENGINES[engine], cpu_build=lambda: "torch 9.9+cpu")
     monkeypatch.setitem(ENGINES, engine, kind)
     comparing = ["benchmark=probelm-mini", f"decoding.scorer={engine}"]

@@ -33,7 +33,7 @@ STAND_INS = {
     """,
     "scontrol": """
         if [[ $1 == requeue ]]; then echo "requeue $2" >>"$LOG"; else tr , "\\n" <<<"$3"; fi""",
-    # Signals steps: what was started by "srun", and waits for its Ray.
+    # Signals steps: processes of "srun" that wait for their Ray.
     "scancel": 'echo "scancel $*" >>"$LOG"; pkill -TERM -P "$PPID" -f session_latest',
     # The job finds the stand-ins before the tools of its own environment.
     "sbatch": """
@@ -196,7 +196,7 @@ def test_job_that_is_preempted_queues_again_and_goes_on(
     )
     assert (
         len(prompts) <= len(lines_of(answered)) <= len(prompts) + 2
-    )  # what the two were at, at most
+    )  # the prompts of both engines at most
     branch = branches(f"{tmp_path}/results")[0]
     assert branch.metrics.read_all("metrics").equals(
         uninterrupted.branches[0].metrics.read_all("metrics")

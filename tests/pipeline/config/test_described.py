@@ -1,4 +1,4 @@
-"""Described: what is read of a model that has no file in conf/model/."""
+"""Described: models without a file in conf/model/ are read from their own files."""
 
 import json
 import re

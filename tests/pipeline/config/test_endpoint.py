@@ -1,4 +1,4 @@
-"""A model behind an endpoint: what is known of it beforehand, and what is refused."""
+"""A model behind an endpoint: its recipe, its settings and their refusals."""
 
 import pytest
 

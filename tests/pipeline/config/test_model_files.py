@@ -1,4 +1,4 @@
-"""Folders of models that were not copied whole are refused by what is missing."""
+"""Incomplete folders of models are refused, with the missing file."""
 
 import json
 import re

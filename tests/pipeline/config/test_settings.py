@@ -104,7 +104,7 @@ def test_conf_model_of_70b_needs_four_gpus(model: str) -> None:
 @pytest.mark.parametrize("name", choices("prompt"))
 def test_conf_prompt_is_named_as_in_the_tables(name: str) -> None:
     (setting,) = load([f"prompt={name}", *SET_OF.get(f"prompt={name}", [])]).settings
-    # PRobELM's prompt asks in three ways, each of which is a setting in the tables.
+    # PRobELM's prompt has three types, each a setting in the tables.
     expected = {"plausibility": "all"}.get(name, name)
     assert (setting.name, setting.variant) == (expected, None)
 

@@ -80,7 +80,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
 
 
 def nvidia_smi(folder: Path, output: str, code: int = 0) -> None:
-    """A fake nvidia-smi: what it prints and its exit code are planted."""
+    """A fake nvidia-smi with this output and exit code."""
     path = folder / "nvidia-smi"
     path.write_text(f"#!/bin/sh\ncat <<'E'\n{output}\nE\nexit {code}\n")
     path.chmod(0o755)
@@ -194,7 +194,7 @@ class Overwriting(Store):
 
 
 class Forgetful(Store):
-    """A store that lists what was written only later."""
+    """A store that lists new files only later."""
 
     def names(self, folder: str) -> list[str]:
         return super().names(folder)[:-1]
@@ -385,7 +385,7 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
     message = naming(run.model.name, "No module named 'torchvision'")
     with pytest.raises(DecodingError, match=message):
         model.tried(run)
-    # Ray hands on what a task raised as the text of a traceback.
+    # Ray raises the error of a task with the text of a traceback.
     told_by_ray = RayTaskError("tried", "Traceback …", DecodingError("It does not start."))
 
     def get(_: object) -> Any:

@@ -1,4 +1,4 @@
-"""end: the exit code is that of the work, whatever the libraries do when they are torn down."""
+"""end: the exit code is that of the work, even if libraries crash at exit."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Log lines as JSON: those of a run, and those that an engine left."""
+"""Log lines as JSON, of a run and of an engine; live lines; streams that cannot be written."""
 
 import json
 import logging
@@ -86,7 +86,7 @@ REFUSED = f"{COMMAND} run größer→"
 
 
 def shell(line: str, encoding: str = "utf-8") -> tuple[int, str]:
-    """The exit code of a line of bash, and what it wrote to both streams."""
+    """The exit code of a line of bash, and the text of both streams."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     command = ["bash", "-c", f"set -o pipefail; {line}"]
     process = subprocess.run(

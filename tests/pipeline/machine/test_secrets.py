@@ -61,7 +61,7 @@ def test_run_writes_no_secret_anywhere(
 ) -> None:
     """Two runs in processes of their own: an engine that quotes a secret and dies, then a real one.
 
-    Looked through are artifacts, results, rates, all that is printed and Ray's session logs.
+    Artifacts, results, rates, printed texts and Ray's session logs are searched.
     """
     ray = Path(tempfile.mkdtemp(prefix="fs", dir="/tmp"))  # Ray's sockets need a short path
     broken = json.dumps({"broken": "refused: s3://key:$AWS_SECRET_ACCESS_KEY@bucket $HF_TOKEN"})
@@ -114,7 +114,7 @@ def test_hub_that_quotes_the_token_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A stand-in for the hub, which cannot be reached from here: it raises what a hub may say."""
+    """A stand-in for the hub that raises an error with secrets in it."""
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
 

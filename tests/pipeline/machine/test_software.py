@@ -11,7 +11,7 @@ from factsweep.pipeline.machine import software
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository of somebody's with one commit."""
+    """Another repository with one commit."""
     name = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init"], [*name, "commit", "--allow-empty", "--message=a"]):
         subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)

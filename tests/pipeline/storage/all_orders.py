@@ -1,9 +1,9 @@
 """A model checker for short programs that share a store: the real code in all orders of its steps.
 
-A step is what a writer does from one call of the store to the next. What a writer calls next
-follows from what the store has answered it: so for each series of answers the real code is run
-once, and what it calls then is remembered. All orders of the calls of several writers are then
-gone through, each state once: what is stored, and how far each writer is.
+A step is the code of a writer between two calls of the store. The next call follows from the
+answers so far: so for each series of answers the real code is run once, and its next call is kept.
+Then all orders of the calls of several writers are explored, each state once: the stored files, and
+the place of each writer.
 """
 
 import json
@@ -64,7 +64,7 @@ class Memory(Store):
         return answer
 
     def knows(self, *facts: object) -> None:
-        """Say what the program still knows, of all that the store has answered it."""
+        """Replace the answers so far by the facts that the program still uses."""
         self.__dict__["known"] = facts
 
     def put(self, name: str, content: bytes) -> None:
@@ -99,9 +99,9 @@ class Memory(Store):
 
 
 def short_waits(patch: pytest.MonkeyPatch) -> None:
-    """One look without a change is enough to take a lease over: who has no turn may seem dead.
+    """One look without a change is enough to take a lease over: a writer without a turn seems dead.
 
-    Each time that a taker looks anew, it knows what it has seen of heartbeats, and nothing more.
+    Each time that a taker looks again, it knows the heartbeats that it has seen, and no more.
     """
     last = lease._last
 
@@ -121,7 +121,7 @@ def short_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def over(files: dict[str, bytes]) -> Memory:
-    """A store of these files, for one who is alone with them."""
+    """A store of these files for a single writer."""
 
     def ask(call: Call) -> Any:
         answer, after = call.answered(files)
@@ -138,7 +138,7 @@ class _Stopped(BaseException):
 
 
 class Place(NamedTuple):
-    """How far a writer is: the answers so far, and what it calls next, or how it ended."""
+    """The progress of a writer: the answers so far, and its next call, or its outcome."""
 
     answers: tuple[Any, ...]
     call: Call | None
@@ -149,7 +149,7 @@ KILLED = Place((), None, "killed")
 
 
 class Program:
-    """What a writer does by what the store has answered it: the real code, run once for each."""
+    """The next call of a writer for each series of answers, from the real code."""
 
     def __init__(self, code: Callable[[Memory, int], None], number: int) -> None:
         self._code, self._number = code, number
@@ -159,7 +159,7 @@ class Program:
         self.start = self._run(())
 
     def after(self, place: int, answer: Any) -> int:
-        """Where the writer is after an answer to what it called."""
+        """The place of the writer after an answer to its call."""
         step = place, answer
         if step not in self._following:
             self._following[step] = self._run((*self.places[place].answers, answer))
@@ -189,7 +189,7 @@ class Program:
         number = self._places.setdefault(facts, len(self.places))
         if number == len(self.places):
             self.places.append(place)
-        assert self.places[number].call == place.call, "what the program says it knows is not all"
+        assert self.places[number].call == place.call, "the program uses more facts than it lists"
         return number
 
 
@@ -208,7 +208,7 @@ class Explorer:
 
     Two writers that take each other for dead may take over from each other without end, so orders
     with more than `leases` leases are left out.
-    `ended` looks at what is stored, and at how each writer ended, when all have.
+    `ended` checks the files and the outcomes once all writers have ended.
     """
 
     program: Callable[[Memory, int], None]
@@ -299,7 +299,7 @@ def _told(
     """The steps that led to a state: no way there is shorter."""
     steps = list[str]()
     while (earlier := previous[state]) is not None:
-        step = "a taker looks anew"  # and is where it was
+        step = "a taker looks again"  # and is at the same place
         for writer, program in enumerate(programs):
             old_place, to = earlier.places[writer], state.places[writer]
             call = program.places[old_place].call
@@ -312,7 +312,7 @@ def _told(
 
 @dataclass(frozen=True)
 class Witness:
-    """Looks at each change of an artifact: nothing published changes, and who lost a lease stops.
+    """Checks each change of an artifact: published files stay, writers without a lease stop.
 
     It may stop at its next publishing: so it may be late once.
     """
@@ -320,16 +320,16 @@ class Witness:
     folder: str
 
     def is_late(self, writer: int, call: Call, old_files: Files, after: Files) -> bool:
-        """Whether a call changes the artifact for one who does not hold it.
+        """Whether a call changes the artifact for a writer that does not hold it.
 
         Raises:
-            AssertionError: it changes what is published.
+            AssertionError: it changes a published file.
         """
         table = self.folder.partition("/")[0]
         for name, content in old_files.items():
             if name.startswith(f"{self.folder}/{table}/") or name.endswith("manifest.json"):
                 assert after.get(name) == content, f"{name} was changed"
-                assert name != call.name or call.kind not in ("put", "drop"), f"{name} anew"
+                assert name != call.name or call.kind not in ("put", "drop"), f"{name} again"
         last = _last(after)
         assert last >= _last(old_files), "the highest lease is gone"
         changes = call.kind in ("put", "drop") or (call.kind == "put_new" and after != old_files)

@@ -148,7 +148,7 @@ def test_finish_lists_what_was_written_as_what_is_read(artifact: Artifact) -> No
     written = artifact.manifest().tables
     Path(artifact.store.root, artifact.folder, "manifest.json").unlink()
     reopened = Artifact(artifact.store, RECIPE)
-    reopened.write("relations", "all", ROWS[::-1])  # it is there, so this is not published
+    reopened.write("relations", "all", ROWS[::-1])  # it exists, so this is not published
     reopened.finish(["relations"])
     assert reopened.manifest().tables == written
 
@@ -186,7 +186,7 @@ def test_stale_is_what_was_made_of_other_answers_or_shards(
     copies = [replace(artifact) for artifact in artifacts.values()]
     assert all(artifact.is_complete() for artifact in copies)
     outdated_stages = [artifact.artifact.stage for artifact in stale(copies)]
-    # Of earlier versions answers stay, and what was made of them is made anew once.
+    # Answers of earlier versions stay; artifacts computed from them are recomputed once.
     is_anew = is_older and stage == "generations"
     assert outdated_stages == (
         ["matched"] if is_anew else [outdated] * bool(outdated and not is_older)

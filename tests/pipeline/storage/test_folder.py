@@ -42,7 +42,7 @@ def largest_file(n_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def not_root() -> Iterator[None]:
-    """Root may write everywhere; nobody may not."""
+    """Run the block as a user that may not write everywhere."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)

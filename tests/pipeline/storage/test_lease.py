@@ -1,4 +1,4 @@
-"""Leases: who may take one over, and when its holder is told."""
+"""Leases: when one may be taken over, and when its holder notices."""
 
 import os
 import re

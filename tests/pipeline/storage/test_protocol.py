@@ -29,13 +29,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, params=["look first", "look second"])
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a writer looks at its lease before or after what it publishes: both are one call."""
+    """Whether a writer checks its lease before or after publishing: both are one call."""
     if request.param == "look second":
         monkeypatch.setattr(Artifact, "_ours", looks_second)
 
 
 def write(store: Memory, number: int) -> None:
-    """What a driver and its engines do, one after the other: each with content of its own."""
+    """The steps of a driver and its engines, with content of its own."""
     writer = Writer(store, named(number))
     writer.beat()
     free = Artifact(store, RECIPE)

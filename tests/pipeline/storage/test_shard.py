@@ -1,4 +1,4 @@
-"""Shards: what is read is what was written, or is refused."""
+"""Shards: rows are read as written, or refused."""
 
 import contextlib
 import io
@@ -92,7 +92,7 @@ def test_decode_texts_as_categories_are_the_same_texts() -> None:
     for columns in (None, ["label"], ["label", "relation_id"]):
         rows = decode(content, PLACE, file, columns, categories=("label", "of another table"))
         assert isinstance(rows["label"].dtype, pl.Categorical)
-        assert rows["label"].to_physical().to_list() == [0, 1]  # whatever others there are
+        assert rows["label"].to_physical().to_list() == [0, 1]  # independent of other categories
         assert_frame_equal(rows.cast({"label": pl.String}), ROWS.select(columns or pl.all()))
     assert categories.len() == 100
 
@@ -108,7 +108,7 @@ def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> No
     )
     for part in (rows, rows.clear(), rows.filter(pl.col("key").is_null())):
         content, file = encode(part, place), Stored("here", "P36.parquet")
-        # More ids of prompts than fit into a dictionary: the last of them stand beside it.
+        # More ids of prompts than fit into a dictionary: the last are stored without one.
         coded = ("key", "pair_id", "prompt_id")
         categoricals = decode(content, place, file, categories=coded)
         texts = categoricals.with_columns(pl.col(coded).cast(pl.String))

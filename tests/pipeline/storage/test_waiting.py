@@ -33,7 +33,7 @@ def test_held_shared_artifact_is_waited_for_until_it_is_published(
     messages = list[str]()
 
     def later(_: float) -> None:
-        """Time passes: the other run beats, and publishes what this one waits for."""
+        """Time passes: the other run beats, and publishes the artifact."""
         other.beat()
         if len(messages) == 2:
             store.put(f"{SHARED}/{manifest.NAME}", b"{}")
