@@ -180,15 +180,14 @@ def seen() -> tuple[list[Gpu], str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     numbers = visible.split(",") if re.fullmatch(r"\d+(,\d+)*", visible) else []  # or UUIDs
     try:
-        gpus = [_gpu(line) for line in process.stdout.splitlines()]
+        rows = (map(str.strip, line.split(",")) for line in process.stdout.splitlines())
+        gpus = [
+            Gpu(int(number), name, driver, float(capability), int(mib), int(used))
+            for number, name, driver, capability, mib, used in rows
+        ]
     except ValueError:  # a driver that is too old for a field, or a GPU that has fallen off
         return [], f"nvidia-smi prints {process.stdout.strip()!r}"
     return [gpu for gpu in gpus if not numbers or str(gpu.number) in numbers], ""
-
-
-def _gpu(line: str) -> Gpu:
-    number, name, driver, capability, mib, used = (field.strip() for field in line.split(","))
-    return Gpu(int(number), name, driver, float(capability), int(mib), int(used))
 
 
 def cuda() -> str | None:

@@ -250,7 +250,7 @@ def head_watched(address: str, on_loss: Callable[[DecodingError], None]) -> Iter
     def watch() -> None:
         answered_at = time.monotonic()
         while not over.wait(_EVERY_S):
-            error = _connection_error(address)
+            error = connection_error(address, _EVERY_S)
             if error is None:
                 answered_at = time.monotonic()
             elif time.monotonic() - answered_at > _SILENT_S and not over.is_set():
@@ -272,11 +272,11 @@ def head_watched(address: str, on_loss: Callable[[DecodingError], None]) -> Iter
         over.set()
 
 
-def _connection_error(address: str) -> str | None:
-    """Why there is no connection to a port; None if there is one."""
+def connection_error(address: str, timeout_s: float) -> str | None:
+    """Why there is no connection to HOST:PORT; None if there is one."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_EVERY_S).close()
+        socket.create_connection((host, int(port)), timeout_s).close()
     except OSError as error:
         return reason(error)
     return None

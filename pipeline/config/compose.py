@@ -197,23 +197,17 @@ def _is_value(override: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _of_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
-    """The composition of the chosen files; a plain prompt is set after the others are composed."""
+    """The composition of the chosen files; a prompt without defaults is set after the others."""
     prompts = [choice for choice in choices if _key(choice) == "prompt"]
-    fields = _plain_fields(prompts[0]) if len(prompts) == 1 else None
-    if fields is None:
+    if len(prompts) != 1:
+        return _by_hydra(choices)
+    path = folders.files("prompt")[prompts[0].partition("=")[2]]
+    fields = OmegaConf.load(path)
+    if not OmegaConf.is_dict(fields) or "defaults" in fields or "@package" in path.read_text():
         return _by_hydra(choices)
     config = deepcopy(_of_files(tuple(c for c in choices if c not in prompts), own_files))
     config.prompt = fields
     return config
-
-
-def _plain_fields(prompt: str) -> Any | None:
-    """The fields of a prompt's file; None if Hydra composes it of other files."""
-    path = folders.files("prompt")[prompt.partition("=")[2]]
-    fields = OmegaConf.load(path)
-    if not OmegaConf.is_dict(fields) or "defaults" in fields:
-        return None
-    return None if "@package" in path.read_text("utf-8") else fields
 
 
 def _by_hydra(overrides: Sequence[str]) -> DictConfig:

@@ -1,7 +1,6 @@
 """The checks of the doctor: on this machine, on every node of a cluster, and of the stores."""
 
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -143,9 +142,7 @@ def _reached(address: str) -> Finding:
     host, _, port = target.rpartition(":")
     if not host or not port.isdigit():
         return Finding.of("address", f"{address}, which Ray finds by itself")
-    try:
-        socket.create_connection((host, int(port)), _REACHED_WITHIN_S).close()
-    except OSError as error:
-        fix = "start a Ray there (ray start --head), or open the port in the firewall"
-        return Finding.of("address", f"{target}: {error.strerror or error}", fails=fix)
-    return Finding.of("address", f"{target} listens")
+    error = cluster.connection_error(target, _REACHED_WITHIN_S)
+    fix = "start a Ray there (ray start --head), or open the port in the firewall"
+    text = f"{target}: {error}" if error else f"{target} listens"
+    return Finding.of("address", text, fails=fix if error else "")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from operator import methodcaller
+from pathlib import PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -110,11 +111,6 @@ class Remote:
         options |= {"user": unquote(url.username or ""), "password": unquote(url.password or "")}
         self._options = json.dumps(options)
 
-    def _open(self, *, in_bulk: bool) -> "Opened":
-        if self._scheme == "memory":
-            return _memory(self._bucket)
-        return _opened(self._scheme, self._bucket, self._options, in_bulk, _environment())
-
     def put(self, name: str, content: bytes) -> None:
         """Put a file."""
         self._ask(lambda store: store.put(self._at(name), content, use_multipart=False))
@@ -178,7 +174,8 @@ class Remote:
                 objects = self._ask(
                     lambda store: [meta for page in store.list(prefix or None) for meta in page]
                 )
-                folders = {path for meta in objects for path in _parents(meta["path"])}
+                paths = (PurePosixPath(meta["path"]) for meta in objects)
+                folders = {str(parent) for path in paths for parent in path.parents}
             else:
                 page = self._ask(lambda store: store.list_with_delimiter(prefix or None))
                 objects, folders = page["objects"], set(page["common_prefixes"])
@@ -230,9 +227,14 @@ class Remote:
         """
         from obstore.exceptions import AlreadyExistsError, BaseError
 
+        def store() -> "Opened":
+            if self._scheme == "memory":
+                return _memory(self._bucket)
+            return _opened(self._scheme, self._bucket, self._options, in_bulk, _environment())
+
         for pause_s in (*pauses_s(), None):
             try:
-                answer = request(self._open(in_bulk=in_bulk))
+                answer = request(store())
             except (BaseError, FileNotFoundError, ValueError) as error:
                 message = _message(error)
                 if isinstance(error, FileNotFoundError) and _NO_BUCKET not in message:
@@ -330,8 +332,3 @@ def _message(error: Exception) -> str:
     if code is not None:
         message = f"{message.partition('<')[0]}{code[1]}{f', {text[1]}' if text else ''}"
     return " ".join(message.split()).rstrip(".")
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(1, len(parts))]
