@@ -88,14 +88,6 @@ def test_build_context_leaves_out_what_is_made_or_secret(ignored: PathSpec, name
     assert ignored.match_file(name)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_dockerfile_installs_the_lock_file_and_resolves_nothing(target: str) -> None:
-    lines = " && ".join(values("RUN", f"packages-{target}")).split(" && ")
-    installs = [line for line in lines if line.startswith("pip ")]
-    assert installs[-1] == f"pip install --no-compile --no-deps -r requirements/{target}.txt"
-    assert all("--no-compile --no-deps" in line for line in installs)
-
-
 def test_dockerfile_has_the_torch_of_make_setup() -> None:
     pin = re.compile(r"torch==[\w.+]+")
     assert set(pin.findall(DOCKERFILE.read_text())) == set(
@@ -104,17 +96,17 @@ def test_dockerfile_has_the_torch_of_make_setup() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_dockerfile_image_runs_factsweep_and_not_as_root(target: str) -> None:
+def test_dockerfile_image_has_the_lock_file_and_runs_not_as_root(target: str) -> None:
+    lines = " && ".join(values("RUN", f"packages-{target}")).split(" && ")
+    installs = [line for line in lines if line.startswith("pip ")]
+    assert installs[-1] == f"pip install --no-compile --no-deps -r requirements/{target}.txt"
+    assert all("--no-compile --no-deps" in line for line in installs)
     assert values("ENTRYPOINT", target) == ['["factsweep"]']
     assert values("USER", target) == ["1000"]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_dockerfile_leaves_nothing_of_root_where_the_user_writes_bytecode(target: str) -> None:
+    # Root leaves nothing where the user writes bytecode.
     assert "PYTHONPYCACHEPREFIX=/cache/bytecode" in values("ENV", "base")
-    assert [line.split()[:2] for line in values("RUN", target)] == [
-        ["PYTHONDONTWRITEBYTECODE=1", "pip"]
-    ]
+    commands = [line.split()[:2] for line in values("RUN", target)]
+    assert commands == [["PYTHONDONTWRITEBYTECODE=1", "pip"]]
 
 
 def test_dockerfile_image_is_of_a_pinned_base() -> None:

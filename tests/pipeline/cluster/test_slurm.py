@@ -63,21 +63,25 @@ def header(*overrides: str) -> set[str]:
     return {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
 
 
-def test_rendered_replicas_fill_nodes() -> None:
-    assert {"--nodes=2", "--gpus-per-node=4"} <= header("model=llama3-8b")
-    four = ("model=llama3-70b", "model.replicas.max=3")
-    assert "--nodes=3" in header(*four)
-    assert "--nodes=2" in header(*four, "cluster.launch.gpus_per_node=8")
+FOUR = ("model=llama3-70b", "model.replicas.max=3")  # GPUs per replica
 
 
-def test_rendered_pipeline_parallel_replica_lies_on_several_nodes() -> None:
-    assert "--nodes=2" in header("model=llama3-70b", "model.pipeline_parallel=2")
-
-
-def test_rendered_without_gpu_asks_for_none() -> None:
-    options = header("cluster.device=cpu", "model.replicas.max=2")
-    assert "--nodes=2" in options
-    assert not any("gpu" in option for option in options)
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        (("model=llama3-8b",), {"--nodes=2", "--gpus-per-node=4"}),
+        (FOUR, {"--nodes=3", "--gpus-per-node=4"}),
+        ((*FOUR, "cluster.launch.gpus_per_node=8"), {"--nodes=2", "--gpus-per-node=8"}),
+        (
+            ("model=llama3-70b", "model.pipeline_parallel=2"),
+            {"--nodes=2", "--gpus-per-node=4"},
+        ),
+        (("cluster.device=cpu", "model.replicas.max=2"), {"--nodes=2"}),
+    ],
+)
+def test_rendered_replicas_fill_nodes(overrides: tuple[str, ...], options: set[str]) -> None:
+    lines = header(*overrides)
+    assert {line for line in lines if line.startswith(("--nodes", "--gpu"))} == options
 
 
 def test_rendered_replica_larger_than_a_node_is_refused() -> None:

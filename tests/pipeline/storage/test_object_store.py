@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -26,7 +25,6 @@ Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
 
 SECRET = "wJalrXUtnFEMI-planted-secret"
-N_AT_ONCE = 60
 ROWS = b"rows" * 50_000
 
 
@@ -59,16 +57,12 @@ class Shelf(BaseHTTPRequestHandler):
         """Nothing: it is many lines."""
 
 
-class Server(ThreadingHTTPServer):
-    request_queue_size = 2 * N_AT_ONCE
-
-
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     for name, value in (("n_refused", 0), ("status", 503), ("code", ""), ("keys", set())):
         monkeypatch.setattr(Shelf, name, value)
     monkeypatch.setattr(remote, "pauses_s", lambda: [0.0] * (remote.ATTEMPTS - 1))
-    with Server(("127.0.0.1", 0), Shelf) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Shelf) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -190,24 +184,6 @@ def test_store_refusal_is_asked_again_only_if_it_may_pass(
         with pytest.raises(InputError, match=naming("s3://sweeps/one")) as raised:
             ask()
         assert (raised.value.exit_code, Shelf.n_refused) == (2, 1)
-
-
-def test_requests_at_once_after_an_outage_are_all_sent_again(
-    shelf: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "ATTEMPTS", 2)
-    Shelf.n_refused = 2 * N_AT_ONCE
-
-    def ask(n: int) -> None:
-        with pytest.raises(UnavailableError, match=naming("read")):
-            Store(f"{shelf}/{n}").get("one")
-
-    with ThreadPoolExecutor(N_AT_ONCE) as pool:
-        list(pool.map(ask, range(N_AT_ONCE)))
-    assert Shelf.n_refused == 0
-    Shelf.n_refused = 1
-    assert Store(shelf).get("one") == b"rows"
-    assert Shelf.n_refused == 0
 
 
 def test_profile_that_needs_a_login_names_both_ways(
