@@ -30,7 +30,6 @@ OPEN: Mapping[str, Any] = {
     "source": "hub",
     "architecture": "decoder",
     "billions_of_parameters": 1.0,
-    "instruction_tuned": False,
     "max_model_len": 1,
     "tensor_parallel": 1,
 }
@@ -38,9 +37,6 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 _PACKED = ("I32", "U8")
 _HUB_S = 10.0
 _FOLDER = re.compile(r"~?/|\.\.?/")
-# Training that the name of a checkpoint states.
-_BASE = re.compile(r"(^|[-_.])(base|pt)($|[-_.])", re.IGNORECASE)
-_TUNED = re.compile(r"(^|[-_.])(it|instruct|chat|sft|dpo)($|[-_.])", re.IGNORECASE)
 
 # A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens (256 prompts of
 # 128 tokens, which keep it busy), and `_OVERHEAD` of the engine's own.
@@ -162,9 +158,6 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     if fields["max_model_len"] is None:
         own_length = _context(source, text, is_encoder=is_encoder)
         fields["max_model_len"] = max_model_len(own_length, per_token, cluster)
-    if fields["instruction_tuned"] is None:
-        is_tuned = False if is_encoder else _instruction_tuned(source, fields["name"])
-        fields["instruction_tuned"] = is_tuned
     if fields["tensor_parallel"] is None and is_encoder:
         fields["tensor_parallel"] = 1
     elif fields["tensor_parallel"] is None:
@@ -284,20 +277,6 @@ def _context(source: _Source, text: Any, *, is_encoder: bool) -> int:
             "model.max_model_len."
         )
     return min(lengths)
-
-
-def _instruction_tuned(source: _Source, name: str) -> bool | None:
-    """Whether a decoder was tuned to follow instructions; None if its files do not tell.
-
-    Models without a chat template were not. Base models may have a template, too: then only the
-    name decides.
-    """
-    has_template = _file(source, "chat_template.jinja") is not None
-    if _BASE.search(name) or not (
-        has_template or "chat_template" in _json(source, "tokenizer_config.json")
-    ):
-        return False
-    return True if _TUNED.search(name) else None
 
 
 def _json(source: _Source, name: str) -> dict[str, Any]:

@@ -78,9 +78,6 @@ class Model:
         Annotated[float, Field(gt=0, le=1_000_000)] | None,
         NoNumber("tables show it; the settings that a sweep chooses by it are parts of recipes"),
     ]
-    instruction_tuned: Annotated[
-        bool | None, NoNumber("it is a label; chat_template says how the model is asked")
-    ]
     training_cutoff: Annotated[Text | None, NoNumber("tables show it")]
     chat_template: InRecipe[bool]
     template_kwargs: InRecipeIfGiven[dict[str, Any]] = field(hash=False)  # as of `engine`

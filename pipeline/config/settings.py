@@ -63,10 +63,12 @@ def of_record(recorded: Mapping[str, Any]) -> Run:
     decoding = build(Decoding, recorded["decoding"], "decoding")
     # Fields that earlier versions lacked are null.
     new_fields = dict.fromkeys(field.name for field in fields(Model))
+    model = {**new_fields, **recorded["model"]}
+    model.pop("instruction_tuned", None)  # of earlier versions
     cluster_fields = {field.name for field in fields(Cluster)}
     cluster = {name: x for name, x in recorded["cluster"].items() if name in cluster_fields}
     built: dict[str, Any] = {
-        "model": build(Model, {**new_fields, **recorded["model"]}, "model"),
+        "model": build(Model, model, "model"),
         "benchmark": benchmark,
         "settings": tuple(
             # with the names of conf/: `as` is a keyword of Python

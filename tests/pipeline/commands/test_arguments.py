@@ -177,7 +177,6 @@ def test_model_show_is_yaml_and_a_prompt_as_the_model_reads_it(
     (folder,) = (each.partition("=")[2] for each in small if each.startswith("model.id="))
     of_model = {"architecture": "decoder", "billions_of_parameters": 1, "max_model_len": 512}
     given = [*(f"model.{name}={value}" for name, value in of_model.items()), "prompt=zero-shot"]
-    given.append("model.instruction_tuned=false")
     assert main(["model", "show", folder, *given]) == 0
     out = capsys.readouterr().out
     assert yaml.safe_load(out)["max_model_len"] == 512

@@ -59,7 +59,7 @@ def test_folder_of_a_model_tells_what_it_is(
     assert (model.name, model.source, model.id) == (family, "path", str(folder))
     assert (model.architecture, model.max_model_len) == (architecture, max_model_len)
     assert 0 < model.billions_of_parameters < 0.001
-    assert (model.tensor_parallel, model.instruction_tuned) == (1, False)
+    assert model.tensor_parallel == 1
 
 
 def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
@@ -155,22 +155,6 @@ def test_thinking_is_told_to_the_template_and_refused_where_nothing_is_thought(m
     }.items():
         with pytest.raises(InputError, match=re.escape(expected)):
             load([model, *overrides])
-
-
-@pytest.mark.parametrize(
-    ("name", "template", "tuned"),
-    [
-        ("mine", "{{ messages }}", None),
-        ("mine-Instruct", "{{ messages }}", True),
-        ("mine-Base", "{{ messages }}", False),
-        ("raw", None, False),
-    ],
-)
-def test_chat_template_without_a_telling_name_leaves_instruction_tuned_unknown(
-    make: Make, name: str, template: str | None, tuned: bool | None
-) -> None:
-    model = load([f"model={make('llama', name, chat_template=template)}"]).model
-    assert (model.instruction_tuned, model.chat_template) == (tuned, False)
 
 
 def test_context_of_a_cpu_is_what_its_cache_holds(make: Make) -> None:
