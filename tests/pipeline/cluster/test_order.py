@@ -76,7 +76,7 @@ SECRET_URL = "artifacts=s3://AKIA:wJ-planted@bucket/a"
             ["cluster=slurm", 'cluster.launch.setup=["export PROXY=http://me:wJ/planted@proxy"]'],
             ["submitted", "secret"],
         ),
-        (["cluster=kuberay", "run_name='x http://me:wJ/plan%20ted@proxy'"], ["secret"]),
+        (["cluster=kuberay", "run_name='x http://me:wJ/plan%20ted@proxy'"], ["run_name"]),
     ],
 )
 def test_launch_secret_anywhere_in_what_is_rendered_is_refused(
