@@ -280,9 +280,9 @@ class Launcher(NamedTuple):
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "ray": Launcher(ray_job, submit_ray),
-    "slurm": Launcher(slurm_job, lambda _, text: order.handed(["sbatch"], text)),
+    "slurm": Launcher(slurm_job, lambda _, text: order.pipe_to(["sbatch"], text)),
     # `apply` would find a job that has finished.
     "kuberay": Launcher(
-        kuberay_job, lambda _, text: order.handed(["kubectl", "create", "-f", "-"], text)
+        kuberay_job, lambda _, text: order.pipe_to(["kubectl", "create", "-f", "-"], text)
     ),
 }

@@ -55,7 +55,7 @@ class Finding:
         return f"  {self.state:<6} {self.check}: {self.found}{fix}"
 
 
-def checks(run: Run) -> Iterator[Finding]:
+def check_machine(run: Run) -> Iterator[Finding]:
     """The limits of the operating system, and the room in memory and on disk."""
     computes = processor.cpu_computes_in("bfloat16")
     width = "computes in bfloat16" if computes else "without bfloat16: computes in float32"
@@ -122,19 +122,19 @@ class Gpu(NamedTuple):
     used_mib: int
 
 
-def of_gpus(run: Run) -> Iterator[Finding]:
+def check_gpus(run: Run) -> Iterator[Finding]:
     """Checks of the GPUs: driver, other users, and whether the model fits."""
-    gpus, problem = seen()
-    yield from of_driver(run, gpus, problem)
+    gpus, problem = query_gpus()
+    yield from check_driver(run, gpus, problem)
     if gpus:
         busy = [gpu for gpu in gpus if gpu.used_mib > _IN_USE * gpu.mib]
         text = ", ".join(f"GPU {gpu.number} has {gpu.used_mib:,} MiB in use" for gpu in busy)
         fix = "another process computes there; an engine needs model.gpu_memory_utilization of it"
         yield Finding.of("free", text or "no other process uses them", fails=fix if busy else "")
-        yield room(run, gpus)
+        yield check_memory(run, gpus)
 
 
-def of_driver(run: Run, gpus: Sequence[Gpu], problem: str) -> Iterator[Finding]:
+def check_driver(run: Run, gpus: Sequence[Gpu], problem: str) -> Iterator[Finding]:
     """Checks of the driver and the kind of GPU; `problem`: why there are none."""
     needed = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
     if not gpus:
@@ -164,7 +164,7 @@ def of_driver(run: Run, gpus: Sequence[Gpu], problem: str) -> Iterator[Finding]:
     yield Finding.of("compute capability", f"{capability}", fails=fails, warns=warns)
 
 
-def seen() -> tuple[list[Gpu], str]:
+def query_gpus() -> tuple[list[Gpu], str]:
     """The GPUs that the driver shows and this process may use; if there are none, the reason."""
     query = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
@@ -201,7 +201,7 @@ def cuda() -> str | None:
     return version[1] if version else None
 
 
-def room(run: Run, gpus: Sequence[Gpu]) -> Finding:
+def check_memory(run: Run, gpus: Sequence[Gpu]) -> Finding:
     """Whether the weights fit the memory of the GPUs of one engine, with a fifth to spare."""
     model = run.model
     n_gpus = model.tensor_parallel * model.pipeline_parallel
@@ -219,9 +219,9 @@ def room(run: Run, gpus: Sequence[Gpu]) -> Finding:
 
 def refuse_unfit_machine(run: Run) -> None:
     """Refuse a machine on which no sweep can run; cheap enough for every run."""
-    groups = [("machine", checks(run))]
+    groups = [("machine", check_machine(run))]
     if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
-        groups.append(("GPUs", of_driver(run, *seen())))
+        groups.append(("GPUs", check_driver(run, *query_gpus())))
     for group, findings in groups:
         for finding in findings:
             if finding.state == "fails":

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine.logs import LOG
@@ -58,12 +58,12 @@ def encoded_command(overrides: Sequence[str], verb: str = "run") -> str:
     return " ".join(["factsweep", verb, "--percent-encoded", *encoded])
 
 
-def decoded(overrides: Sequence[str]) -> list[str]:
+def decode_overrides(overrides: Sequence[str]) -> list[str]:
     """The overrides of an encoded command."""
     return [unquote(override, errors="surrogateescape") for override in overrides]
 
 
-def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
+def resolve_overrides(run: Run, overrides: Sequence[str]) -> list[str]:
     """The overrides, with the commit of a branch and the GPUs of a replica resolved once, here.
 
     Other fields that depend on hardware are left to the driver, which runs where the hardware is.
@@ -87,7 +87,7 @@ def handed_on(run: Run, overrides: Sequence[str]) -> list[str]:
 
 def gpus(run: Run, overrides: Sequence[str]) -> list[str]:
     """The GPUs of a replica by the named hardware; refused if by this machine's."""
-    chosen = composed(overrides)["model"]["tensor_parallel"]
+    chosen = compose_config(overrides)["model"]["tensor_parallel"]
     if chosen is not None or run.cluster.device == "cpu" or run.model.architecture == "encoder":
         return []
     if run.cluster.hardware is None:
@@ -157,7 +157,7 @@ def nodes(run: Run, gpus_per_node: int) -> int:
     return -(-sets_of_gpus(run, replicas) // (gpus_per_node // n_gpus))
 
 
-def handed(command: Sequence[str], text: str) -> str:
+def pipe_to(command: Sequence[str], text: str) -> str:
     """Pipe the text to the command, and return its output."""
     name = command[0]
     try:

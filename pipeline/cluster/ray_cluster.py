@@ -36,7 +36,7 @@ _AT_WORK: list[Path] = []  # the file of this process, once per block that it is
 
 
 @contextmanager
-def started(run: Run, *, offline: bool = False) -> Iterator[None]:
+def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     """A running Ray during the block; `offline`: its workers must not ask the hub."""
     if run.engine.version() == NOT_INSTALLED:
         raise InputError(
@@ -80,7 +80,7 @@ def _connect(run: Run, environment: dict[str, str]) -> None:
     folder = None if run.cluster.address else _own_folder()
     for tries in range(_TRIES, 0, -1):
         try:
-            with of_one_machine():
+            with single_machine_options():
                 ray.init(
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,
@@ -113,7 +113,7 @@ def _connect(run: Run, environment: dict[str, str]) -> None:
 
 
 @contextmanager
-def of_one_machine() -> Iterator[None]:
+def single_machine_options() -> Iterator[None]:
     """Options of a Ray for this machine alone that `ray.init` has no arguments for.
 
     Its log monitor, autoscaler monitor and dashboard are not started. The dashboard agent takes any
@@ -239,7 +239,7 @@ def placement(run: Run) -> dict[str, Any]:
 
 
 @contextmanager
-def head_watched(address: str, on_loss: Callable[[DecodingError], None]) -> Iterator[None]:
+def watch_head(address: str, on_loss: Callable[[DecodingError], None]) -> Iterator[None]:
     """End the process with code 1 if `address` is silent for 30 s, after calling `on_loss`.
 
     A call to a head that is gone blocks, and after a minute Ray's C++ ends the whole process
@@ -295,7 +295,7 @@ def is_leaving() -> bool:
 
 
 @contextmanager
-def at_work() -> Iterator[None]:
+def delay_leaving() -> Iterator[None]:
     """Have `leave.sh` wait for the end of this block, and of all others of this process."""
     folder = os.environ.get(LEAVING)
     if folder is None:

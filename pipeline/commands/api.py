@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.pipeline.config.folders import groups
-from factsweep.pipeline.config.literal import quoted, types_of
+from factsweep.pipeline.config.literal import quote, types_of
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results.results import Results, load
@@ -139,7 +139,7 @@ def _written(name: str, value: object) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, str | Path):
-        return quoted(str(value))
+        return quote(str(value))
     if value is None:
         return "null"
     if isinstance(value, bool):

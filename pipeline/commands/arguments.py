@@ -214,10 +214,10 @@ def places(asked: argparse.Namespace) -> dict[str, str]:
     Raises:
         InputError: a value cannot be read.
     """
-    from factsweep.pipeline.config.compose import composed
+    from factsweep.pipeline.config.compose import compose_config
 
     given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]
-    found = composed(given)
+    found = compose_config(given)
     return {name: str(found[name]) for name in PLACES}
 
 
@@ -230,10 +230,10 @@ def _help_of(takes: Takes) -> Iterator[str]:
     if takes.keys is not None:
         yield from _wrapped("keys:", (f"{each}=" for each in takes.known()))
         return
-    from factsweep.pipeline.config.compose import composed, keys
+    from factsweep.pipeline.config.compose import compose_config, keys
     from factsweep.pipeline.config.folders import files, groups
 
-    values = composed([])
+    values = compose_config([])
     yield "groups: group=choice; your own go into factsweep.d/<group>/"
     for group in (each for each in groups() if each in values):
         names = [*files(group)]

@@ -135,12 +135,12 @@ def _sum(items: Sequence["Item"], what: str) -> str:
 
 
 def _why(asked: argparse.Namespace) -> int:
-    from factsweep.pipeline.storage.lookup import Recipes, causes, find
+    from factsweep.pipeline.storage.lookup import Recipes, explain_difference, find_artifact
     from factsweep.pipeline.storage.store import Store
 
     store = Store(places(asked)["artifacts"])
-    (left, a), (right, b) = (find(store, prefix) for prefix in (asked.first, asked.second))
-    found = causes(a, b, Recipes(store))
+    (left, a), (right, b) = (find_artifact(store, prefix) for prefix in (asked.first, asked.second))
+    found = explain_difference(a, b, Recipes(store))
     print(f"{left} → {right}")
     print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
     return 0

@@ -102,7 +102,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if getattr(asked, "percent_encoded", False):
         from factsweep.pipeline.cluster import order
 
-        asked.words = order.decoded(asked.words)
+        asked.words = order.decode_overrides(asked.words)
     if asked.command.takes is not None:
         asked.command.takes.fill(asked, asked.command.verb)
     return asked

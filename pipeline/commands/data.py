@@ -121,11 +121,11 @@ def _fields(run: "Run") -> dict[str, Any]:
     """The fields of the model that differ from those of any model; a branch as its commit."""
     from dataclasses import asdict
 
-    from factsweep.pipeline.config.compose import ANY_MODEL, composed
+    from factsweep.pipeline.config.compose import ANY_MODEL, compose_config
     from factsweep.pipeline.inputs import models
 
     model = run.model
-    base = composed([f"model={ANY_MODEL}"])["model"]
+    base = compose_config([f"model={ANY_MODEL}"])["model"]
     found = asdict(model)
     if model.source == "hub":
         found["revision"] = models.resolve(model).revision
@@ -153,11 +153,11 @@ def prefetch(overrides: Sequence[str], say: "Say") -> Iterator[str]:
     Raises:
         InputError: one of them is unknown, or the hub does not give it.
     """
-    from factsweep.pipeline.config.compose import expanded
+    from factsweep.pipeline.config.compose import expand_runs
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.inputs import models
 
-    runs = [load(each.overrides) for each in expanded(overrides)]
+    runs = [load(each.overrides) for each in expand_runs(overrides)]
     settled = [models.resolve_dtype(run.model, run.cluster.device) for run in runs]
     sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
     for model in sources.values():

@@ -149,11 +149,11 @@ def _settings(asked: argparse.Namespace) -> "Run":
 
 def _only_name(asked: argparse.Namespace) -> list[str]:
     """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
-    from factsweep.pipeline.config.literal import unquoted
+    from factsweep.pipeline.config.literal import unquote
     from factsweep.pipeline.results.past import is_done
 
     names = (word.partition("=")[2] for word in others(asked) if word.startswith("run_name="))
-    named = [*map(unquoted, names)]
+    named = [*map(unquote, names)]
     alone = len(others(asked)) == len(named) == 1
     return named if alone and is_done(places(asked)["results"], named[0]) else []
 
@@ -239,7 +239,7 @@ def _launch(asked: argparse.Namespace) -> int:
         print(order.command(asked.overrides, verb))
         return 0
     order.check_no_credentials(settings)
-    overrides = [*order.handed_on(settings, asked.overrides), *(["--load"] * asked.load)]
+    overrides = [*order.resolve_overrides(settings, asked.overrides), *(["--load"] * asked.load)]
     print(handed_over(settings, overrides, verb, dry_run=asked.dry_run))
     return 0
 
@@ -290,11 +290,11 @@ def _add_doctor(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def examine(asked: argparse.Namespace) -> int:
     """Print what was found, as it is found; exit code 1 where something fails."""
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.doctor.examination import examined
+    from factsweep.pipeline.doctor.examination import examine
 
     found: list[Finding] = []
     lines = list[str]()
-    for each in examined(load(asked.overrides), load_engine=asked.load):
+    for each in examine(load(asked.overrides), load_engine=asked.load):
         new = _lines(each, found[-1:])
         found.append(each)
         lines += new

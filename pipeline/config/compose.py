@@ -28,11 +28,11 @@ from factsweep.pipeline.config.folders import OWN_FACTS
 from factsweep.pipeline.config.literal import (
     literal,
     parse,
-    parsed,
-    quoted,
+    quote,
     split_list,
+    try_parse,
     types_of,
-    unquoted,
+    unquote,
 )
 
 _MORE = {
@@ -65,10 +65,10 @@ def keys() -> list[str]:
     return _names(_mapping([]))
 
 
-def composed(overrides: Sequence[str]) -> dict[str, Any]:
+def compose_config(overrides: Sequence[str]) -> dict[str, Any]:
     """conf/ with the overrides, every interpolation resolved; an InputError if one does not fit."""
     texts = [*map(literal, overrides)]
-    if lists := [text for text in texts if several(text)]:
+    if lists := [text for text in texts if gives_several_values(text)]:
         raise InputError(
             f"{' '.join(lists)} gives several values, where one run takes one; `factsweep study "
             "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
@@ -107,16 +107,16 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     """
     value_by_key = dict(override.split("=", 1) for override in overrides if "=" in override)
     value = value_by_key.get("benchmark") or value_by_key.get("benchmark.path", "")
-    path = Path(unquoted(value)).expanduser()
+    path = Path(unquote(value)).expanduser()
     if not path.suffix or not path.is_file():
         return list(overrides)
     if "benchmark" not in value_by_key and not _is_plain_table(path):
         return list(overrides)
     other_overrides = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
-    name = value_by_key.get("benchmark.name", quoted(table_files.title(path)))
+    name = value_by_key.get("benchmark.name", quote(table_files.title(path)))
     facts_by_key = {
         "benchmark": OWN_FACTS,
-        "benchmark.path": quoted(str(path)),
+        "benchmark.path": quote(str(path)),
         "benchmark.name": name,
     }
     return [*other_overrides, *(f"{key}={text}" for key, text in facts_by_key.items())]
@@ -130,7 +130,7 @@ def _is_plain_table(path: Path) -> bool:
     import polars as pl  # which help does not need
 
     from factsweep.operators.datasets.plain_tables import guess_columns
-    from factsweep.pipeline.machine.text_files import decoded
+    from factsweep.pipeline.machine.text_files import read_decoded
 
     kind = table_files.kind(path)
     if kind not in table_files.TABLES or not path.is_file():
@@ -139,7 +139,7 @@ def _is_plain_table(path: Path) -> bool:
         return True
     try:
         if kind in table_files.JSON:  # the fields of the first row
-            text = decoded(path).lstrip().removeprefix("[").lstrip()
+            text = read_decoded(path).lstrip().removeprefix("[").lstrip()
             row, _ = json.JSONDecoder().raw_decode(text)
             names = list(row) if isinstance(row, dict) else []
         else:
@@ -157,13 +157,13 @@ def _named(override: str) -> list[str]:
         return [f"++{override}"]  # conf/ need not have an argument of the engine
     if group not in folders.groups():
         return [override]
-    name, names = unquoted(name), choices(group)
+    name, names = unquote(name), choices(group)
     if name in [ANY_MODEL, *names]:
         return [f"{group}={name}"]
     path = Path(name).expanduser()
     if group == "model" and (path.is_dir() or "/" in name):
         id_ = str(path.absolute()) if path.is_dir() else name
-        return [f"model={ANY_MODEL}", f"model.id={quoted(id_)}"]
+        return [f"model={ANY_MODEL}", f"model.id={quote(id_)}"]
     raise InputError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(names)}."
         f"{suggestion(name, names)}{_MORE.get(group, '')}"
@@ -245,7 +245,7 @@ class Expanded:
     varied: Mapping[str, str]
 
 
-def expanded(overrides: Sequence[str]) -> list[Expanded]:
+def expand_runs(overrides: Sequence[str]) -> list[Expanded]:
     """Each combination of the values, in their order; the last key varies fastest.
 
     Raises:
@@ -260,23 +260,23 @@ def expanded(overrides: Sequence[str]) -> list[Expanded]:
     runs = []
     for combination in product(*(values or [text] for text, values in options.items())):
         parts = (override.partition("=") for override in combination)
-        varied = {key: unquoted(value) for key, _, value in parts if key in varied_keys}
+        varied = {key: unquote(value) for key, _, value in parts if key in varied_keys}
         runs.append(Expanded(combination, varied))
     return runs
 
 
-def several(override: str) -> bool:
+def gives_several_values(override: str) -> bool:
     """Whether an override gives several values, while a run takes one.
 
     >>> several("seed=0,1"), several("benchmark.relations=[P17,P36]")
     (True, False)
     """
-    parsed_override = parsed(override)
+    parsed_override = try_parse(override)
     return parsed_override is not None and parsed_override.is_sweep_override()
 
 
 def _values_of(override: str) -> list[str]:
-    sweep = parsed(override)
+    sweep = try_parse(override)
     if sweep is None or not sweep.is_sweep_override():
         return []
     key = _key(override)

@@ -22,7 +22,7 @@ _PARTS = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)
 _INTERPOLATION = re.compile(r"(\\*)\$\{")
 
 
-def parsed(override: str) -> Override | None:
+def try_parse(override: str) -> Override | None:
     """The override parsed by Hydra; None if that fails."""
     try:
         return parse(override)
@@ -36,7 +36,7 @@ def parse(override: str) -> Override:
     return OverridesParser.create().parse_override(override)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     r"""A text that Hydra reads literally.
 
     >>> print(quoted("a, b"), quoted("it's"), quoted("${seed}"))
@@ -46,9 +46,9 @@ def quoted(text: str) -> str:
     return QuotedString(escaped, Quote.single).with_quotes()
 
 
-def unquoted(value: str) -> str:
+def unquote(value: str) -> str:
     """The text of a value: without its quotes, if it is quoted as a whole."""
-    override = parsed(f"text={value}")
+    override = try_parse(f"text={value}")
     text = override and override._value
     return text.text if isinstance(text, QuotedString) else value
 
@@ -66,10 +66,10 @@ def literal(override: str) -> str:
     name, equals, value = override.partition("=")
     if not equals or name.startswith("~"):
         return override
-    reading, kinds = parsed(override), types_of(name.lstrip("+")) or frozenset()
+    reading, kinds = try_parse(override), types_of(name.lstrip("+")) or frozenset()
     if name in folders.groups():  # a model may be a folder, a benchmark a table
         is_read = reading is not None and not reading.is_sweep_override()
-        return override if is_read or not _exists(value) else f"{name}={quoted(value)}"
+        return override if is_read or not _exists(value) else f"{name}={quote(value)}"
     if reading is not None:
         is_text = str in kinds or value.endswith(_TEMPLATE)
         element = reading._value
@@ -77,7 +77,7 @@ def literal(override: str) -> str:
             return override
     if value.startswith("~/"):
         value = str(Path(value).expanduser())
-    return f"{name}={quoted(value)}"
+    return f"{name}={quote(value)}"
 
 
 def split_list(override: str) -> list[str]:

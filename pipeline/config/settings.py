@@ -21,7 +21,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.budget import budget, target
 from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.described import OPEN, describe
 from factsweep.pipeline.config.model import Model
@@ -56,7 +56,7 @@ def load(overrides: Sequence[str]) -> Run:
     return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
 
 
-def of_record(recorded: Mapping[str, Any]) -> Run:
+def run_of_record(recorded: Mapping[str, Any]) -> Run:
     """The run of a run.json or an estimate.json; an InputError if its fields are too old or new."""
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
@@ -88,7 +88,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
 
     Encoders are asked with masks, unless a prompt is named.
     """
-    config = composed(overrides)
+    config = compose_config(overrides)
     if "model" not in config:
         return config  # `build` refuses it
     model = config["model"]
@@ -103,7 +103,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
     config["model"] = model = describe(model, config["cluster"])
     has_prompt = any(override.startswith(("prompt=", "prompt@")) for override in overrides)
     if model["architecture"] == "encoder" and not has_prompt:
-        config["prompt"] = composed([*overrides, _MASKED])["prompt"]
+        config["prompt"] = compose_config([*overrides, _MASKED])["prompt"]
     return config
 
 
@@ -125,7 +125,7 @@ def _prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
         return [config.prompt]
     if any(override.startswith("prompt=") for override in overrides):
         raise InputError("sweep and prompt both name settings; give one of the two.")
-    prompts = [composed([*overrides, f"prompt={name}"])["prompt"] for name in sweep.prompts]
+    prompts = [compose_config([*overrides, f"prompt={name}"])["prompt"] for name in sweep.prompts]
     changes = {} if sweep.templates is None else {"templates": sweep.templates}
     return [{**prompt, **changes} for prompt in prompts]
 

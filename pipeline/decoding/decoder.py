@@ -20,7 +20,7 @@ import ray
 
 from factsweep.operators.errors import DecodingError, FactsweepError, StoppedError
 from factsweep.operators.prompts.tokens import visible
-from factsweep.pipeline.cluster.ray_cluster import at_work, is_leaving
+from factsweep.pipeline.cluster.ray_cluster import delay_leaving, is_leaving
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import cause, decode, engine, remaining
 from factsweep.pipeline.decoding.engine import Clocked
@@ -212,7 +212,7 @@ class Decoder:
 
     def _begin(self, turn: _Turn, loaded: Clocked) -> None:
         turn.on_duty.enter_context(self._watchdog.on_guard(self._run.cluster.stall_s))
-        turn.on_duty.enter_context(at_work())
+        turn.on_duty.enter_context(delay_leaving())
         item, shard = turn.item, turn.shard
         n_left = item.n_answers(shard.n_left)
         start: Begun = ray.get(self._tally.begin.remote(self._place, item.name, n_left))

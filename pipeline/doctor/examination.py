@@ -24,18 +24,18 @@ Check = tuple[str, Callable[[], Iterable[Finding]]]  # a group, and the function
 Task = tuple[str, Any, float]  # a node, the future of its findings, and its time limit in seconds
 
 
-def examined(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
+def examine(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     """Findings on this machine, on the nodes of cluster.address, and on an engine, if wanted."""
-    checks = _of_machine(run, model.checks, has_gpus=run.cluster.address is None)
+    checks = _of_machine(run, model.check_model, has_gpus=run.cluster.address is None)
     artifacts, _ = checks[-1]
-    yield from _run_checks(*checks, (artifacts, partial(stores.room_for, run)))
+    yield from _run_checks(*checks, (artifacts, partial(stores.check_room, run)))
     if run.cluster.address is not None:
         (reached,) = _run_checks(("cluster", lambda: [_reached(str(run.cluster.address))]))
         yield reached
         if reached.state != "fails":
             yield from _run_checks(("cluster", partial(_nodes, run)))
     if load_engine:
-        yield from _run_checks(("load", partial(model.loaded, run)))
+        yield from _run_checks(("load", partial(model.load_engine, run)))
 
 
 def of_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
@@ -44,7 +44,7 @@ def of_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
     `marker` is a file that the driver has just written to the store of artifacts.
     """
     checks = _of_machine(run, model.of_node, has_gpus=has_gpus)
-    return list(_run_checks(*checks, ("stores", lambda: [stores.shared(run, marker)])))
+    return list(_run_checks(*checks, ("stores", lambda: [stores.check_shared(run, marker)])))
 
 
 def _of_machine(
@@ -53,11 +53,11 @@ def _of_machine(
     """The checks of a machine; the store of artifacts is the last."""
     roots = {"results": run.results, "artifacts": run.artifacts}
     return [
-        ("machine", partial(machine.checks, run)),
-        *([("GPUs", partial(machine.of_gpus, run))] if has_gpus else []),
+        ("machine", partial(machine.check_machine, run)),
+        *([("GPUs", partial(machine.check_gpus, run))] if has_gpus else []),
         ("engine, model and data", partial(of_model, run)),
         *(
-            (f"{name}: {to_absolute(root)}", partial(stores.checks, Store(root)))
+            (f"{name}: {to_absolute(root)}", partial(stores.check_store, Store(root)))
             for name, root in roots.items()
         ),
     ]
@@ -72,11 +72,11 @@ def _nodes(run: Run) -> Iterator[Finding]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    with cluster.started(run):
+    with cluster.start_ray(run):
         nodes = [node for node in ray.nodes() if node["Alive"]]
         yield _as_many(run, len(nodes))
         remote = ray.remote(num_cpus=0, max_retries=0)(of_node)
-        with stores.marked(run) as marker:
+        with stores.marker_file(run) as marker:
             tasks: list[Task] = []
             for node in nodes:
                 strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)

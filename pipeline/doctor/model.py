@@ -44,7 +44,7 @@ class Turn(NamedTuple):
     idle_s: float  # while the engine had no prompts
 
 
-def checks(run: Run) -> Iterator[Finding]:
+def check_model(run: Run) -> Iterator[Finding]:
     """The checks of a run before it loads anything, and its data."""
     yield from of_node(run)
     yield _refusal("data", lambda: _data(run), run.benchmark.data)
@@ -139,7 +139,7 @@ def _refusal(check: str, look: Callable[[], str | None], default: str) -> Findin
         return Finding.of(check, default, fails=reason(error))
 
 
-def loaded(run: Run) -> Iterator[Finding]:
+def load_engine(run: Run) -> Iterator[Finding]:
     """Load the engine where the sweep would, and ask it some of its prompts twice.
 
     With model.engine.load_format=dummy no weights are needed: the answers are noise, and the times
@@ -148,8 +148,8 @@ def loaded(run: Run) -> Iterator[Finding]:
     import ray
 
     run = settled(run)
-    with cluster.started(run):
-        task = ray.remote(max_retries=0, **cluster.placement(run))(tried)
+    with cluster.start_ray(run):
+        task = ray.remote(max_retries=0, **cluster.placement(run))(try_engine)
         try:
             findings, spent = ray.get(task.remote(run, _PROMPTS))
         except ray.exceptions.RayTaskError as error:  # whose text is a traceback
@@ -159,7 +159,7 @@ def loaded(run: Run) -> Iterator[Finding]:
             costs.write_rates(Store(str(home())), spent, "doctor --load")
 
 
-def tried(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
+def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.DataFrame]:
     """The findings on an engine that is loaded in this process, and its rate as a row of costs."""
     with calibration.prepare_plan(run) as plan:
         job = next(calibration.list_jobs(plan))

@@ -21,7 +21,7 @@ _SLOW_MS = 500.0
 _LEAST_GB = 5.0
 
 
-def room_for(run: Run) -> Iterator[Finding]:
+def check_room(run: Run) -> Iterator[Finding]:
     """Whether the disk of the artifacts has room for the run; for a folder only.
 
     No prompt is tokenised: the size of answers is known per prompt.
@@ -44,7 +44,7 @@ def room_for(run: Run) -> Iterator[Finding]:
 
 
 @contextmanager
-def marked(run: Run) -> Iterator[str]:
+def marker_file(run: Run) -> Iterator[str]:
     """A file in the store of artifacts that every node must see; removed at the end."""
     name = f".doctor-{uuid4().hex}/seen"
     store = Store(run.artifacts)
@@ -55,7 +55,7 @@ def marked(run: Run) -> Iterator[str]:
         _drop(store, name.rpartition("/")[0])
 
 
-def shared(run: Run, marker: str) -> Finding:
+def check_shared(run: Run, marker: str) -> Finding:
     """Whether a file that the driver wrote to the store of artifacts is seen from here."""
     is_seen = Store(run.artifacts).exists(marker)
     fix = f"artifacts={run.artifacts} is another folder here; give one that all nodes share"
@@ -63,7 +63,7 @@ def shared(run: Run, marker: str) -> Finding:
     return Finding.of("shared with the driver", text, fails="" if is_seen else fix)
 
 
-def checks(store: Store) -> Iterator[Finding]:
+def check_store(store: Store) -> Iterator[Finding]:
     """The checks of a store; their files are removed again."""
     folder = f".doctor-{uuid4().hex}"
     try:

@@ -27,10 +27,10 @@ from factsweep.operators.schemas import fit_schema, refuse, schema
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.machine.text_files import (
     FIX,
-    decoded,
     head_of,
+    read_decoded,
+    read_unpacked,
     text,
-    unpacked,
     unreadable,
 )
 
@@ -141,7 +141,7 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
     for magic, scan_columnar in _COLUMNAR.items():
         if head.startswith(magic):
             return scan_columnar(path)
-    table = decoded(path)
+    table = read_decoded(path)
     if not table.strip():
         raise DamagedFileError(f"{path} is empty; {FIX}.")
     if _HTML.match(table):
@@ -244,7 +244,7 @@ def checksum(path: Path) -> str:
     """
     rows = scan([path], as_written=True).collect()
     cells = rows.select(_cells(column) for column in rows)
-    content = unpacked(path) if kind(path) == ".csv" else b""
+    content = read_unpacked(path) if kind(path) == ".csv" else b""
     try:  # is it plain CSV, which any reader reads alike: UTF-8, with commas?
         is_plain = pl.read_csv(io.BytesIO(content), infer_schema=False).equals(rows)
     except pl.exceptions.PolarsError:

@@ -51,7 +51,7 @@ def is_note(line: str) -> bool:
     return _AT.search(line) is not None
 
 
-def structured(text: str, run: str, engine: int) -> str:
+def structure_log(text: str, run: str, engine: int) -> str:
     """The log of an engine as JSON lines.
 
     Time and level are those at the start of a line, ours or vLLM's; else those of the line before.

@@ -16,7 +16,7 @@ from factsweep.operators.wording.redact import is_secret, redactor
 _OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")
 
 
-def known() -> frozenset[str]:
+def collect_secrets() -> frozenset[str]:
     """The values of all variables that are secrets by their names, and the tokens in files."""
     return frozenset(filter(None, _values()))
 
@@ -48,7 +48,7 @@ def _text(variable: str, default: str) -> str:
 
 def hidden(text: str) -> str:
     """A text for a terminal, a log or a message, without secrets."""
-    return redactor(known())(text)
+    return redactor(collect_secrets())(text)
 
 
 def refuse(text: str, source: str) -> None:

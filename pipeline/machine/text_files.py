@@ -48,7 +48,7 @@ _SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 
 def text(path: Path) -> str:
     """A file's text, unpacked and without a byte order mark; each line ends with a line feed."""
-    return decoded(path).replace("\r\n", "\n").replace("\r", "\n")
+    return read_decoded(path).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def unreadable(path: Path, error: BaseException) -> DamagedFileError:
@@ -71,7 +71,7 @@ def head_of(path: Path) -> bytes:
     return head
 
 
-def unpacked(path: Path) -> bytes:
+def read_unpacked(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is compressed."""
     head = head_of(path)
     opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
@@ -85,9 +85,9 @@ def unpacked(path: Path) -> bytes:
         raise unreadable(path, error) from error
 
 
-def decoded(path: Path) -> str:
+def read_decoded(path: Path) -> str:
     """The text of a file with its own line ends."""
-    data = unpacked(path)
+    data = read_unpacked(path)
     marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
     if marked is None and b"\0" in data[:_HEAD]:
         raise DamagedFileError(

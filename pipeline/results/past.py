@@ -17,7 +17,7 @@ from factsweep.operators.wording import join_list, suggestion
 from factsweep.operators.wording.names import check_apart, check_run, fold_name
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.config.settings import of_record
+from factsweep.pipeline.config.settings import run_of_record
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results.record import ESTIMATE, METRICS, NAME, file, read
 from factsweep.pipeline.stages import facts as facts_stage
@@ -25,7 +25,7 @@ from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.json_files import Stored
-from factsweep.pipeline.storage.lookup import opened
+from factsweep.pipeline.storage.lookup import open_artifact
 from factsweep.pipeline.storage.shard import Place, decode
 from factsweep.pipeline.storage.store import Store
 
@@ -184,7 +184,7 @@ def run_of(results: str, name: str) -> Run:
     part = store.exists(ESTIMATE) and not store.exists(NAME)
     found = read(store, ESTIMATE) if part else record(results, name)
     places = {"results": results, "artifacts": found["run"]["artifacts"]}
-    return replace(of_record(found["run"]), name=name, **places)
+    return replace(run_of_record(found["run"]), name=name, **places)
 
 
 def check_free(results: str, name: str) -> None:
@@ -217,14 +217,14 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
     """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
-        artifacts = [opened(store, folder) for folder in folders]
+        artifacts = [open_artifact(store, folder) for folder in folders]
         for artifact in artifacts:
             if not artifact.is_complete():
                 raise InputError(
                     f"{store.where(artifact.folder)} of the run {name} is not complete; "
                     "run it again."
                 )
-        for found in integrity.stale(artifacts):
+        for found in integrity.find_outdated(artifacts):
             raise DamagedFileError(found.sentence, found.name)
         yield setting(name, content, title, artifacts)
 

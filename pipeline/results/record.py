@@ -57,7 +57,7 @@ def record(plan: Plan, taken: Mapping[str, Any]) -> dict[str, object]:
         },
         **taken,
     }
-    return dict(redact(content, secrets.known()))
+    return dict(redact(content, secrets.collect_secrets()))
 
 
 def earlier(store: Store) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def replaced(store: Store, found: Mapping[str, Any], plan: Plan) -> str | None:
             "settings": ", ".join(content["artifacts"]),
             **{name: content["run"].get(name) for name in _FIELDS},
         }
-        for content in (found, redact(now, secrets.known()))
+        for content in (found, redact(now, secrets.collect_secrets()))
     )
     why = shorten(list(differences(before, after)) or ["versions"])
     return (

@@ -53,7 +53,7 @@ def calibrate(run: Run) -> Iterator[str]:
             "plan --calibrate measures a replica on one node; with model.pipeline_parallel="
             f"{run.model.pipeline_parallel} give cluster.answers_per_s=<of one replica>."
         )
-    with cluster.started(run):
+    with cluster.start_ray(run):
         measure = ray.remote(max_retries=0, **cluster.placement(run))(measure_rates)
         try:
             rows: pl.DataFrame = ray.get(measure.remote(run, LIMIT_S))

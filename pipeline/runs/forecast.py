@@ -31,7 +31,7 @@ from factsweep.pipeline.stages.expand import Expand, ends
 from factsweep.pipeline.stages.plan import Branch, Plan, asked, warnings
 from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lookup import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, explain_difference
 
 _PROMPTS_AT_ONCE = 4096
 _FEW = 4  # fields
@@ -95,7 +95,7 @@ def _differences(answers: Artifact, recipes: Recipes) -> list[str]:
         recipe = recipes.get(name)
         if recipe is None or not Artifact(answers.store, recipe).is_complete():
             continue
-        fields = causes(recipe, answers.recipe, recipes)
+        fields = explain_difference(recipe, answers.recipe, recipes)
         if 0 < len(fields) <= _FEW and not any(text.startswith(_MODEL) for text in fields):
             nearest = min(nearest or fields, fields, key=len)
     return [text.replace("fields.", "").replace('"', "") for text in nearest]

@@ -21,7 +21,7 @@ from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import baseline, record
 from factsweep.pipeline.storage import lease, manifest
 from factsweep.pipeline.storage.json_files import digest
-from factsweep.pipeline.storage.lookup import folders, located, recipe
+from factsweep.pipeline.storage.lookup import folders, locate_artifact, read_recipe
 from factsweep.pipeline.storage.store import Store
 
 _LEASES = "leases/"
@@ -114,7 +114,7 @@ def remove_artifacts(
         ArtifactHeldError: the store is being written.
     """
     _check_quiet(store)
-    with lease.held(store, chosen, wait=False) as writer:
+    with lease.hold_leases(store, chosen, wait=False) as writer:
         needed = find_needs(store, list(folders(store)), results)
         removable = [f for f in chosen if _is_removable(needed.get(f, ()), unfinished=unfinished)]
         for folder in removable:
@@ -152,7 +152,7 @@ def forget(store: Store, run: str) -> None:
 
 
 def _check_quiet(store: Store) -> None:
-    if (writer := lease.writer(store, folders(store))) is not None:
+    if (writer := lease.find_writer(store, folders(store))) is not None:
         raise ArtifactHeldError(
             f"{store.where()} is being written by {writer}; prune it when that is done."
         )
@@ -250,10 +250,12 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     A pruned artifact has neither, but only leases, and no inputs.
     """
     try:
-        return recipe(store, folder).inputs.values()
+        return read_recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
         name = f"{folder}/{manifest.NAME}"  # the file itself, because `located` may list less
-        if located(store, folder).is_complete() and (inputs := store.get_json(name)["inputs"]):
+        if locate_artifact(store, folder).is_complete() and (
+            inputs := store.get_json(name)["inputs"]
+        ):
             return [source.partition("/")[2] for source in inputs]
         if isinstance(error, DamagedFileError):
             state = "damaged"

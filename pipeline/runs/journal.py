@@ -115,7 +115,7 @@ def write_engine_log(run: Run, number: int, text: str) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     store, text, suffix = Store(run.folder), hidden(text), "log"
     if run.log == "json":
-        text, suffix = logs.structured(text, run.name, number), "jsonl"
+        text, suffix = logs.structure_log(text, run.name, number), "jsonl"
     store.put(f"{_FOLDER}/engine-{stamp}-{number}.{suffix}", text.encode())
     names = [name for name in store.names(_FOLDER) if name.startswith("engine-")]
     for name in names[:-_MOST_ENGINES]:

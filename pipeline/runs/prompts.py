@@ -109,7 +109,7 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
     missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]
     if missing:
         wait = run.cluster.when_held == "wait"
-        with lease.held(prompts.store, missing, wait=wait) as writer:
+        with lease.hold_leases(prompts.store, missing, wait=wait) as writer:
             for step in steps:
                 step.run(writer.leases.get(step.artifact.folder))
     for shard in prompts.shards("prompts"):

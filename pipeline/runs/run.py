@@ -142,13 +142,13 @@ def compute(plan: Plan) -> None:
     machine.refuse_unfit_machine(plan.run)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
-    with lease.held(
+    with lease.hold_leases(
         plan.store, plan.missing(), wait=wait, shared=shared, say=journal.Beat(plan.run).waits
     ) as writer:
         journal.write_pulse(plan.run, "running", {})
         with (
-            cluster.started(plan.run, offline=plan.weights.offline),
-            cluster.head_watched(
+            cluster.start_ray(plan.run, offline=plan.weights.offline),
+            cluster.watch_head(
                 ray.get_runtime_context().gcs_address, partial(journal.log_failure, plan.run)
             ),
         ):
@@ -224,10 +224,10 @@ def quarantine_listed_damage(plan: Plan, renewed: Counter[str]) -> bool:
         DamagedFileError: a file is damaged again and again.
     """
     artifacts = [step.artifact for step in plan.steps]
-    findings = plan.store.each(lambda artifact: list(integrity.listed(artifact)), artifacts)
+    findings = plan.store.each(lambda artifact: list(integrity.check_listing(artifact)), artifacts)
     for finding in itertools.chain.from_iterable(findings):
         _set_aside(finding, renewed)
-    for finding in integrity.stale(artifacts):
+    for finding in integrity.find_outdated(artifacts):
         if finding.is_kept and plan.run.answers is None:
             raise InputError(finding.sentence)
         _set_aside(finding, renewed)
@@ -262,6 +262,6 @@ def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
 def make_given(plan: Plan) -> None:
     """Make the missing artifacts of a plan with given answers, in this process."""
     wait = plan.run.cluster.when_held == "wait"
-    with lease.held(plan.store, plan.missing(), wait=wait) as writer:
+    with lease.hold_leases(plan.store, plan.missing(), wait=wait) as writer:
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))

@@ -16,7 +16,7 @@ from factsweep.pipeline.stages.plan import Branch, Plan, asked, planned
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import listed
+from factsweep.pipeline.storage.integrity import check_listing
 from factsweep.pipeline.storage.lease import Clock
 from factsweep.pipeline.storage.shard import Footer, numbers
 from factsweep.pipeline.storage.store import Store
@@ -32,7 +32,7 @@ def status(settings: Run) -> Iterator[str]:
         for step in branch.steps:
             artifact = step.artifact
             try:
-                damage = next(listed(artifact), None)
+                damage = next(check_listing(artifact), None)
                 state = f"damaged: {damage.sentence}" if damage else _state(step, branch, settings)
             except DamagedFileError as error:
                 state = f"damaged: {error}"
@@ -84,7 +84,7 @@ def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
         yield "an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))
         if counts["gpu_seconds"]:
             yield f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"
-    if (holder := lease.holder(artifact.store, artifact.folder)) is not None:
+    if (holder := lease.find_holder(artifact.store, artifact.folder)) is not None:
         yield f"written by {holder}"
 
 

@@ -17,7 +17,7 @@ from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.json_files import REPAIR, RERUN
-from factsweep.pipeline.storage.lookup import folders, located
+from factsweep.pipeline.storage.lookup import folders, locate_artifact
 from factsweep.pipeline.storage.store import Store
 
 
@@ -75,7 +75,7 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
         InputError: the store has no artifacts.
     """
     store = Store(root)
-    artifacts = [located(store, folder) for folder in folders(store)]
+    artifacts = [locate_artifact(store, folder) for folder in folders(store)]
     if not artifacts:
         raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
     return _verified(artifacts, repair=repair)
@@ -115,8 +115,8 @@ def _numbers(plan: Plan) -> pl.DataFrame | None:
 
 
 def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
-    findings = [finding for artifact in artifacts for finding in integrity.read(artifact)]
-    findings += integrity.stale(artifacts)
+    findings = [finding for artifact in artifacts for finding in integrity.check_content(artifact)]
+    findings += integrity.find_outdated(artifacts)
     complete = (artifact for artifact in artifacts if artifact.was_complete)
     n_shards = sum(len(t) for artifact in complete for t in artifact.manifest().tables.values())
     return Verified(n_shards, [_sentence(finding, repair=repair) for finding in findings])

@@ -12,7 +12,12 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import SOURCES, cut_otherwise, set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import (
+    SOURCES,
+    other_shards_message,
+    quarantine,
+    quarantine_all,
+)
 from factsweep.pipeline.storage.json_files import Stored, digest
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.recipe import Recipe, differences
@@ -124,9 +129,9 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bo
     sources = digest([each_input.manifest().state for each_input in inputs])
     if artifact.settled(SOURCES, sources) != sources:
         if is_asked and artifact.all_published():
-            raise InputError(cut_otherwise(artifact, inputs[0].folder))
-        set_all_aside(artifact)
-        set_aside(artifact, f"{artifact.folder}/{SOURCES}.json")
+            raise InputError(other_shards_message(artifact, inputs[0].folder))
+        quarantine_all(artifact)
+        quarantine(artifact, f"{artifact.folder}/{SOURCES}.json")
         artifact.settled(SOURCES, sources)
 
 

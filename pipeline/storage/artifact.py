@@ -88,7 +88,7 @@ class Artifact:
         name, parsed = f"{self.folder}/{manifests.NAME}", list[Manifest]()
         try:
             content = self.store.get(name)
-            parsed.append(manifests.parsed(content, self.folder, self.store.where(name)))
+            parsed.append(manifests.parse_manifest(content, self.folder, self.store.where(name)))
         except FileNotFoundError:
             return False
         finally:

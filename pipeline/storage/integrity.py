@@ -10,7 +10,7 @@ from factsweep.operators.schemas import KEYS
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.json_files import REPAIR
-from factsweep.pipeline.storage.lookup import recipe
+from factsweep.pipeline.storage.lookup import read_recipe
 
 SOURCES = "sources"  # the note of an open artifact on its inputs
 _OLD_NOTES = ("anew.json", "values_of.json", "made_of.json")  # of earlier versions: unread
@@ -35,11 +35,11 @@ class Finding:
     def set_aside(self) -> str:
         """Quarantine the file, so that the next run recomputes it; returns its new name."""
         if self.name is None:
-            return set_all_aside(self.artifact)
-        return set_aside(self.artifact, self.name)
+            return quarantine_all(self.artifact)
+        return quarantine(self.artifact, self.name)
 
 
-def set_aside(artifact: Artifact, name: str) -> str:
+def quarantine(artifact: Artifact, name: str) -> str:
     """Move a damaged file into the artifact's folder `damaged/`; returns its new name.
 
     Together with a listed shard the manifest is quarantined: the artifact is open again. Together
@@ -61,11 +61,11 @@ def set_aside(artifact: Artifact, name: str) -> str:
     return new_name
 
 
-def set_all_aside(artifact: Artifact) -> str:
+def quarantine_all(artifact: Artifact) -> str:
     """Quarantine all shards and chunks, then the manifest; returns the new name of that."""
     artifact.check_lease()
     _set_shards_aside(artifact)
-    return set_aside(artifact, f"{artifact.folder}/{manifests.NAME}")
+    return quarantine(artifact, f"{artifact.folder}/{manifests.NAME}")
 
 
 def _set_shards_aside(artifact: Artifact) -> None:
@@ -74,7 +74,7 @@ def _set_shards_aside(artifact: Artifact) -> None:
             artifact.store.set_aside(f"{artifact.folder}/{folder}")
 
 
-def listed(artifact: Artifact) -> Iterator[Finding]:
+def check_listing(artifact: Artifact) -> Iterator[Finding]:
     """The problems of a complete artifact that its listing and its JSON files show."""
     try:
         if not artifact.is_complete():
@@ -104,7 +104,7 @@ def listed(artifact: Artifact) -> Iterator[Finding]:
 def _recipe(artifact: Artifact) -> Iterator[Finding]:
     """Problems of the recipe; artifacts that were not begun, or pruned, have none."""
     try:
-        recipe(artifact.store, artifact.folder)
+        read_recipe(artifact.store, artifact.folder)
     except FileNotFoundError:
         if artifact.was_complete:
             yield _finding(artifact, "recipe.json", "is gone")
@@ -127,9 +127,9 @@ def _finding(artifact: Artifact, file: str, problem: str) -> Finding:
     return Finding(artifact, f"{artifact.store.where(name)} {problem}{REPAIR}", name)
 
 
-def read(artifact: Artifact) -> Iterator[Finding]:
+def check_content(artifact: Artifact) -> Iterator[Finding]:
     """The problems of an artifact, reading every byte; of an open one only those of its recipe."""
-    findings = list(listed(artifact))
+    findings = list(check_listing(artifact))
     yield from findings
     known_names = {finding.name for finding in findings}
     if not artifact.was_complete:
@@ -162,7 +162,7 @@ def _notes(artifact: Artifact) -> Iterator[Finding]:
                 yield Finding.of(artifact, error)
 
 
-def stale(artifacts: Collection[Artifact]) -> Iterator[Finding]:
+def find_outdated(artifacts: Collection[Artifact]) -> Iterator[Finding]:
     """The complete artifacts that were computed from an earlier state of others among these."""
     manifest_by_folder = {a.folder: a.manifest() for a in artifacts if a.was_complete}
     for artifact in artifacts:
@@ -172,12 +172,12 @@ def stale(artifacts: Collection[Artifact]) -> Iterator[Finding]:
                 outdated, input_path = map(artifact.store.where, (artifact.folder, source))
                 sentence = f"{outdated} was made of an earlier {input_path}{REPAIR}"
                 if is_answers := artifact.stage in manifests.ANSWERS:
-                    sentence = cut_otherwise(artifact, source)
+                    sentence = other_shards_message(artifact, source)
                 yield Finding(artifact, sentence, None, is_kept=is_answers)
                 break
 
 
-def cut_otherwise(artifact: Artifact, source: str) -> str:
+def other_shards_message(artifact: Artifact, source: str) -> str:
     """The message that answers do not fit the shards of their prompts."""
     answers, prompts = map(artifact.store.where, (artifact.folder, source))
     rows = artifact.rows(artifact.stage).values() if artifact.was_complete else ()

@@ -266,7 +266,7 @@ class _Watch:
 
 
 @contextmanager
-def held(
+def hold_leases(
     store: Store,
     folders: Sequence[str],
     *,
@@ -281,7 +281,7 @@ def held(
     Raises:
         ArtifactHeldError: another driver holds one of them, and `wait` is false.
     """
-    writer, stopped = Writer(store, me()), threading.Event()
+    writer, stopped = Writer(store, this_process()), threading.Event()
     beating = threading.Thread(target=writer.keep_beating, args=(stopped,), daemon=True)
     writer.beat()
     beating.start()
@@ -297,7 +297,7 @@ def held(
         writer.end()
 
 
-def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:
+def find_writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:
     """The writer of a store in words; None if there is none.
 
     It takes until a living writer can be distinguished from a dead one: a minute if that ran on
@@ -306,7 +306,7 @@ def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | N
     ids = [name.removesuffix(".json") for name in store.names("writers")]
     if not ids:
         return None
-    holders = {h.id: h for folder in folders if (h := holder(store, folder)) is not None}
+    holders = {h.id: h for folder in folders if (h := find_holder(store, folder)) is not None}
     watch = _Watch(store, clock)
     for writer_id in ids:
         unknown = Holder(writer_id, "an unknown machine", 0, 0.0, None, None)
@@ -318,7 +318,7 @@ def writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | N
     return None
 
 
-def holder(store: Store, folder: str) -> Holder | None:
+def find_holder(store: Store, folder: str) -> Holder | None:
     """The writer that holds an artifact, or held it when it died; None if it is free."""
     last = _last(store, folder)
     holder = _holder(store, folder, last) if last else None
@@ -354,7 +354,7 @@ def _last(store: Store, folder: str) -> int:
     return max(_numbers(store, folder), default=0)
 
 
-def me() -> Holder:
+def this_process() -> Holder:
     """This process as a new writer."""
     pid = os.getpid()
     return Holder(uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _started(pid))

@@ -14,20 +14,20 @@ from factsweep.pipeline.storage.recipe import Recipe, differences
 from factsweep.pipeline.storage.store import Store
 
 
-def opened(store: Store, folder: str) -> Artifact:
+def open_artifact(store: Store, folder: str) -> Artifact:
     """The artifact in a folder of the store; an InputError if there is none."""
     try:
-        return Artifact(store, recipe(store, folder))
+        return Artifact(store, read_recipe(store, folder))
     except FileNotFoundError as error:
         raise InputError(
             f"{store.where(folder)} is gone; run again to recompute what is missing."
         ) from error
 
 
-def located(store: Store, folder: str) -> Artifact:
+def locate_artifact(store: Store, folder: str) -> Artifact:
     """The artifact in a folder, even if its recipe is lost or damaged."""
     try:
-        return opened(store, folder)
+        return open_artifact(store, folder)
     except UnavailableError:
         raise
     except InputError:
@@ -35,7 +35,7 @@ def located(store: Store, folder: str) -> Artifact:
         return Artifact(store, Recipe(stage, 0, {}), name=name)
 
 
-def recipe(store: Store, folder: str) -> Recipe:
+def read_recipe(store: Store, folder: str) -> Recipe:
     """The recipe of the artifact in a folder; a FileNotFoundError if there is none."""
     name = f"{folder}/recipe.json"
     file = Stored(store.where(name), name)
@@ -49,7 +49,7 @@ def recipe(store: Store, folder: str) -> Recipe:
     return recipe
 
 
-def find(store: Store, prefix: str) -> tuple[str, Recipe]:
+def find_artifact(store: Store, prefix: str) -> tuple[str, Recipe]:
     """The folder and the recipe of the one artifact whose fingerprint starts with `prefix`."""
     prefix = prefix.rstrip("/").rpartition("/")[2]
     matches = [folder for folder in folders(store) if folder.partition("/")[2].startswith(prefix)]
@@ -59,7 +59,7 @@ def find(store: Store, prefix: str) -> tuple[str, Recipe]:
             "`factsweep artifacts` lists the fingerprints."
         )
     try:
-        return matches[0], recipe(store, matches[0])
+        return matches[0], read_recipe(store, matches[0])
     except FileNotFoundError as error:
         raise InputError(f"{store.where(matches[0])} has no recipe.json; run again.") from error
 
@@ -82,7 +82,7 @@ class Recipes:
         if fingerprint not in self._recipes:
             self._recipes[fingerprint] = None
             with suppress(KeyError, FileNotFoundError, DamagedFileError):
-                self._recipes[fingerprint] = recipe(self._store, self._folders[fingerprint])
+                self._recipes[fingerprint] = read_recipe(self._store, self._folders[fingerprint])
         return self._recipes[fingerprint]
 
     @cached_property
@@ -90,7 +90,7 @@ class Recipes:
         return {folder.partition("/")[2]: folder for folder in folders(self._store)}
 
 
-def causes(old: Recipe, new: Recipe, recipes: Recipes) -> list[str]:
+def explain_difference(old: Recipe, new: Recipe, recipes: Recipes) -> list[str]:
     """The fields in which two recipes differ, one line per field, prefixed with the input's stage.
 
     An input that differs is followed down to its fields. If its recipe is lost, the line has both

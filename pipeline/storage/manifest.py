@@ -86,7 +86,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 @lru_cache(maxsize=8)  # an engine reads the manifest of its prompts once per shard
-def parsed(text: bytes, artifact: str, path: str) -> Manifest:
+def parse_manifest(text: bytes, artifact: str, path: str) -> Manifest:
     """Parse the manifest of an artifact; a DamagedFileError if it is none of this artifact."""
     file = Stored(path, f"{artifact}/{NAME}")
     from_json(text, file)

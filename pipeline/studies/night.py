@@ -328,7 +328,7 @@ def notify(url: str, name: str, ending: Night | BaseException) -> None:
     transport = httpx.HTTPTransport(retries=_RETRIES)
     try:
         with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
-            client.post(url, json=redact(content, secrets.known())).raise_for_status()
+            client.post(url, json=redact(content, secrets.collect_secrets())).raise_for_status()
     except httpx.HTTPStatusError as error:
         LOG.warning("%s answered %s.", unsent, error.response.status_code)
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -13,8 +13,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.tables.comparison import PLACE
 from factsweep.operators.wording import names, suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import Expanded, expanded
-from factsweep.pipeline.config.literal import quoted
+from factsweep.pipeline.config.compose import Expanded, expand_runs
+from factsweep.pipeline.config.literal import quote
 from factsweep.pipeline.config.recipe import NoNumber, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -143,7 +143,7 @@ def combined(overrides: Sequence[str]) -> list[Expanded]:
     Raises:
         InputError: they cannot be read.
     """
-    return expanded(list({each.partition("=")[0]: each for each in overrides}.values()))
+    return expand_runs(list({each.partition("=")[0]: each for each in overrides}.values()))
 
 
 def with_studies(overrides: Sequence[str]) -> list[str]:
@@ -190,12 +190,12 @@ def _member(name: str, of: Expanded) -> tuple[str, Run, tuple[str, ...]]:
     varied = {key: _plain(value) for key, value in of.varied.items() if key != _SEED}
     label, overrides = "-".join(varied.values()), list(of.overrides)
     if any(not f"{key}=".startswith(_TOLD) for key in varied):  # all would bear one name in tables
-        overrides.append(f"model.name={quoted(label)}")
+        overrides.append(f"model.name={quote(label)}")
     run = load(overrides)
     label = label or run.model.name
     seed = f"-seed-{of.varied[_SEED]}" if _SEED in of.varied else ""
     called = f"{name}/{label}{seed}"
-    return label, replace(run, name=called), (*overrides, f"run_name={quoted(called)}")
+    return label, replace(run, name=called), (*overrides, f"run_name={quote(called)}")
 
 
 def _plain(value: str) -> str:

@@ -19,7 +19,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from factsweep.pipeline.cluster import order
-from factsweep.pipeline.cluster.ray_cluster import LEAVING, of_one_machine
+from factsweep.pipeline.cluster.ray_cluster import LEAVING, single_machine_options
 from tests.faults.sweep import ON_GPUS, Sweep, kill
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -34,7 +34,7 @@ IN_FLIGHT = 2  # prompts that an engine was handed when it stopped
 @pytest.fixture(scope="module")
 def head() -> Iterator[Cluster]:
     """A head that has four GPUs, and so an engine; nodes come to it and go."""
-    with of_one_machine():
+    with single_machine_options():
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 4})
     yield cluster
     cluster.shutdown()

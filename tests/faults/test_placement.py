@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.cluster.ray_cluster import of_one_machine
+from factsweep.pipeline.cluster.ray_cluster import single_machine_options
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding.tally import tally_actor
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head without GPUs."""
-    with of_one_machine():
+    with single_machine_options():
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0})
     yield cluster
     cluster.shutdown()
@@ -41,7 +41,7 @@ def cluster() -> Iterator[Cluster]:
 def two_nodes(cluster: Cluster) -> Cluster:
     """Two nodes more that claim 4 GPUs each, and with which nothing has happened."""
     while len(cluster.worker_nodes) < 2:
-        with of_one_machine():
+        with single_machine_options():
             cluster.add_node(num_cpus=2, num_gpus=4)
     cluster.wait_for_nodes(timeout=120)
     return cluster
@@ -155,7 +155,7 @@ def test_doctor_looks_at_every_node(
 ) -> None:
     places = (f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
     run = load([*SMALL, *places, f"cluster.address={two_nodes.address}", "cluster.device=cpu"])
-    findings = list(examination.examined(run))
+    findings = list(examination.examine(run))
     by_node = Counter(
         finding.group.partition(": ")[0] for finding in findings if "(" in finding.group
     )
@@ -171,7 +171,7 @@ def test_doctor_looks_at_every_node(
     def unseen(_: Run) -> Iterator[str]:
         yield "of-another-machine"
 
-    monkeypatch.setattr(examination.stores, "marked", unseen)
-    fails = [finding for finding in examination.examined(run) if finding.state == "fails"]
+    monkeypatch.setattr(examination.stores, "marker_file", unseen)
+    fails = [finding for finding in examination.examine(run) if finding.state == "fails"]
     assert {finding.check for finding in fails} == {"shared with the driver"}
     assert all("is another folder here" in finding.fix for finding in fails)

@@ -220,14 +220,14 @@ def prepared(finished: Plan) -> Plan:
 
 @pytest.fixture(scope="session")
 def _ray(small: list[str]) -> Iterator[None]:
-    with cluster.started(load(small)):
+    with cluster.start_ray(load(small)):
         yield
 
 
 @pytest.fixture
 def shared_ray(_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One Ray for all tests of the session: starting it takes seconds."""
-    monkeypatch.setattr(cluster, "started", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(cluster, "start_ray", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import quarantine
 from factsweep.pipeline.storage.json_files import to_json
 from factsweep.pipeline.storage.shard import Counts
 
@@ -98,7 +98,7 @@ def overwrite(
     artifact: Artifact, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
 ) -> None:
     """Publish a shard in place of the one that is published."""
-    set_aside(artifact, f"{artifact.folder}/{table}/{shard}.parquet")
+    quarantine(artifact, f"{artifact.folder}/{table}/{shard}.parquet")
     artifact.publish(table, shard, frame, counts)
 
 

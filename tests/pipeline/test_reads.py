@@ -25,7 +25,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import quarantine
 from tests.messages import naming
 from tests.pipeline import damage
 from tests.pipeline.damage import Harm
@@ -244,7 +244,7 @@ def test_status_and_why_name_what_is_damaged(
 def test_trial_that_is_damaged_is_set_aside(plan: Plan, right: pl.DataFrame) -> None:
     answers = plan.branches[0].answers
     path = first_file(plan, "generations")
-    set_aside(answers, str(path.relative_to("artifacts")))
+    quarantine(answers, str(path.relative_to("artifacts")))
     trial = path.parents[1] / "trials" / "generations" / f"{path.stem}.json"
     trial.parent.mkdir(parents=True, exist_ok=True)
     trial.write_text('{"begun": 3, "queue": [], "condemned": ["P30.Q')
@@ -257,7 +257,7 @@ def test_settled_size_of_shards_that_is_damaged_changes_no_number(
     plan: Plan, right: pl.DataFrame, content: str
 ) -> None:
     path = first_file(plan, "prompts")
-    set_aside(plan.branches[0].prompts, str(path.relative_to("artifacts")))
+    quarantine(plan.branches[0].prompts, str(path.relative_to("artifacts")))
     (path.parents[1] / "rows_per_shard.json").write_text(content)
     assert numbers(plan).equals(right)
     assert verify(plan.run).problems == []

@@ -35,7 +35,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(run: Run, *, offline: bool = False) -> Iterator[None]:
         pytest.fail("Ray was started")
 
-    monkeypatch.setattr(cluster, "started", started)
+    monkeypatch.setattr(cluster, "start_ray", started)
 
 
 @pytest.mark.usefixtures("no_ray")
@@ -173,7 +173,7 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
 ) -> None:
     offline_flags = []
     monkeypatch.setattr(
-        cluster, "started", lambda _, *, offline: nullcontext(offline_flags.append(offline))
+        cluster, "start_ray", lambda _, *, offline: nullcontext(offline_flags.append(offline))
     )
     monkeypatch.setattr(following, "follow", lambda *_: None)
     plan = planned(small_settings())

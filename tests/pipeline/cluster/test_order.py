@@ -338,7 +338,7 @@ def test_encoded_command_passes_the_operator_bash_ray_and_sh_unchanged(
     bash_words = words(["bash", "-ce", "--"], operator(order.encoded_command(overrides)))
     sh_words = words(["sh", "-c"], "factsweep " + joined(bash_words))
     assert sh_words[:2] == ["run", "--percent-encoded"]
-    assert order.decoded(sh_words[2:]) == overrides
+    assert order.decode_overrides(sh_words[2:]) == overrides
 
 
 @pytest.mark.parametrize("shell", [["sh", "-c"], ["bash", "-c"]])

@@ -45,7 +45,7 @@ def test_started_build_for_cpus_is_not_taken_for_gpus(
     run = load([*comparing, "cluster.device=cuda"])
     with (
         pytest.raises(InputError, match=naming("cluster.device=cuda", "9.9+cpu")),
-        cluster.started(run),
+        cluster.start_ray(run),
     ):
         pytest.fail("Ray was started")
     with pytest.raises(InputError, match=naming("CUDA")):
@@ -100,7 +100,7 @@ def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.M
     monkeypatch.setattr(ray, "init", init)
     with (
         pytest.raises(InputError, match=naming("Ray", "Exception: The current node timed")),
-        cluster.started(load(["decoding.engine=fake"])),
+        cluster.start_ray(load(["decoding.engine=fake"])),
     ):
         pass
     assert len(tries) == 4
@@ -122,7 +122,7 @@ def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
 
         monkeypatch.setattr(ray, "init", init)
         run = load(["cluster.address=127.0.0.1:1"])
-        with pytest.raises(InputError, match=naming(*words)), cluster.started(run):
+        with pytest.raises(InputError, match=naming(*words)), cluster.start_ray(run):
             pytest.fail("Ray was started")
 
 
@@ -154,7 +154,7 @@ def test_started_nodes_of_an_autoscaler_come_when_engines_ask(small_settings: Se
 
 def test_started_batch_invariant_on_a_cpu_is_refused() -> None:
     run = load(["decoding.determinism=batch_invariant", "cluster.device=cpu"])
-    with pytest.raises(InputError, match=naming("NVIDIA", "GPU")), cluster.started(run):
+    with pytest.raises(InputError, match=naming("NVIDIA", "GPU")), cluster.start_ray(run):
         pytest.fail("Ray was started")
 
 
@@ -166,7 +166,7 @@ def test_started_without_vllm_says_what_to_install(
     monkeypatch.setitem(ENGINES, "vllm", missing)
     with (
         pytest.raises(InputError, match=naming("vllm is not installed", "factsweep[cpu]")),
-        cluster.started(load(overrides)),
+        cluster.start_ray(load(overrides)),
     ):
         pass
 
@@ -229,12 +229,12 @@ def test_is_asked_once_the_hook_has_run(folder: Path) -> None:
 
 def test_is_asked_without_a_folder_is_never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ray_cluster.LEAVING, raising=False)
-    with ray_cluster.at_work():
+    with ray_cluster.delay_leaving():
         assert not ray_cluster.is_leaving()
 
 
 def test_hook_waits_for_an_engine_at_work(folder: Path) -> None:
-    with ray_cluster.at_work():
+    with ray_cluster.delay_leaving():
         hook = asking(60)
         while not ray_cluster.is_leaving():
             time.sleep(0.05)
@@ -244,8 +244,8 @@ def test_hook_waits_for_an_engine_at_work(folder: Path) -> None:
 
 def test_engine_is_at_work_until_the_last_of_its_shards_is_published(folder: Path) -> None:
     with ExitStack() as publishing:
-        publishing.enter_context(ray_cluster.at_work())
-        with ray_cluster.at_work():
+        publishing.enter_context(ray_cluster.delay_leaving())
+        with ray_cluster.delay_leaving():
             assert (folder / str(os.getpid())).exists()
         assert (folder / str(os.getpid())).exists()
     assert not (folder / str(os.getpid())).exists()
@@ -260,6 +260,6 @@ def test_hook_waits_for_no_engine_that_died(folder: Path) -> None:
 
 
 def test_hook_waits_no_longer_than_it_may(folder: Path) -> None:
-    with ray_cluster.at_work():
+    with ray_cluster.delay_leaving():
         assert asking(1).wait(240) == 0
         assert (folder / str(os.getpid())).exists()

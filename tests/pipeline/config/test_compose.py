@@ -15,8 +15,8 @@ from factsweep.pipeline.cluster import order
 from factsweep.pipeline.cluster.launchers import LAUNCHERS
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import choices, composed, expanded
-from factsweep.pipeline.config.literal import literal, quoted, unquoted
+from factsweep.pipeline.config.compose import choices, compose_config, expand_runs
+from factsweep.pipeline.config.literal import literal, quote, unquote
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.studies import night
@@ -37,7 +37,7 @@ def test_a_file_of_facts_is_a_benchmark_of_its_name(tmp_path: Path) -> None:
         ([f"benchmark.path={rows}"], "myriadlama-mini", rows),
         ([f"benchmark.path={file}", "benchmark=myriadlama"], "myriadlama", file),
     ):
-        benchmark = composed(overrides)["benchmark"]
+        benchmark = compose_config(overrides)["benchmark"]
         assert (benchmark["name"], benchmark["path"]) == (name, str(path)), overrides
 
 
@@ -47,7 +47,7 @@ def test_a_plain_table_is_a_benchmark_of_its_name_whatever_its_format(tmp_path: 
         path = tmp_path / name
         path.write_bytes(written(pl.DataFrame([fact])))
         for key in ("benchmark", "benchmark.path"):
-            config = composed([f"{key}={path}"])
+            config = compose_config([f"{key}={path}"])
             assert config["benchmark"]["name"] == name.partition(".")[0], name
             assert config["prompt"]["shots"] == 0
             assert config["decoding"]["samples"]["n_answers"] == 4
@@ -58,7 +58,7 @@ def test_a_file_in_the_layout_of_a_set_is_read_for_the_usual_benchmark(tmp_path:
     for name in ("rows.parquet", "rows.jsonl", "rows.json", "rows.arrow"):
         path = tmp_path / name
         path.write_bytes(next(write for n, write in FORMATS.items() if path.suffix in n)(row))
-        assert composed([f"benchmark.path={path}"])["benchmark"]["name"] == "myriadlama-mini"
+        assert compose_config([f"benchmark.path={path}"])["benchmark"]["name"] == "myriadlama-mini"
 
 
 def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_file_of_facts_is_sampled_in_proportion_to_the_facts(tmp_path: Path) -
         (["decoding=greedy"], 0, 100),
         (["decoding=default"], 10_000, 100),
     ):
-        samples = composed([f"benchmark.path={file}", *overrides])["decoding"]["samples"]
+        samples = compose_config([f"benchmark.path={file}", *overrides])["decoding"]["samples"]
         assert (samples["n_prompts"], samples["n_answers"]) == (n_prompts, n_answers), overrides
 
 
@@ -88,8 +88,8 @@ def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Sub
         with subtests.test(overrides=overrides):
             with initialize_config_dir(str(folders.CONF), version_base="1.3"):
                 plain = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
-            assert composed(overrides) == plain
-    assert composed([])["seed"] == 0
+            assert compose_config(overrides) == plain
+    assert compose_config([])["seed"] == 0
 
 
 def test_file_of_ones_own_that_changes_is_composed_anew(
@@ -97,22 +97,22 @@ def test_file_of_ones_own_that_changes_is_composed_anew(
 ) -> None:
     monkeypatch.setenv(folders.VARIABLE, str(tmp_path))
     with pytest.raises(InputError, match="mine"):
-        composed(["matching=mine"])
+        compose_config(["matching=mine"])
     file = tmp_path / "matching" / "mine.yaml"
     file.parent.mkdir()
     for pipeline in ("en_core_web_sm", "a_longer_name"):
         file.write_text(f"defaults: [default]\npipeline: {pipeline}\n")
-        assert composed(["matching=mine", "seed=1"])["matching"]["pipeline"] == pipeline
+        assert compose_config(["matching=mine", "seed=1"])["matching"]["pipeline"] == pipeline
     file = tmp_path / "prompt" / "two.yaml"
     file.parent.mkdir()
     for text, shots in (("defaults: [4-template]\nshots: 2\n", 2), ("shots: 3\n", 3)):
         file.write_text(text)
-        assert composed(["prompt=two", "seed=1"])["prompt"]["shots"] == shots
+        assert compose_config(["prompt=two", "seed=1"])["prompt"]["shots"] == shots
 
 
 def test_field_that_is_there_is_not_added_once_more() -> None:
     with pytest.raises(InputError, match=r"\+seed=3"):
-        composed(["seed=2", "+seed=3"])
+        compose_config(["seed=2", "+seed=3"])
 
 
 SIGNS = st.text("\"'\\$`{}[]()*?!#%=,:;|&<>~@ \t\n\rnaü東0", max_size=20)
@@ -127,22 +127,22 @@ def is_for_hydra(text: str) -> bool:
 
 @given(text=TEXTS.filter(lambda text: not is_for_hydra(text)))
 def test_composed_any_text_is_the_value_of_a_key_of_texts(text: str) -> None:
-    config = composed([f"answers={text}", f"prompt.system={text}"])
+    config = compose_config([f"answers={text}", f"prompt.system={text}"])
     assert (config["answers"], config["prompt"]["system"]) == (text, text)
 
 
 @given(text=TEXTS)
 def test_written_any_text_by_keyword_is_that_text(text: str) -> None:
     fields = {"run_name": text, "decoding.stop": [text], "model.engine": {"x": text}}
-    config = composed(api.written(**fields))
+    config = compose_config(api.written(**fields))
     assert config["run_name"] == config["decoding"]["stop"][0] == config["model"]["engine"]["x"]
     assert config["run_name"] == text
 
 
 @given(texts=st.lists(TEXTS, min_size=2, max_size=3))
 def test_expanded_quoted_texts_are_split_between_them(texts: list[str]) -> None:
-    runs = expanded([f"run_name={','.join(map(quoted, texts))}"])
-    assert [composed(run.overrides)["run_name"] for run in runs] == texts
+    runs = expand_runs([f"run_name={','.join(map(quote, texts))}"])
+    assert [compose_config(run.overrides)["run_name"] for run in runs] == texts
 
 
 def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> None:
@@ -161,24 +161,24 @@ def test_composed_values_with_a_grammar_keep_it(subtests: pytest.Subtests) -> No
         ("++control=a=b", "a=b"),
     ):
         with subtests.test(override=override):
-            assert composed([override])[override.lstrip("+").partition("=")[0]] == value
+            assert compose_config([override])[override.lstrip("+").partition("=")[0]] == value
             assert literal(literal(override)) == literal(override)
 
 
 def test_composed_numbers_in_a_list_are_refused_with_both_ways_out() -> None:
     with pytest.raises(InputError, match=r"seed=0,1 gives several values.*study.*quotes"):
-        composed(["seed=0,1"])
+        compose_config(["seed=0,1"])
     with pytest.raises(InputError, match=r"seed='a\(b'; it must be a valid integer"):
         load(["seed=a(b"])
 
 
 def test_expanded_texts_in_a_list_keep_their_digits() -> None:
-    runs = expanded(["model.revision=1.10,1e5,'a, b', main"])
+    runs = expand_runs(["model.revision=1.10,1e5,'a, b', main"])
     assert [run.varied["model.revision"] for run in runs] == ["1.10", "1e5", "a, b", "main"]
-    revisions = [composed(run.overrides)["model"]["revision"] for run in runs]
+    revisions = [compose_config(run.overrides)["model"]["revision"] for run in runs]
     assert revisions == ["1.10", "1e5", "a, b", "main"]
-    (whole,) = expanded(["answers=answers (1), b.jsonl"])  # no list that Hydra reads
-    assert composed(whole.overrides)["answers"] == "answers (1), b.jsonl"
+    (whole,) = expand_runs(["answers=answers (1), b.jsonl"])  # no list that Hydra reads
+    assert compose_config(whole.overrides)["answers"] == "answers (1), b.jsonl"
 
 
 @pytest.mark.parametrize("name", ["own (2), x=[1].csv", "it's {a} 100% #1.csv", "größe 東?*.csv"])
@@ -187,16 +187,16 @@ def test_composed_a_table_of_any_name_is_a_benchmark(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("relation,template,subject,object\n")
-    for override in (f"benchmark={name}", f"benchmark.path={name}", f"benchmark={quoted(name)}"):
-        assert composed([override])["benchmark"]["path"] == name
+    for override in (f"benchmark={name}", f"benchmark.path={name}", f"benchmark={quote(name)}"):
+        assert compose_config([override])["benchmark"]["path"] == name
     (tmp_path / "a, (b)").mkdir()
-    assert composed(["model=a, (b)"])["model"]["id"] == str(tmp_path / "a, (b)")
-    assert composed(["model=./my.jinja", f"model.chat_template={name}.jinja"])
+    assert compose_config(["model=a, (b)"])["model"]["id"] == str(tmp_path / "a, (b)")
+    assert compose_config(["model=./my.jinja", f"model.chat_template={name}.jinja"])
 
 
 def test_unquoted_text_without_quotes_stays() -> None:
     for value in ("a", "'a' and 'b'", "'", "a'b'"):
-        assert unquoted(value) == value
+        assert unquote(value) == value
 
 
 MODEL = folders.CONF / "model/smollm2-135m.yaml"

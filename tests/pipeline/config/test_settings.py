@@ -21,11 +21,11 @@ from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.wording import first_of
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.budget import Target, target
-from factsweep.pipeline.config.compose import choices, composed
+from factsweep.pipeline.config.compose import choices, compose_config
 from factsweep.pipeline.config.folders import CONF
 from factsweep.pipeline.config.recipe import in_recipe
 from factsweep.pipeline.config.run import Config
-from factsweep.pipeline.config.settings import load, of_record
+from factsweep.pipeline.config.settings import load, run_of_record
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results.compare import Comparison
 from factsweep.pipeline.stages.plan import planned
@@ -43,7 +43,7 @@ MODELS = {
 }
 # Of these no more than the id is written down; the rest is read from the hub.
 READ = {name for name, model in MODELS.items() if "base/any@_here_" in model["defaults"]}
-DEFAULTS = composed([])
+DEFAULTS = compose_config([])
 ENCODERS = [name for name, model in MODELS.items() if "base/encoder@_here_" in model["defaults"]]
 RETRIEVALS = ("random", "semantic", "temporal", "optimal", "exact")
 SET_OF = {
@@ -301,7 +301,7 @@ def test_load_value_that_does_not_fit_is_refused_with_what_does(
     new_value = yaml.safe_load(value)
     new_value = new_value if index is None else [*"a" * int(index), new_value]
     changed = with_value(DEFAULTS, path.split("."), new_value)
-    monkeypatch.setattr(settings, "composed", lambda _: changed)
+    monkeypatch.setattr(settings, "compose_config", lambda _: changed)
     with pytest.raises(InputError, match=naming(f"{name}=", expected)):
         load([])
 
@@ -351,7 +351,7 @@ def test_load_absurd_value_is_refused_with_what_is_allowed(
     name: str, value: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = with_value(DEFAULTS, name.split("."), value)
-    monkeypatch.setattr(settings, "composed", lambda _: changed)
+    monkeypatch.setattr(settings, "compose_config", lambda _: changed)
     with pytest.raises(InputError) as error:
         load([])
     assert sentence in str(error.value)
@@ -391,7 +391,7 @@ def test_run_is_read_from_its_record_as_it_was() -> None:
         if recorded["model"]["prefill"] is None:
             del recorded["model"]["prefill"]  # as an earlier version wrote it
             recorded["model"]["instruction_tuned"] = None
-        if of_record(recorded) != run:
+        if run_of_record(recorded) != run:
             wrong.append(line)
     assert wrong == []
 

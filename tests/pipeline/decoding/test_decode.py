@@ -24,7 +24,7 @@ from factsweep.pipeline.decoding.remaining import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lease import Writer, me
+from factsweep.pipeline.storage.lease import Writer, this_process
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import answered_here, decode_here, make_here, opened, without
@@ -191,7 +191,10 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
 
 def test_answered_shard_that_was_taken_over_is_published_by_the_taker_alone(prepared: Plan) -> None:
     free, reported = first(prepared), list[dict[str, float]]()
-    first_writer, other = Writer(prepared.store, me()), Writer(prepared.store, me())
+    first_writer, other = (
+        Writer(prepared.store, this_process()),
+        Writer(prepared.store, this_process()),
+    )
     first_writer.beat()
     own_work = leased(free, first_writer)
     late = answered(prepared, own_work, lambda counts: bool(reported.append(counts)))
@@ -245,7 +248,7 @@ class Far:
 def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
     prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = Writer(prepared.store, me())
+    writer = Writer(prepared.store, this_process())
     writer.beat()
     first, other = [
         work_item for work_item in list_work(prepared) if work_item.table == "generations"

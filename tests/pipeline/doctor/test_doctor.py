@@ -65,7 +65,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
             world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
             world.setattr(machine, "CGROUPS", memory)
             world.setattr(machine, "SHM", shm)
-            findings = list(machine.checks(run))
+            findings = list(machine.check_machine(run))
             if expected == "fails":
                 with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
                     machine.refuse_unfit_machine(run)
@@ -74,7 +74,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
         assert state(findings, "shared memory").startswith(of_shm)
     full = SimpleNamespace(free=10**8)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: full)
-    findings = list(machine.checks(run))
+    findings = list(machine.check_machine(run))
     assert "warns" in state(findings, "temporary files")
     assert "--shm-size" in state(findings, "shared memory")
 
@@ -117,7 +117,7 @@ def test_gpus_are_judged_by_what_their_driver_says(
     ]
     for output, run, check, expected in worlds:
         nvidia_smi(tmp_path, output)
-        assert expected in state(machine.of_gpus(run), check), (output, check)
+        assert expected in state(machine.check_gpus(run), check), (output, check)
     nvidia_smi(tmp_path, f"{h100(used=40_000)}\n{h100(1)}")
     for overrides, expected in {
         "1": "holds",
@@ -126,16 +126,18 @@ def test_gpus_are_judged_by_what_their_driver_says(
         "GPU-x": "fails",
     }.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", overrides)  # the first is another job's
-        assert state(machine.of_gpus(small), "free").startswith(expected), overrides
+        assert state(machine.check_gpus(small), "free").startswith(expected), overrides
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
     assert re.search(
-        naming("nvidia-smi", "Failed to initialize NVML"), state(machine.of_gpus(small), "GPUs")
+        naming("nvidia-smi", "Failed to initialize NVML"), state(machine.check_gpus(small), "GPUs")
     )
-    assert state(machine.of_gpus(small_settings("cluster.device=cpu")), "GPUs").startswith("holds")
+    assert state(machine.check_gpus(small_settings("cluster.device=cpu")), "GPUs").startswith(
+        "holds"
+    )
     nvidia_smi(tmp_path, h100())
     monkeypatch.setattr(machine, "cuda", lambda: None)
-    assert "make setup DEVICE=cuda" in state(machine.of_gpus(small), "driver")
+    assert "make setup DEVICE=cuda" in state(machine.check_gpus(small), "driver")
 
 
 def test_cuda_of_torch_is_read_without_importing_it(
@@ -161,7 +163,7 @@ def test_address_of_a_ray_is_judged_and_where_nothing_listens_ray_is_not_waited_
         assert examination._reached(address).state == "fails"
         listening.listen()
         assert examination._reached(address).state == "holds"
-    findings = list(examination.examined(small_settings(f"cluster.address={address}")))
+    findings = list(examination.examine(small_settings(f"cluster.address={address}")))
     assert state(findings, "address").startswith("fails")
     assert "nodes" not in {finding.check for finding in findings}
 
@@ -227,13 +229,13 @@ def test_store_that_would_lose_or_double_work_is_named(
         (Refusing, "written and read", "Access Denied"),
     ]
     for kind, check, expected in worlds:
-        assert expected in state(stores.checks(kind(str(tmp_path))), check), check
-    findings = stores.checks(Keeping(str(tmp_path / "kept")))
+        assert expected in state(stores.check_store(kind(str(tmp_path))), check), check
+    findings = stores.check_store(Keeping(str(tmp_path / "kept")))
     assert re.search(naming("fails", "Access Denied"), state(findings, "files are dropped"))
     paths = [path for path in tmp_path.rglob("*") if path.is_file() and "kept" not in path.parts]
     assert len(paths) <= 1  # of the store that forgets one
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
-    assert "fails: 1 GB" in state(stores.checks(Store(str(tmp_path))), "free")
+    assert "fails: 1 GB" in state(stores.check_store(Store(str(tmp_path))), "free")
 
 
 def test_disk_without_room_for_what_the_run_will_write_is_named(
@@ -243,26 +245,28 @@ def test_disk_without_room_for_what_the_run_will_write_is_named(
     unfinished, check = small_settings("seed=1"), "room for the run"
     for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
-        assert state(stores.room_for(unfinished), check).startswith(expected)
-    assert "holds" in state(stores.room_for(finished.run), check)  # nothing is left to write
+        assert state(stores.check_room(unfinished), check).startswith(expected)
+    assert "holds" in state(stores.check_room(finished.run), check)  # nothing is left to write
     unknown = small_settings(f"benchmark.path={unfinished.artifacts}/nowhere.parquet")
-    assert re.search(naming("warns", "nowhere.parquet"), state(stores.room_for(unknown), check))
+    assert re.search(naming("warns", "nowhere.parquet"), state(stores.check_room(unknown), check))
     monkeypatch.setattr(Store, "free", lambda _: None)
-    assert not list(stores.room_for(unfinished))  # a bucket
+    assert not list(stores.check_room(unfinished))  # a bucket
 
 
 def test_model_and_engine_are_judged_as_a_run_would(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = small_settings("decoding.engine=vllm", "cluster.device=cpu")
-    assert {finding.state for finding in model.checks(run)} == {"holds"}
+    assert {finding.state for finding in model.check_model(run)} == {"holds"}
     monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
-    findings = list(model.checks(small_settings("decoding.engine=vllm", "cluster.device=cuda")))
+    findings = list(
+        model.check_model(small_settings("decoding.engine=vllm", "cluster.device=cuda"))
+    )
     assert "VLLM_MLA_DISABLE=1; " in state(findings, "variables that change answers")
     assert "computes on CPUs alone" in state(findings, "device")
     shutil.rmtree(missing_path := tmp_path / "gone", ignore_errors=True)
     findings = list(
-        model.checks(
+        model.check_model(
             small_settings(f"model.id={missing_path}", f"benchmark.path={missing_path}.parquet")
         )
     )
@@ -271,7 +275,7 @@ def test_model_and_engine_are_judged_as_a_run_would(
     overrides = ["decoding.engine=vllm", "matching.pipeline=en_nowhere"]
     none = replace(ENGINES["vllm"], version=lambda: NOT_INSTALLED)
     monkeypatch.setitem(ENGINES, "vllm", none)  # type: ignore[arg-type]
-    findings = list(model.checks(small_settings(*overrides)))
+    findings = list(model.check_model(small_settings(*overrides)))
     assert re.search(naming("fails", "pip install"), state(findings, "engine"))
     assert re.search(naming("fails", "spacy download en_nowhere"), state(findings, "words"))
 
@@ -280,9 +284,9 @@ def test_node_with_another_folder_in_place_of_the_drivers_is_named(
     small_settings: Settings, tmp_path: Path
 ) -> None:
     run, other = (small_settings(f"artifacts={tmp_path}/{name}") for name in ("a", "b"))
-    with stores.marked(run) as marker:
-        assert stores.shared(run, marker).state == "holds"
-        assert re.search(naming("fails", other.artifacts), str(stores.shared(other, marker)))
+    with stores.marker_file(run) as marker:
+        assert stores.check_shared(run, marker).state == "holds"
+        assert re.search(naming("fails", other.artifacts), str(stores.check_shared(other, marker)))
 
 
 def test_nodes_that_are_late_silent_or_unlike_are_named(
@@ -327,7 +331,7 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     def stumbling() -> list[Finding]:
         raise ValueError("hf_abcdefghijklmnopqrstuvwxyz0123456789")
 
-    monkeypatch.setattr(examination.machine, "checks", stumbling)
+    monkeypatch.setattr(examination.machine, "check_machine", stumbling)
     report: Any = tmp_path / "report.txt"
     assert main(["doctor", *overrides, "--json", "--report", str(report)]) == 1
     findings = json.loads(capsys.readouterr().out)
@@ -353,14 +357,14 @@ def test_engine_is_loaded_as_by_a_sweep_and_asked_twice(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings()
-    findings, spent = model.tried(run)
+    findings, spent = model.try_engine(run)
     assert "holds: 0.0% of the answers differ" in state(findings, "asked twice")
     assert re.search(r"70 prompts, .*; the engine waited \d+% of the time", state(findings, "rate"))
     assert state(findings, "start").startswith("holds")
     assert spent["answers"].to_list() == [70]
     fake = model.engines.load
     monkeypatch.setattr(model.engines, "load", lambda *args: Changing(fake(*args)))
-    findings, _ = model.tried(run)
+    findings, _ = model.try_engine(run)
     assert "warns: 100.0% of the answers differ" in state(findings, "asked twice")
 
 
@@ -384,7 +388,7 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
     run = small_settings()
     message = naming(run.model.name, "No module named 'torchvision'")
     with pytest.raises(DecodingError, match=message):
-        model.tried(run)
+        model.try_engine(run)
     # Ray raises the error of a task with the text of a traceback.
     told_by_ray = RayTaskError("tried", "Traceback …", DecodingError("It does not start."))
 
@@ -393,9 +397,9 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
 
     monkeypatch.setattr(ray, "get", get)
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=lambda *_: ""))
-    monkeypatch.setattr(model.cluster, "started", nullcontext)
+    monkeypatch.setattr(model.cluster, "start_ray", nullcontext)
     with pytest.raises(DecodingError, match=r"^It does not start\.$"):
-        list(model.loaded(run))
+        list(model.load_engine(run))
 
 
 @pytest.mark.slow  # loads a model
@@ -423,11 +427,11 @@ def test_every_check_has_a_row_in_the_documentation(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     nvidia_smi(tmp_path, h100())
     run = small_settings(f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
-    with stores.marked(run) as marker:
-        names = {finding.check for finding in examination.examined(run)}
+    with stores.marker_file(run) as marker:
+        names = {finding.check for finding in examination.examine(run)}
         names |= {finding.check for finding in examination.of_node(run, True, marker)}
     names |= {"nodes", "nodes differ", "looked at"}
-    names |= {finding.check for finding in model.tried(run)[0]}
+    names |= {finding.check for finding in model.try_engine(run)[0]}
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [finding for finding in names if f"\n| {finding} |" not in rows] == []
     assert len(names) >= 20

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import compose_config
 
 # An example is a whole command here, and takes a second: of many, a third.
 EXAMPLES = max(10, settings.default.max_examples // 3)
@@ -178,7 +178,7 @@ def parquet(draw: st.DrawFn, rows: pl.DataFrame) -> bytes:
     return file.getvalue()
 
 
-NAMES = [*names(composed([])), "hydra", "defaults", "nope"]
+NAMES = [*names(compose_config([])), "hydra", "defaults", "nope"]
 VALUES = ODD.map(lambda v: v if isinstance(v, str) else json.dumps(v)) | ODD.map(repr) | st.text()
 OVERRIDES = (
     st.builds("{}={}".format, st.sampled_from(NAMES), VALUES)

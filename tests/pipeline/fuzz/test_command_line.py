@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline.config.compose import composed
+from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.plan import Plan
@@ -213,7 +213,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 def launched(draw: st.DrawFn) -> list[str]:
     """Overrides of a run on a cluster, one or two of them odd."""
     kind = draw(st.sampled_from(CLUSTERS))
-    own = [name for name in names(composed([f"cluster={kind}"])) if name.startswith("cluster.")]
+    own = [
+        name for name in names(compose_config([f"cluster={kind}"])) if name.startswith("cluster.")
+    ]
     odd = st.builds("{}={}".format, st.sampled_from(own), VALUES) | OVERRIDES
     return [f"cluster={kind}", *draw(st.lists(odd, min_size=1, max_size=2))]
 

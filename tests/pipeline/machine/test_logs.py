@@ -25,7 +25,7 @@ RuntimeError: no kernel image
 
 
 def test_structured_line_has_time_level_run_engine_and_shard() -> None:
-    objects = [json.loads(line) for line in logs.structured(WRITTEN, "sweep", 3).splitlines()]
+    objects = [json.loads(line) for line in logs.structure_log(WRITTEN, "sweep", 3).splitlines()]
     assert [each["message"] for each in objects] == WRITTEN.splitlines()
     assert {(each["run"], each["engine"]) for each in objects} == {("sweep", 3)}
     assert [each["level"] for each in objects] == ["INFO"] * 3 + ["WARNING"] * 3

@@ -151,8 +151,8 @@ def test_known_secrets_are_those_of_the_environment_and_of_mounted_files(
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    assert {IN_ENVIRONMENT, IN_FILE, IN_PROFILE, OF_THE_HUB} <= secrets.known()
-    assert "" not in secrets.known()
+    assert {IN_ENVIRONMENT, IN_FILE, IN_PROFILE, OF_THE_HUB} <= secrets.collect_secrets()
+    assert "" not in secrets.collect_secrets()
 
 
 def test_known_secrets_are_those_of_variables_with_such_names(
@@ -162,7 +162,9 @@ def test_known_secrets_are_those_of_variables_with_such_names(
     for name in (*secret, "PWD", "OLDPWD", "KEYBOARD", "COMPASS", "SITE_URL"):
         monkeypatch.setenv(name, f"the value of {name}")
     names = {
-        value.rpartition(" ")[2] for value in secrets.known() if value.startswith("the value of ")
+        value.rpartition(" ")[2]
+        for value in secrets.collect_secrets()
+        if value.startswith("the value of ")
     }
     assert names == set(secret)
 
@@ -180,7 +182,7 @@ def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_HOME", "~nobody-of-this-name/cache")
     monkeypatch.setenv("PLANTED_TOKEN", IN_ENVIRONMENT)
     monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
-    assert IN_ENVIRONMENT in secrets.known()
+    assert IN_ENVIRONMENT in secrets.collect_secrets()
 
 
 def test_code_loads_no_pickle_and_unpacks_no_archive() -> None:

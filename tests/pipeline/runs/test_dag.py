@@ -17,7 +17,7 @@ from factsweep.pipeline.runs.follow import Tasks, shares
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.stages.step import check_planned, took
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside
+from factsweep.pipeline.storage.integrity import quarantine_all
 from tests.messages import naming
 
 Rounds = Sequence[Callable[[], None]]
@@ -75,7 +75,7 @@ def test_measure_damaged_answers_end_the_run_only_after_the_last_answer(
 ) -> None:
     (branch,) = finished.branches
     for artifact in (branch.metrics, branch.matched):
-        set_all_aside(artifact)
+        quarantine_all(artifact)
     shard = branch.answers.shards("generations")[0]
     path = Path(branch.answers.store.root) / branch.answers.folder / f"generations/{shard}.parquet"
     path.write_bytes(path.read_bytes()[:-20])
@@ -106,7 +106,7 @@ def begun_anew(artifact: Artifact) -> None:
     """Leave the recipe of an artifact and nothing else."""
     artifact.store.drop(f"{artifact.folder}/manifest.json")
     artifact.store.drop(f"{artifact.folder}/cost.json")
-    set_all_aside(artifact)
+    quarantine_all(artifact)
     artifact.forget()
 
 

@@ -24,7 +24,7 @@ from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
-from factsweep.pipeline.storage.integrity import listed
+from factsweep.pipeline.storage.integrity import check_listing
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import decode_here, make_here, opened
@@ -157,7 +157,7 @@ def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
     assert not answers.is_complete()
     assert answers.published("generations") == []
     assert "Set aside" not in caplog.text
-    assert list(listed(answers)) == []
+    assert list(check_listing(answers)) == []
     assert_frame_equal(estimate(settings), table)  # nothing more is asked
     assert sum(engine.asked.values()) == n
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.cluster.ray_cluster import started
+from factsweep.pipeline.cluster.ray_cluster import start_ray
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs, remaining
 from factsweep.pipeline.inputs import models
@@ -24,7 +24,7 @@ from factsweep.pipeline.runs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import quarantine
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import make_here
@@ -219,12 +219,12 @@ def test_lines_name_how_weights_are_quantised(small_settings: Settings, tmp_path
     with pytest.raises(InputError, match=lacks):
         forecast(vllm)
     with pytest.raises(InputError, match=lacks):
-        started(vllm).__enter__()
+        start_ray(vllm).__enter__()
 
 
 def test_lines_open_run_knows_its_own_rate(finished: Plan, small_settings: Settings) -> None:
     (branch,) = finished.branches
-    set_aside(branch.answers, f"{branch.answers.folder}/generations/P30.0000.parquet")
+    quarantine(branch.answers, f"{branch.answers.folder}/generations/P30.0000.parquet")
     *_, table, _ = lines(*forecast(small_settings()))
     (row,) = [line for line in table.splitlines() if "generations" in line]
     assert "16" in row

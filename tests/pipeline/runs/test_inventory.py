@@ -29,7 +29,7 @@ from factsweep.pipeline.runs.verify import verify_store
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.lookup import Recipes, causes
+from factsweep.pipeline.storage.lookup import Recipes, explain_difference
 from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.damage import age
@@ -280,7 +280,7 @@ def test_prune_refuses_a_store_that_is_being_written(
     shutil.rmtree(results_of(plan))
     monkeypatch.setattr(lease, "RENEW_S", 0.2)
     with (
-        lease.held(plan.store, ["metrics/0123456789abcdef"], wait=False),
+        lease.hold_leases(plan.store, ["metrics/0123456789abcdef"], wait=False),
         pytest.raises(ArtifactHeldError, match=naming("being", "written")),
     ):
         [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
@@ -359,18 +359,18 @@ def test_verify_of_a_pruned_store_finds_nothing_wrong(
 def test_causes_go_down_to_the_field(two_plans: tuple[Plan, Plan]) -> None:
     old, right = (plan.branches[0].metrics.recipe for plan in two_plans)
     recipes = Recipes(two_plans[0].store)
-    fields = causes(old, right, recipes)
+    fields = explain_difference(old, right, recipes)
     assert "fields.seed: 0 → 1" in fields
     assert "prompts: fields.seed: 0 → 1" in fields
     assert not any("inputs." in line for line in fields)
-    assert causes(old, old, recipes) == []
+    assert explain_difference(old, old, recipes) == []
 
 
 def test_causes_of_a_lost_recipe_are_its_fingerprints(two_plans: tuple[Plan, Plan]) -> None:
     store = two_plans[1].store
     shutil.rmtree(store.where(two_plans[1].branches[0].admitted.folder))
     old, right = (plan.branches[0].answers.recipe for plan in two_plans)
-    fields = causes(old, right, Recipes(store))
+    fields = explain_difference(old, right, Recipes(store))
     names = [plan.branches[0].admitted.fingerprint for plan in two_plans]
     assert f"inputs.admitted: {names[0]} → {names[1]}" in fields
 

@@ -132,7 +132,7 @@ def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Req
     run, requests = half
     plan = planned(run)
     item = replace(list_work(plan)[0], rows_per_chunk=1)
-    with lease.held(plan.store, [item.artifact.folder], wait=False) as writer:
+    with lease.hold_leases(plan.store, [item.artifact.folder], wait=False) as writer:
         artifact = replace(item.artifact, lease=writer.leases[item.artifact.folder])
         for n in range(31):
             artifact.put(f"{item.chunks}/0-{n:032x}.parquet", b"old")

@@ -13,7 +13,7 @@ from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify, verify_store
 from factsweep.pipeline.stages.plan import Plan, planned, sampled
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import quarantine
 from tests.messages import naming
 from tests.pipeline.here import complete, make_here, overwrite
 
@@ -109,7 +109,7 @@ def test_verify_leaves_answers_beside_a_damaged_note_of_an_earlier_version(
     name = f"{greedy.folder}/{note}.json"
     greedy.store.put(name, b"cut")
     assert verify_store(finished.run.artifacts, repair=True).problems == []
-    set_aside(greedy, name)
+    quarantine(greedy, name)
     assert greedy.published("generations") == greedy.shards("generations")
 
 

@@ -14,7 +14,7 @@ from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import Alone
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
+from factsweep.pipeline.storage.integrity import quarantine
 from tests.pipeline.here import make_here, without
 
 Settings = Callable[..., Run]
@@ -159,13 +159,13 @@ def test_run_makes_only_the_parts_that_are_not_published(
     step = branch.step(getattr(branch, stage))
     tables_before = step.artifact.manifest().tables
     for name in (f"{table}/{shard}.parquet", "manifest.json"):
-        set_aside(step.artifact, f"{step.artifact.folder}/{name}")
+        quarantine(step.artifact, f"{step.artifact.folder}/{name}")
     step.artifact.forget()
     noted = Noted()
     step.run(None, noted)
     assert noted.parts == {shard: size}
     assert step.artifact.manifest().tables == tables_before
-    set_aside(step.artifact, f"{step.artifact.folder}/manifest.json")
+    quarantine(step.artifact, f"{step.artifact.folder}/manifest.json")
     nothing = Noted()
     step.run(None, nothing)
     assert nothing.parts == {}
@@ -179,7 +179,7 @@ def test_match_error_in_a_relation_ends_it(
     step = branch.step(branch.matched)
     tables_before = step.artifact.manifest().tables
     for name in ("answers/P30.parquet", "answers/P36.parquet", "manifest.json"):
-        set_aside(step.artifact, f"{step.artifact.folder}/{name}")
+        quarantine(step.artifact, f"{step.artifact.folder}/{name}")
     step.artifact.forget()
     with monkeypatch.context() as patch:
         patch.setattr(target, function, fails)

@@ -16,7 +16,7 @@ from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
 from factsweep.pipeline.stages.step import check_inputs, check_planned
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_all_aside, set_aside
+from factsweep.pipeline.storage.integrity import quarantine, quarantine_all
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
@@ -108,7 +108,7 @@ def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) ->
 def test_is_complete_open_artifact_is_not(finished: Plan) -> None:
     greedy = finished.branches[0].answers
     shard = greedy.shards("generations")[0]
-    set_aside(greedy, f"{greedy.folder}/generations/{shard}.parquet")
+    quarantine(greedy, f"{greedy.folder}/generations/{shard}.parquet")
     assert not finished.is_complete()
     assert [(item.table, item.shard) for item in list_work(finished)] == [("generations", shard)]
 
@@ -119,7 +119,7 @@ def test_set_aside_shard_alone_is_recomputed(
     greedy, files_before = finished.branches[0].answers, files(finished)
     name = f"{greedy.folder}/generations/{greedy.shards('generations')[0]}.parquet"
     content = greedy.store.get(name)
-    set_aside(greedy, name)
+    quarantine(greedy, name)
     assert compute_here(small_settings()).is_complete()
     changed = {
         path.name for path, time in files(finished).items() if files_before.get(path) != time
@@ -135,7 +135,7 @@ def test_set_aside_prompts_keep_the_size_of_their_shards(
 ) -> None:
     prompts = finished.branches[0].prompts
     shards = prompts.shards("prompts")
-    set_aside(prompts, f"{prompts.folder}/prompts/{shards[0]}.parquet")
+    quarantine(prompts, f"{prompts.folder}/prompts/{shards[0]}.parquet")
     assert compute_here(small_settings("cluster.rows_per_shard=1000")).is_complete()
     assert prompts.shards("prompts") == shards
 
@@ -144,7 +144,7 @@ def test_run_step_where_a_library_is_another_than_planned_is_refused(
     finished: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (branch,) = finished.branches
-    set_all_aside(branch.matched)
+    quarantine_all(branch.matched)
     monkeypatch.setattr(match, "versions", lambda *names: dict.fromkeys(names, "0.0"))
     with pytest.raises(InputError, match=naming("machine that planned", "versions.polars")):
         branch.step(branch.matched).run()
@@ -205,7 +205,7 @@ ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "contin
 def rewrite(source: Artifact, shards: dict[str, pl.DataFrame]) -> None:
     """Set all aside, and complete the artifact with these shards."""
     artifact = replace(source)
-    set_all_aside(artifact)
+    quarantine_all(artifact)
     for shard, rows in shards.items():
         artifact.write("relations", shard, rows)
     artifact.finish(["relations"])

@@ -13,8 +13,13 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import read, set_all_aside, set_aside, stale
-from factsweep.pipeline.storage.lookup import find, opened
+from factsweep.pipeline.storage.integrity import (
+    check_content,
+    find_outdated,
+    quarantine,
+    quarantine_all,
+)
+from factsweep.pipeline.storage.lookup import find_artifact, open_artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
@@ -95,7 +100,7 @@ def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
     entry = asdict(artifact.manifest().tables["relations"]["all"])
     change_entry(shard_path(artifact), {wrong: entry[wrong] + 1})
     reopened = Artifact(artifact.store, RECIPE)
-    (finding,) = read(reopened)
+    (finding,) = check_content(reopened)
     assert re.search(naming("manifest.json", "all.parquet"), finding.sentence)
     finding.set_aside()
     assert reopened.published("relations") == ["all"]
@@ -177,7 +182,7 @@ def test_stale_is_what_was_made_of_other_answers_or_shards(
             age(Path(store.where(f"{artifact.folder}/manifest.json")))
         inputs = [artifact]
     recomputed = replace(artifacts[stage])
-    set_all_aside(recomputed)
+    quarantine_all(recomputed)
     for n, part in enumerate(rows):
         recomputed.write("relations", f"{n}", part)
     recomputed.finish(
@@ -185,7 +190,7 @@ def test_stale_is_what_was_made_of_other_answers_or_shards(
     )
     copies = [replace(artifact) for artifact in artifacts.values()]
     assert all(artifact.is_complete() for artifact in copies)
-    outdated_stages = [artifact.artifact.stage for artifact in stale(copies)]
+    outdated_stages = [artifact.artifact.stage for artifact in find_outdated(copies)]
     # Answers of earlier versions stay; artifacts computed from them are recomputed once.
     is_anew = is_older and stage == "generations"
     assert outdated_stages == (
@@ -198,7 +203,7 @@ def test_read_other_rows_computed_meanwhile_is_refused(artifact: Artifact) -> No
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])
     other.read("relations", "all")
-    set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
+    quarantine(artifact, f"{artifact.folder}/relations/all.parquet")
     artifact.write("relations", "all", ROWS[::-1])
     artifact.finish(["relations"])
     with pytest.raises(InputError, match=naming("run again")):
@@ -291,7 +296,7 @@ def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:
     artifact.write("relations", "all", ROWS)
     artifact.finish(["relations"])
     assert not artifact.is_open()
-    set_aside(artifact, f"{artifact.folder}/relations/all.parquet")
+    quarantine(artifact, f"{artifact.folder}/relations/all.parquet")
     assert artifact.is_open()
     assert artifact.shards("relations") == []
 
@@ -302,15 +307,15 @@ def test_opened_recipe_of_another_artifact_is_refused(artifact: Artifact) -> Non
     content = artifact.store.get(f"{artifact.folder}/recipe.json")
     artifact.store.put(f"{other.folder}/recipe.json", content)
     with pytest.raises(DamagedFileError, match=naming(f"{other.folder}/recipe.json")):
-        opened(artifact.store, other.folder)
+        open_artifact(artifact.store, other.folder)
 
 
 def test_find_start_of_a_fingerprint_or_folder_gives_folder_and_recipe(artifact: Artifact) -> None:
     with pytest.raises(InputError, match=naming(artifact.folder, "run again")):
-        opened(artifact.store, artifact.folder)
+        open_artifact(artifact.store, artifact.folder)
     artifact.begin()
     for prefix in (RECIPE.fingerprint[:6], f"{artifact.folder}/"):
-        assert find(artifact.store, prefix) == (artifact.folder, RECIPE)
+        assert find_artifact(artifact.store, prefix) == (artifact.folder, RECIPE)
 
 
 @pytest.mark.parametrize(("prefix", "n"), [("", 2), ("zz", 0)])
@@ -318,4 +323,4 @@ def test_find_not_exactly_one_says_how_many(artifact: Artifact, prefix: str, n: 
     artifact.begin()
     Artifact(artifact.store, replace(RECIPE, version=2)).begin()
     with pytest.raises(InputError, match=naming(n, f"'{prefix}'")):
-        find(artifact.store, prefix)
+        find_artifact(artifact.store, prefix)

@@ -17,8 +17,8 @@ import pytest
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.integrity import set_aside
-from factsweep.pipeline.storage.lease import Holder, Writer, me
+from factsweep.pipeline.storage.integrity import quarantine
+from factsweep.pipeline.storage.lease import Holder, Writer, this_process
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
@@ -61,14 +61,14 @@ def test_take_free_artifact_is_held_at_once(store: Store) -> None:
     new_lease = writer(store).take(FOLDER, wait=False, clock=Clock())
     new_lease.check()
     assert new_lease.number == 1
-    assert "process 7 on host-a" in str(lease.holder(store, FOLDER))
+    assert "process 7 on host-a" in str(lease.find_holder(store, FOLDER))
 
 
 def test_take_given_back_is_held_at_once_under_a_higher_number(store: Store) -> None:
     first = writer(store, "a")
     first.take(FOLDER, wait=False)
     first.end()
-    assert lease.holder(store, FOLDER) is None
+    assert lease.find_holder(store, FOLDER) is None
     assert writer(store, "b").take(FOLDER, wait=False, clock=Clock()).number == 2
 
 
@@ -147,7 +147,7 @@ def test_take_of_a_dead_process_of_this_machine_is_at_once(
 ) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    fields = {"pid": os.getpid(), "machine": me().machine, "started": "1", **changes}
+    fields = {"pid": os.getpid(), "machine": this_process().machine, "started": "1", **changes}
     writer(store, "a", **{**fields, "pid": fields["pid"] or ended.pid}).take(FOLDER, wait=False)
     clock = Clock()
     writer(store, "b").take(FOLDER, wait=False, clock=clock)
@@ -155,7 +155,7 @@ def test_take_of_a_dead_process_of_this_machine_is_at_once(
 
 
 def test_holder_of_this_process_is_not_gone() -> None:
-    assert not me().is_gone()
+    assert not this_process().is_gone()
 
 
 BAD = ["", '{"id": "aaaa', "[]", '{"id": "../../../etc", "host": "h", "pid": -1, "since": "x"}']
@@ -164,7 +164,7 @@ BAD = ["", '{"id": "aaaa', "[]", '{"id": "../../../etc", "host": "h", "pid": -1,
 @pytest.mark.parametrize("content", BAD)
 def test_take_unreadable_lease_is_taken_over(store: Store, content: str) -> None:
     store.put(f"{FOLDER}/leases/000001.json", content.encode())
-    assert lease.holder(store, FOLDER) is None
+    assert lease.find_holder(store, FOLDER) is None
     assert writer(store).take(FOLDER, wait=False, clock=Clock()).number == 2
 
 
@@ -252,10 +252,10 @@ def test_keep_beating_lost_lease_is_said_at_the_next_check(
 
 
 def test_held_block_over_gives_everything_back(store: Store) -> None:
-    with lease.held(store, ["two", "one"], wait=False) as ours:
+    with lease.hold_leases(store, ["two", "one"], wait=False) as ours:
         assert [each.folder for each in ours.leases.values()] == ["one", "two"]
-        assert str(lease.holder(store, "one")).startswith(f"process {os.getpid()} on ")
-    assert lease.holder(store, "one") is None
+        assert str(lease.find_holder(store, "one")).startswith(f"process {os.getpid()} on ")
+    assert lease.find_holder(store, "one") is None
     assert store.names("writers") == []
 
 
@@ -266,7 +266,7 @@ def test_held_store_that_creates_twice_is_refused(
     monkeypatch.setattr(Store, "put_new", lambda self, name, content: True)
     with (
         pytest.raises(InputError, match=naming("If-None-Match")),
-        lease.held(store, [FOLDER], wait=False),
+        lease.hold_leases(store, [FOLDER], wait=False),
     ):
         pytest.fail("the lease was given")
 
@@ -316,7 +316,7 @@ def test_artifact_whose_lease_is_lost_publishes_nothing_more(tmp_path: Path) -> 
         lambda: ours.put_new("rows_per_shard.json", b"1"),
         lambda: ours.drop("chunks/relations/two/c.parquet"),
         lambda: ours.finish(["relations"]),
-        lambda: set_aside(ours, f"{free.folder}/relations/one.parquet"),
+        lambda: quarantine(ours, f"{free.folder}/relations/one.parquet"),
     ):
         with pytest.raises(ArtifactHeldError, match=naming("taken", "over")):
             publish()

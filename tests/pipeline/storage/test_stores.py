@@ -225,8 +225,8 @@ def test_lease_is_taken_over_and_its_holder_is_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "EXPIRES_S", 0.0)
-    with lease.held(store, ["generations/f0"], wait=False) as ours:
-        with lease.held(store, ["generations/f0"], wait=False) as theirs:
+    with lease.hold_leases(store, ["generations/f0"], wait=False) as ours:
+        with lease.hold_leases(store, ["generations/f0"], wait=False) as theirs:
             theirs.leases["generations/f0"].check()
         with pytest.raises(ArtifactHeldError, match=naming("generations/f0")):
             ours.leases["generations/f0"].check()

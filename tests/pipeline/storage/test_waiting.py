@@ -6,7 +6,7 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.storage import lease, manifest
-from factsweep.pipeline.storage.lease import Writer, me
+from factsweep.pipeline.storage.lease import Writer, this_process
 from factsweep.pipeline.storage.store import Store
 
 SHARED, OWN = "prompts/f0", "generations/f0"
@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def other(store: Store) -> Writer:
     """Another run that lives, and holds both for as long as it does."""
-    other = Writer(store, me())
+    other = Writer(store, this_process())
     other.beat()
     for folder in (SHARED, OWN):
         other.take(folder, wait=False)
@@ -39,11 +39,13 @@ def test_held_shared_artifact_is_waited_for_until_it_is_published(
             store.put(f"{SHARED}/{manifest.NAME}", b"{}")
 
     monkeypatch.setattr(lease.time, "sleep", later)
-    with lease.held(store, [SHARED], wait=False, shared={SHARED}, say=messages.append) as writer:
+    with lease.hold_leases(
+        store, [SHARED], wait=False, shared={SHARED}, say=messages.append
+    ) as writer:
         assert SHARED not in writer.leases
     assert len(messages) == 2
     assert SHARED in messages[0]
-    assert str(lease.holder(store, SHARED)) in messages[0]
+    assert str(lease.find_holder(store, SHARED)) in messages[0]
 
 
 def test_held_answers_of_a_living_run_are_refused_though_the_shared_ones_are_there(
@@ -53,6 +55,6 @@ def test_held_answers_of_a_living_run_are_refused_though_the_shared_ones_are_the
     monkeypatch.setattr(lease.time, "sleep", lambda _: other.beat())
     with (
         pytest.raises(ArtifactHeldError),
-        lease.held(store, [SHARED, OWN], wait=False, shared={SHARED}),
+        lease.hold_leases(store, [SHARED, OWN], wait=False, shared={SHARED}),
     ):
         pytest.fail("both runs would write it")

@@ -12,7 +12,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing import along
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.config.compose import choices, composed, expanded
+from factsweep.pipeline.config.compose import choices, compose_config, expand_runs
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
@@ -154,7 +154,7 @@ def test_study_names_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=naming("smollm2-135m", "date")):
         study("mine", several, axis="date")
     with pytest.raises(InputError, match=naming("seed=0,1", "study")):
-        composed(["seed=0,1"])
+        compose_config(["seed=0,1"])
 
 
 def test_launch_of_all_runs_is_one_job_that_runs_the_study(
@@ -220,7 +220,7 @@ def test_folders_that_fit_are_taken_in_natural_order(
     for step in (10, 9, 100):
         (tmp_path / f"steps/step-{step}").mkdir(parents=True)
     (tmp_path / "steps/notes.txt").touch()
-    found = [each.overrides for each in expanded(["model=glob(steps/*)"])]
+    found = [each.overrides for each in expand_runs(["model=glob(steps/*)"])]
     assert found == [(f"model=./steps/step-{n}",) for n in (9, 10, 100)]
 
 
@@ -237,7 +237,9 @@ def test_studies_that_ship_have_the_models_of_their_papers() -> None:
     for name in files("study"):
         if name.endswith("-steps"):  # revisions are on the hub
             continue
-        models = [each.varied["model"] for each in expanded(_runs(name)) if "model" in each.varied]
+        models = [
+            each.varied["model"] for each in expand_runs(_runs(name)) if "model" in each.varied
+        ]
         assert set(models) <= set(known), name
         rows = {
             **dict.fromkeys(papers, "belief"),
