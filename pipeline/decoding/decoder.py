@@ -117,7 +117,7 @@ class Decoder:
         self._telling = threading.Lock()
         self._purse = None if run.max_cost is None else _RemotePurse(tally)
         node, log = ray.get_runtime_context().get_node_id(), str(cause.find_own_log())
-        if lost := ray.get(tally.born.remote(place, node, log)):
+        if lost := ray.get(tally.register_engine.remote(place, node, log)):
             self._hopeless = self._died(cause.find_cause_in_log(Path(lost)), Path(lost))
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # an error is raised by the first call of `decode`
@@ -129,7 +129,7 @@ class Decoder:
         with self._watchdog.on_guard(self._run.cluster.start_s):
             loaded = engine.load(self._run, self._weights)
             tokenizer = models.tokenizer(self._weights)
-        self._is_first = ray.get(self._tally.started.remote())
+        self._is_first = ray.get(self._tally.note_ready.remote())
         return Clocked(loaded), tokenizer
 
     def decode(self, item: Work) -> FactsweepError | None:
@@ -208,7 +208,7 @@ class Decoder:
     def _report_task(self, running: Sequence[_Turn]) -> None:
         """Report the shard to blame if the engine dies now: the first that owes answers."""
         if running:
-            ray.get(self._tally.asked.remote(self._place, running[0].item.name))
+            ray.get(self._tally.set_task.remote(self._place, running[0].item.name))
 
     def _begin(self, turn: _Turn, loaded: Clocked) -> None:
         turn.on_duty.enter_context(self._watchdog.on_guard(self._run.cluster.stall_s))
@@ -236,7 +236,7 @@ class Decoder:
             # Where the user stops the run, other engines need the time to publish their shards.
             if self._must_end() or ray.get(self._tally.is_leaving.remote(self._place)):
                 self._publishing.shutdown()
-                ray.get(self._tally.ended.remote(self._place))
+                ray.get(self._tally.note_end.remote(self._place))
                 if is_leaving():  # Ray would start another engine on this node, which ends anyway
                     time.sleep(_DRAIN_S)
                 self._end(0)
@@ -270,14 +270,14 @@ class Decoder:
         row = remaining.other_prompt(item, suspects)
         if row.is_empty():
             return
-        ray.get(self._tally.asked.remote(self._place, row["prompt_id"][0]))
+        ray.get(self._tally.set_task.remote(self._place, row["prompt_id"][0]))
         for _ in item.question.task.answered([row], loaded, tokenizer):
-            ray.get(self._tally.answered.remote(self._place))
+            ray.get(self._tally.clear_deaths.remote(self._place))
         self._has_answered = True
 
     def _died(self, reason: str, log: Path) -> DecodingError | None:
         """Report the death of an engine; returns an error if no other engine is to be started."""
-        hopeless = ray.get(self._tally.died.remote(self._place, reason))
+        hopeless = ray.get(self._tally.note_death.remote(self._place, reason))
         if not hopeless:
             return None
         return cause.add_log_lines(DecodingError(f"{self._run.model.name} {hopeless}"), log)
@@ -290,9 +290,11 @@ class Decoder:
         task = turn.item.question.task
         for text in turn.rows["text"].head(1):
             for warning in task.warnings(tokenizer, text):
-                self._tally.say.remote(f"warning: {warning}")
+                self._tally.add_note.remote(f"warning: {warning}")
             (ids,) = task.token_ids(tokenizer, [text])
-            self._tally.say.remote(f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}")
+            self._tally.add_note.remote(
+                f"first prompt, {len(ids)} tokens: {visible(tokenizer, ids)!r}"
+            )
 
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()

@@ -48,7 +48,7 @@ def decode_all(
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():
         if plan.run.max_cost is not None:
-            ray.get(tally.fund.remote(plan.run.max_cost, sum_costs(plan)))
+            ray.get(tally.set_limit.remote(plan.run.max_cost, sum_costs(plan)))
         pool = Pool(plan, tally, n_engines(plan.run, queue.expected(shards)))
         try:
             for folder in pool.answer(queue, shards):

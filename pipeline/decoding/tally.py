@@ -60,7 +60,7 @@ class Lives:
         self._last_death: str | None = None
         self._logs: list[tuple[str, str]] = []
 
-    def born(self, place: str, node: str, log: str) -> str | None:
+    def register_engine(self, place: str, node: str, log: str) -> str | None:
         """An engine begins; returns the log of its predecessor if that died here unreported."""
         slot = self._places[place]
         slot.lost = slot.alive if slot.alive is not None and slot.alive.node == node else None
@@ -68,16 +68,16 @@ class Lives:
         self._logs.append((node, log))
         return slot.lost.log if slot.lost is not None else None
 
-    def asked(self, place: str, task: str) -> None:
+    def set_task(self, place: str, task: str) -> None:
         """The engine is loaded and gets a task: a single prompt or a shard."""
         if (life := self._places[place].alive) is not None:
             life.doing = task
 
-    def answered(self, place: str) -> None:
+    def clear_deaths(self, place: str) -> None:
         """The engine gave an answer."""
         self._places[place].deaths.clear()
 
-    def ended(self, place: str) -> None:
+    def note_end(self, place: str) -> None:
         """The engine ended on request."""
         self._places[place].alive = None
 
@@ -100,7 +100,7 @@ class Lives:
         loading = [life for life in lives if life.doing == _LOADING]
         return sorted((Loading(time_s - e.born, e.node, e.log) for e in loading), reverse=True)
 
-    def died(self, place: str, cause: str) -> str | None:
+    def note_death(self, place: str, cause: str) -> str | None:
         """The engine, or its lost predecessor, died; returns the reason if no other is started."""
         slot = self._places[place]
         life, slot.lost = slot.lost or slot.alive, None
@@ -127,9 +127,9 @@ class Purse:
     """
 
     def __init__(self, limit: float = math.inf, spent: float = 0.0) -> None:
-        self.fund(limit, spent)
+        self.set_limit(limit, spent)
 
-    def fund(self, limit: float, spent: float) -> None:
+    def set_limit(self, limit: float, spent: float) -> None:
         """Set the limit, and the sum that was paid before."""
         self.limit, self._spent, self.reserved = limit, spent, 0.0
 
@@ -182,7 +182,7 @@ class Tally(Lives, Purse):
         """Ask all engines to stop at their next report."""
         self._stopping = True
 
-    def leave(self, nodes: Collection[str]) -> None:
+    def drain_nodes(self, nodes: Collection[str]) -> None:
         """Ask the engines on draining nodes to stop at their next report."""
         self._draining_nodes = frozenset(nodes)
 
@@ -218,7 +218,7 @@ class Tally(Lives, Purse):
             return self._stopping
         self._last_report[engine] = time.monotonic()
         if counts.get("prompts"):
-            self.answered(engine)
+            self.clear_deaths(engine)
         if shard is not None and self._engine_by_shard.get(shard) == engine:
             self._left[shard] -= int(counts.get("answers", 0))
         return self._stopping or self.is_leaving(engine)
@@ -229,12 +229,12 @@ class Tally(Lives, Purse):
             del self._engine_by_shard[shard]
             self._left[shard] = 0
 
-    def started(self) -> bool:
+    def note_ready(self) -> bool:
         """An engine is ready; returns whether it is the first one."""
         self._counts["started"] += 1
         return self._counts["started"] == 1
 
-    def say(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Leave a sentence for the user."""
         self._notes.append(text)
 

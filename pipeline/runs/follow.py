@@ -56,7 +56,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         try:
             while pending:
                 finished, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
-                tally.leave.remote(cluster.draining_nodes())
+                tally.drain_nodes.remote(cluster.draining_nodes())
                 writer.check()
                 counts, notes = ray.get(tally.read.remote())
                 # The driver's own refused requests are added to those of the engines.

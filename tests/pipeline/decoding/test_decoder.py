@@ -276,8 +276,8 @@ def test_hopeless_engine_tells_of_each_shard_and_lives_until_it_is_told(
 
     monkeypatch.setattr(decoder.engine, "load", fails)
     tally = Tally(one_machine=True)
-    tally.born("engine", "node", "first.log")
-    tally.died("engine", "RuntimeError: no kernel image")
+    tally.register_engine("engine", "node", "first.log")
+    tally.note_death("engine", "RuntimeError: no kernel image")
     second = Decoder(prepared.run, prepared.weights, Handle(tally), "engine")
     for item in bench.items:
         error = second.decode(item)

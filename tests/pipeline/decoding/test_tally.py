@@ -116,7 +116,7 @@ def test_tally_restarted_takes_reports_of_engines_it_never_met() -> None:
 
 def test_tally_sentences_are_read_once() -> None:
     tally = Tally()
-    tally.say("first prompt")
+    tally.add_note("first prompt")
     assert (tally.read()[1], tally.read()[1]) == (["first prompt"], [])
 
 
@@ -125,10 +125,10 @@ OOM = "OutOfMemoryError: no room"
 
 def die(lives: Lives, cause: str, task: str | None = None, place: str = "a") -> str | None:
     """One engine is born, is asked something if it loads, and dies."""
-    lives.born(place, "node", f"{place}.err")
+    lives.register_engine(place, "node", f"{place}.err")
     if task is not None:
-        lives.asked(place, task)
-    return lives.died(place, cause)
+        lives.set_task(place, task)
+    return lives.note_death(place, cause)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_lives_prompt_that_kills_alone_is_one_suspect(on_host: Lives) -> None:
 def test_lives_answer_clears_the_engine(on_cluster: Lives) -> None:
     die(on_cluster, OOM, "shard")
     die(on_cluster, OOM, "one")
-    on_cluster.answered("a")
+    on_cluster.clear_deaths("a")
     assert on_cluster.suspects("a") == []
     assert die(on_cluster, OOM, "two") is None
 
@@ -190,25 +190,25 @@ def test_lives_one_death_allowed_is_still_two(on_cluster: Lives) -> None:
 
 
 def test_lives_engine_that_dies_without_a_word_is_told_by_the_next(on_cluster: Lives) -> None:
-    assert on_cluster.born("a", "node", "first.err") is None
-    on_cluster.asked("a", "shard")
-    assert on_cluster.born("a", "node", "second.err") == "first.err"
-    on_cluster.died("a", OOM)
+    assert on_cluster.register_engine("a", "node", "first.err") is None
+    on_cluster.set_task("a", "shard")
+    assert on_cluster.register_engine("a", "node", "second.err") == "first.err"
+    on_cluster.note_death("a", OOM)
     assert on_cluster.suspects("a") == ["shard"]
     assert on_cluster.last_death() == "OutOfMemoryError: no room; its log is first.err"
 
 
 def test_lives_engine_lost_with_its_node_is_no_death(on_cluster: Lives) -> None:
-    on_cluster.born("a", "node", "first.err")
-    assert on_cluster.born("a", "another", "second.err") is None
+    on_cluster.register_engine("a", "node", "first.err")
+    assert on_cluster.register_engine("a", "another", "second.err") is None
 
 
 def test_lives_engine_that_ended_in_order_is_no_death(on_cluster: Lives) -> None:
-    on_cluster.born("a", "node", "first.err")
-    on_cluster.ended("a")
-    assert on_cluster.born("a", "node", "second.err") is None
+    on_cluster.register_engine("a", "node", "first.err")
+    on_cluster.note_end("a")
+    assert on_cluster.register_engine("a", "node", "second.err") is None
 
 
 def test_lives_forgotten_by_a_restarted_tally_do_no_harm(on_cluster: Lives) -> None:
-    on_cluster.asked("stranger", "shard")
-    assert on_cluster.died("stranger", OOM) is None
+    on_cluster.set_task("stranger", "shard")
+    assert on_cluster.note_death("stranger", OOM) is None
