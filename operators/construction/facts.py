@@ -38,8 +38,9 @@ def normalise_text(text: str | None) -> str:
 def contains_label(text: str, label: str) -> bool:
     """Whether a label stands in a text: as whole words, where its script has blanks between them.
 
-    >>> names("george bush", "us"), names("tom mexico city", "mexico"), names("東京都", "東京")
-    (False, True, True)
+    >>> texts = {"us": "george bush", "mexico": "tom mexico city", "東京": "東京都"}
+    >>> [contains_label(text, label) for label, text in texts.items()]
+    [False, True, True]
     """
     if any(unicodedata.name(letter, "").startswith(_WITHOUT_BLANKS) for letter in label):
         return label in text
@@ -49,7 +50,7 @@ def contains_label(text: str, label: str) -> bool:
 def is_foreign(text: str, language: str) -> bool:
     """Whether a text has letters, and none of the script of its language.
 
-    >>> foreign("Paris", "ja"), foreign("DNA鑑定", "ja"), foreign("1984", "ja")
+    >>> is_foreign("Paris", "ja"), is_foreign("DNA鑑定", "ja"), is_foreign("1984", "ja")
     (True, False, False)
     """
     scripts = _SCRIPTS.get(language)
@@ -215,7 +216,7 @@ Templates = Mapping[str, Mapping[str, Sequence[str]]]
 def generic_templates(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
     """Templates that fit any relation, by language and relation: five in English, else three.
 
-    >>> generic(pl.DataFrame({"language": ["de"], "relation": ["Hauptstadt"]}))["de"]
+    >>> generic_templates(pl.DataFrame({"language": ["de"], "relation": ["Hauptstadt"]}))["de"]
     {'Hauptstadt': ['[X] – Hauptstadt: [Y].', 'Hauptstadt ([X]): [Y].', '[X], Hauptstadt: [Y].']}
     """
     templates: dict[str, dict[str, list[str]]] = {}
@@ -230,7 +231,7 @@ def proposal_prompt(facts: pl.DataFrame, n: int) -> str:
     """The prompt that asks a model for templates of one relation (ours), with its first facts.
 
     >>> fact = {"language": "en", "relation": "capital", "subject": "Peru", "object": "Lima"}
-    >>> proposal(pl.DataFrame([fact]), 5).splitlines()[-1]
+    >>> proposal_prompt(pl.DataFrame([fact]), 5).splitlines()[-1]
     '[X]: Peru; [Y]: Lima'
     """
     language, relation = facts.select("language", "relation").row(0)

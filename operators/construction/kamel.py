@@ -163,7 +163,7 @@ def unite_labels(labels: pl.DataFrame) -> pl.DataFrame:
     """The labels (LABELS) with one row per entity: of one that stands twice, the labels of both.
 
     >>> rows = [("Q90", ["Paris"]), ("Q84", ["London"]), ("Q90", ["Paris", "Lutetia"])]
-    >>> united(pl.DataFrame(rows, LABELS, orient="row")).rows()
+    >>> unite_labels(pl.DataFrame(rows, LABELS, orient="row")).rows()
     [('Q90', ['Paris', 'Lutetia']), ('Q84', ['London'])]
     """
     return labels.group_by("entity_id", maintain_order=True).agg(
@@ -174,7 +174,7 @@ def unite_labels(labels: pl.DataFrame) -> pl.DataFrame:
 def add_reasons(rows: pl.DataFrame, **reasons: pl.Expr) -> pl.DataFrame:
     """The rows with `reason`: the first by which a row is left out; null: it is used.
 
-    >>> with_reasons(pl.DataFrame({"n": [1, 5]}), too_many=pl.col("n") > 2)["reason"].to_list()
+    >>> add_reasons(pl.DataFrame({"n": [1, 5]}), too_many=pl.col("n") > 2)["reason"].to_list()
     [None, 'too_many']
     """
     names = (pl.when(has_reason).then(pl.lit(name)) for name, has_reason in reasons.items())
@@ -187,7 +187,7 @@ def count_left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     Tables have relation_id and reason, which is null where a row was used.
 
     >>> triples = pl.DataFrame({"relation_id": ["P36", "P36"], "reason": ["no_label", None]})
-    >>> left_out({"triple": triples}).rows()
+    >>> count_left_out({"triple": triples}).rows()
     [('P36', 'triple', 'no_label', 1)]
     """
     counts = [

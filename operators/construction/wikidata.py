@@ -36,7 +36,7 @@ def check_complete(lines: Iterable[Line]) -> Iterator[Line]:
     Raises:
         InputError: it was cut at the end of a line.
 
-    >>> len(list(whole(["[\n", '{"id": "Q1"},\n', "]\n"])))
+    >>> len(list(check_complete(["[\n", '{"id": "Q1"},\n', "]\n"])))
     3
     """
     first, last = b"", b""

@@ -161,7 +161,7 @@ def add_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
     >>> objects = [{"object_id": "Q1490", "labels": ["Tokyo", "Edo"]}]
     >>> pairs = pl.DataFrame({"pair_id": ["P190.Q90"], "objects": [objects]})
-    >>> with_right_labels(pairs.select("pair_id"), pairs)["right"].to_list()
+    >>> add_right_labels(pairs.select("pair_id"), pairs)["right"].to_list()
     [['Tokyo']]
     """
     first = pl.element().struct.field("labels").list.first()
@@ -176,7 +176,7 @@ def number_templates(texts: pl.DataFrame) -> pl.DataFrame:
 
     >>> texts = ["[Y] is the capital of [X].", "What is the capital of [X]? [Y]."]
     >>> rows = {"relation_id": "P36", "text": texts, "origin": "manual", "group": [0, 1]}
-    >>> numbered(pl.DataFrame(rows)).select("template_id", "style").rows()
+    >>> number_templates(pl.DataFrame(rows)).select("template_id", "style").rows()
     [('P36.000', 'statement'), ('P36.001', 'question')]
     """
     index = _PLACE.cast(pl.String).str.zfill(3)

@@ -216,7 +216,7 @@ def shown_forms(answers: pl.DataFrame) -> pl.Series:
     >>> answers = pl.DataFrame({
     ...     "object_id": ["Q90", DATE], "labels": [["Paris", "Rom"], ["16 December 1949", "1949"]],
     ... })
-    >>> shown(answers).to_list()
+    >>> shown_forms(answers).to_list()
     ['Paris', '1949']
     """
     shortest = pl.element().sort_by(pl.element().str.len_chars(), maintain_order=True).first()
@@ -239,7 +239,7 @@ def find_marked_labels(pairs: pl.DataFrame) -> pl.DataFrame:
     right for C++ and C#.
 
     >>> objects = [[{"object_id": q, "labels": [name]}] for q, name in (("Q1", "C"), ("Q2", "C++"))]
-    >>> told_apart(pl.DataFrame({"relation_id": ["P277"] * 2, "objects": objects})).rows()
+    >>> find_marked_labels(pl.DataFrame({"relation_id": ["P277"] * 2, "objects": objects})).rows()
     [('P277', 'c', 'c'), ('P277', 'c', 'c++')]
     """
     objects = pairs.select("relation_id", "objects").explode("objects").unnest("objects")

@@ -222,7 +222,7 @@ def join_aliases(rows: pl.LazyFrame, column: str, labels: pl.DataFrame) -> pl.La
 
     >>> labels = pl.DataFrame({"entity_id": ["Q142"], "labels": [["France", "Gaul"]]})
     >>> rows = pl.LazyFrame({"sub_uri": ["Q142", "Q38"]})
-    >>> with_aliases(rows, "sub_aliases", labels).collect()["sub_aliases"].to_list()
+    >>> join_aliases(rows, "sub_aliases", labels).collect()["sub_aliases"].to_list()
     [['France', 'Gaul'], None]
     """
     ids = _IDS[column]

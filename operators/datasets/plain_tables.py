@@ -40,9 +40,11 @@ def match_columns(columns: Collection[str]) -> dict[str, str]:
     Each of its columns may have capitals, and blanks around its name. A table of four columns may
     have other names for them.
 
-    >>> meant(["Rel", "template", "head", "tail"]), meant(["rel", "template", "head", "x"])
-    ({'Rel': 'relation', 'head': 'subject', 'tail': 'object'}, {})
-    >>> meant(["relation", "template", " subject", "Object", "Type", "note"])
+    >>> match_columns(["Rel", "template", "head", "tail"])
+    {'Rel': 'relation', 'head': 'subject', 'tail': 'object'}
+    >>> match_columns(["rel", "template", "head", "x"])
+    {}
+    >>> match_columns(["relation", "template", " subject", "Object", "Type", "note"])
     {' subject': 'subject', 'Object': 'object', 'Type': 'type'}
     """
     respelled = {
@@ -64,9 +66,9 @@ def match_columns(columns: Collection[str]) -> dict[str, str]:
 def guess_columns(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
     """The columns that stand for names that a table lacks, by their names in the table.
 
-    >>> alike(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
+    >>> guess_columns(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
     {'Relation': 'relation', ' head': 'subject'}
-    >>> alike(["head", "sub"], ["subject"])
+    >>> guess_columns(["head", "sub"], ["subject"])
     {}
     """
     name_by_column = {}
@@ -124,7 +126,7 @@ def split_cells(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
     Raises:
         InputError: a row has another number of objects than of their ids.
 
-    >>> split(pl.DataFrame({"relation": "capital", "object": "Sucre; La Paz"}), ";").rows()
+    >>> split_cells(pl.DataFrame({"relation": "capital", "object": "Sucre; La Paz"}), ";").rows()
     [('capital', 'Sucre'), ('capital', 'La Paz')]
     """
     rows = rows.rename(match_columns(rows.columns))
@@ -158,7 +160,8 @@ def warn_of_joined_cells(rows: pl.LazyFrame, option: str, separator: str | None)
 
     Those that the `separator` splits are left out.
 
-    >>> several(pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]}), "--separator ", None)
+    >>> rows = pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]})
+    >>> warn_of_joined_cells(rows, "--separator ", None)
     ["1 cell seems to hold several answers (row 1: object 'Sucre|La Paz'), and is one answer as it \
 stands; --separator '|' splits such cells."]
     """

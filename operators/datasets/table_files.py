@@ -52,7 +52,7 @@ def parse_json(
     Raises:
         InputError: the text is not such JSON.
 
-    >>> parsed('{"P19": 1, "P19": 2}', "t.json", "correct it")
+    >>> parse_json('{"P19": 1, "P19": 2}', "t.json", "correct it")
     Traceback (most recent call last):
     factsweep.operators.errors.InputError: t.json: no JSON (the key 'P19' stands twice); correct it.
     """
