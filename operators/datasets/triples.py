@@ -141,7 +141,7 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
         InputError: no or several languages, no templates of it, or an unfit line.
     """
     by_name = {PurePosixPath(name).name: content for name, content in files.items()}
-    language = language_of(by_name)
+    language = _language(by_name)
     aliases, gender = (_names(by_name, f"{n}.tsv") for n in (f"aliases.{language}", "gender"))
     own_labels = _names(by_name, f"labels.{language}.tsv")
     labelled: list[tuple[object, ...]] = []
@@ -158,7 +158,7 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
     triples = pl.DataFrame(labelled, TRIPLES, orient="row")
     if triples.is_empty():
         raise InputError(f"no fact has labels in {language}; copy the labels of that language.")
-    texts = manual_templates(templates(by_name, language).items())
+    texts = manual_templates(_templates(by_name, language).items())
     facts = facts_from_triples(triples, texts, relation_labels)
     if not facts.templates["text"].str.contains(r"\[[XY]:").any():
         return facts
@@ -173,15 +173,8 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
     return replace(facts, further={"forms": table.cast(empty("forms").schema)})
 
 
-def language_of(names: Mapping[str, str]) -> str:
-    """The language of the files of aliases.
-
-    Raises:
-        InputError: there is none, or there are several.
-
-    >>> language_of({"aliases.fr.tsv": "", "labels.fr.tsv": "", "gender.tsv": ""})
-    'fr'
-    """
+def _language(names: Mapping[str, str]) -> str:
+    """The language of the files of aliases."""
     languages = sorted({n.split(".")[1] for n in names if re.fullmatch(r"aliases\.[\w-]+\.tsv", n)})
     if len(languages) != 1:
         raise InputError(
@@ -191,12 +184,8 @@ def language_of(names: Mapping[str, str]) -> str:
     return languages[0]
 
 
-def templates(names: Mapping[str, str], language: str) -> dict[str, str]:
-    """The templates of a language by relation, their marks as `plain` writes them.
-
-    Raises:
-        InputError: there is no such file, or no column of the language.
-    """
+def _templates(names: Mapping[str, str], language: str) -> dict[str, str]:
+    """The templates of a language by relation."""
     table = csv.DictReader(io.StringIO(names.get("templates.csv", "")))
     columns = list(table.fieldnames or ())
     if "pid" not in columns or language not in columns:
