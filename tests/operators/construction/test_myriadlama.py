@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.construction.myriadlama import FACTS, Built, build, count_missing
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
-from factsweep.operators.datasets.facts import counts
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
 from tests.messages import naming
@@ -139,14 +138,6 @@ def test_missing_says_how_many_paraphrases_each_template_lacks() -> None:
     origins = ["manual", *["paraphrase"] * 3, "manual"]
     rows = count_missing(pl.DataFrame({**groups, "origin": origins}), n_paraphrases=2).rows()
     assert rows == [("P1", 2, 3, 2)]
-
-
-def test_build_counts_are_the_products_of_the_paper() -> None:
-    built = made([("P1303", "S1", "O2"), ("P1303", "S2", "O1")], [("P1303", "S1", "O3")])
-    figures = counts(built.facts)
-    assert figures["unique_triples"] == 3
-    assert figures["prompts"] == 2 * 2 + 1 * 2
-    assert figures["derived_triples"] == 2 * (2 + 2) * 2 + 1 * 1 * 2
 
 
 @given(

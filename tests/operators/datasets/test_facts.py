@@ -47,10 +47,6 @@ def test_counts_any_facts_equal_naive_loops(data: st.DataObject, random_facts: S
     assert counts(facts) == naive_counts(facts)
 
 
-def test_counts_mini_set_equal_naive_loops(mini: Facts) -> None:
-    assert counts(mini) == naive_counts(mini)
-
-
 def test_counts_paper_sized_names_do_not_overflow() -> None:
     names = [str(i) for i in range(3000)]
     facts = make_facts({"P1": (["[X] is [Y]."] * 500, {"Q1": (names, [names])})})

@@ -66,17 +66,6 @@ def test_build_kamel_writes_a_set_that_the_reader_reads(
     assert sorted(label[0] for label in years) == [f"190{n}" for n in range(6)]
 
 
-def test_build_kamel_same_seed_same_files(sources: dict[str, Path], tmp_path: Path) -> None:
-    assert built(sources) == 0
-    assert built({**sources, "out": tmp_path / "again"}) == 0
-    assert built({**sources, "out": tmp_path / "other"}, "--seed", "3") == 0
-    first, second, other = (
-        [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
-        for folder in (sources["out"], tmp_path / "again", tmp_path / "other")
-    )
-    assert first == second != other
-
-
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -104,10 +93,3 @@ def test_build_kamel_bad_input_is_2_and_leaves_nothing(
     assert error.count("\n") == 1
     assert sentence in error
     assert sorted(sources["out"].parent.iterdir()) == files_before
-
-
-def test_build_kamel_too_few_queries_says_how_many_are_needed(
-    sources: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert built(sources, "--sizes", "30", "1", "2") == 2
-    assert "no relation has 33 queries" in capsys.readouterr().err
