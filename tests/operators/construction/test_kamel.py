@@ -41,7 +41,7 @@ def reasons(built: Built) -> list[tuple[str, str, str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("subject", "named", "expected"),
+    ("subject", "label", "expected"),
     [
         ("irrational number", "rational number", False),  # the paper's examples
         ("Kenya national rugby league team", "rugby league", True),

@@ -328,7 +328,7 @@ def test_build_bad_input_is_2_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("options", "sentence"),
     [
         (["--endpoint", "http://127.0.0.1:9/v1"], "--endpoint and --model go together"),
         (["--model", "gpt"], "--endpoint and --model go together"),

@@ -121,7 +121,7 @@ def test_build_without_a_relation_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("options", "sentence"),
     [
         (["--frame", "2023-11"], "--frame 2023-11 is no month and year; write it as 112023."),
         (["--max-similarity", "8"], "--max-similarity 8.0; it must be from 0 to 1."),

@@ -195,7 +195,7 @@ def test_read_aliases_file_that_is_missing_names_it(rows: pl.DataFrame, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("source", "problem"),
     [
         ({"from": "nope"}, r"columns\.sub_ent .* is \{from: nope\}, and the files have no column"),
         ({"form": "head"}, r"columns\.sub_ent is .*; write its type"),
@@ -282,7 +282,7 @@ def test_fetch_entry_that_ships_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_offline", "named"), [(True, "iszhaoxin/MyriadLAMA"), (False, "HF_TOKEN")]
+    ("is_offline", "word"), [(True, "iszhaoxin/MyriadLAMA"), (False, "HF_TOKEN")]
 )
 def test_fetch_without_a_network_says_so_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_offline: bool, word: str

@@ -152,7 +152,7 @@ def test_describe_file_of_rows_and_other_layouts_are_known(
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("args", "sentence"),
     [
         (["nope"], "data_catalog/ has no entry nope"),
         (["pararel"], "pararel has no files in"),
