@@ -115,7 +115,7 @@ def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes)
     try:
         do(name, *content)
     except DamagedFileError as error:
-        LOG.warning("%s Set aside as %s.", error, store.where(store.set_aside(name)))
+        LOG.warning("%s Set aside as %s.", error, store.where(store.quarantine(name)))
         do(name, *content)
 
 

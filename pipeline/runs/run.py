@@ -253,7 +253,7 @@ def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
     renewed[name] += 1
     if renewed[name] > _MOST:
         raise DamagedFileError(finding.sentence, finding.name)
-    aside = finding.set_aside()
+    aside = finding.quarantine()
     LOG.warning("%s Set aside as %s.", finding.sentence, artifact.store.where(aside))
     if name == f"{artifact.folder}/recipe.json":
         artifact.begin()

@@ -99,7 +99,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     except DamagedFileError as error:
         problems.append(str(error))
         if repair:
-            store.set_aside(name)
+            store.quarantine(name)
     return problems
 
 
@@ -133,7 +133,7 @@ def _is_complete(artifact: Artifact) -> bool:
 def _sentence(finding: Finding, *, repair: bool) -> str:
     if not repair or finding.is_kept:
         return finding.sentence
-    aside = finding.artifact.store.where(finding.set_aside())
+    aside = finding.artifact.store.where(finding.quarantine())
     return f"{finding.sentence} Set aside as {aside}."
 
 

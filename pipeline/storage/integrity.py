@@ -32,7 +32,7 @@ class Finding:
         """The finding for an error."""
         return cls(artifact, str(error), error.name)
 
-    def set_aside(self) -> str:
+    def quarantine(self) -> str:
         """Quarantine the file, so that the next run recomputes it; returns its new name."""
         if self.name is None:
             return quarantine_all(self.artifact)
@@ -51,12 +51,12 @@ def quarantine(artifact: Artifact, name: str) -> str:
     artifact.check_lease()
     file = name.removeprefix(f"{artifact.folder}/")
     if file.endswith(".json") and "/" not in file and file not in _NOTES:
-        _set_shards_aside(artifact)
-    new_name = artifact.store.set_aside(name)
+        _quarantine_shards(artifact)
+    new_name = artifact.store.quarantine(name)
     if name.endswith(".parquet"):
         table, _, shard = file.removesuffix(".parquet").rpartition("/")
         if not artifact.was_complete or shard in artifact.manifest().tables.get(table, {}):
-            artifact.store.set_aside(f"{artifact.folder}/{manifests.NAME}")
+            artifact.store.quarantine(f"{artifact.folder}/{manifests.NAME}")
     artifact.forget()
     return new_name
 
@@ -64,14 +64,14 @@ def quarantine(artifact: Artifact, name: str) -> str:
 def quarantine_all(artifact: Artifact) -> str:
     """Quarantine all shards and chunks, then the manifest; returns the new name of that."""
     artifact.check_lease()
-    _set_shards_aside(artifact)
+    _quarantine_shards(artifact)
     return quarantine(artifact, f"{artifact.folder}/{manifests.NAME}")
 
 
-def _set_shards_aside(artifact: Artifact) -> None:
+def _quarantine_shards(artifact: Artifact) -> None:
     for folder in artifact.store.folders(artifact.folder):
         if folder != "leases":
-            artifact.store.set_aside(f"{artifact.folder}/{folder}")
+            artifact.store.quarantine(f"{artifact.folder}/{folder}")
 
 
 def check_listing(artifact: Artifact) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 _AT_ONCE = 16  # requests to an object store
 _WRITERS = 3  # of a folder: one waits for the disk while others pack
-_ASIDE = "damaged"  # the folder of quarantined files
+_QUARANTINE = "damaged"  # the folder of quarantined files
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class Store:
     def folders(self, folder: str) -> list[str]:
         """The folders directly in a folder but `damaged`, sorted; empty if there is none."""
         with self._asking(folder, "read"):
-            return sorted(name for name in self._files.folders(folder) if name != _ASIDE)
+            return sorted(name for name in self._files.folders(folder) if name != _QUARANTINE)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The size of each file below a folder, in bytes, by its path in it; not of `damaged`."""
         files = self.files(folder).items()
-        return {name: file.bytes for name, file in files if _ASIDE not in name.split("/")}
+        return {name: file.bytes for name, file in files if _QUARANTINE not in name.split("/")}
 
     def files(self, folder: str) -> dict[str, File]:
         """Each file below a folder, including `damaged`, by its path in it."""
@@ -160,11 +160,11 @@ class Store:
         """Remove a folder and the folders below it, where they are empty."""
         self._files.drop_empty(folder)
 
-    def set_aside(self, name: str) -> str:
+    def quarantine(self, name: str) -> str:
         """Move a file or folder to `damaged/` in its folder without replacing any; its new name."""
         folder, _, last = name.rpartition("/")
         for number in count():
-            new_name = f"{folder}/{_ASIDE}/{last}{f'.{number}' if number else ''}".lstrip("/")
+            new_name = f"{folder}/{_QUARANTINE}/{last}{f'.{number}' if number else ''}".lstrip("/")
             with self._asking(name, "moved"):
                 if self._files.moved(name, new_name):
                     return new_name

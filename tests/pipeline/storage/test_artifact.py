@@ -102,7 +102,7 @@ def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
     reopened = Artifact(artifact.store, RECIPE)
     (finding,) = check_content(reopened)
     assert re.search(naming("manifest.json", "all.parquet"), finding.sentence)
-    finding.set_aside()
+    finding.quarantine()
     assert reopened.published("relations") == ["all"]
     reopened.finish(["relations"])
     assert asdict(reopened.manifest().tables["relations"]["all"]) == entry

@@ -156,7 +156,7 @@ def test_set_aside_names_that_are_taken_get_a_number(tmp_path: Path, kind: str) 
             path.symlink_to("/nowhere")
         else:
             (path / "below").mkdir(parents=True)
-        store.set_aside("a/one")
+        store.quarantine("a/one")
     assert sorted(p.name for p in (tmp_path / "a/damaged").iterdir()) == ["one", "one.1", "one.2"]
 
 

@@ -266,7 +266,7 @@ ASKS: dict[str, Callable[[Store], object]] = {
     "names": lambda store: store.names("stage"),
     "sizes": lambda store: store.sizes("stage"),
     "drop": lambda store: store.drop("a"),
-    "set_aside": lambda store: store.set_aside("a"),
+    "quarantine": lambda store: store.quarantine("a"),
 }
 
 

@@ -192,14 +192,14 @@ def test_drop_known_and_unknown_name_leaves_neither(store: Store) -> None:
 def test_set_aside_keeps_the_content_of_files_and_folders(store: Store) -> None:
     for n in range(3):
         store.put("a/one", b"%d" % n)
-        assert store.get(store.set_aside("a/one")) == b"%d" % n
+        assert store.get(store.quarantine("a/one")) == b"%d" % n
     assert store.names("a/damaged") == ["one", "one.1", "one.2"]
     store.put("a/b/two", b"2")
     store.put("a/b/damaged/three", b"3")
-    assert store.set_aside("a/b") == "a/damaged/b"
+    assert store.quarantine("a/b") == "a/damaged/b"
     assert store.get("a/damaged/b/two") == b"2"
     assert (store.names("a"), store.folders("a"), store.sizes("a")) == ([], [], {})
-    store.set_aside("a/nothing")
+    store.quarantine("a/nothing")
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a*", "a?", "{a,b}", "a%41", "a#1", "a b", "a=b, c"])
@@ -216,7 +216,7 @@ def test_store_of_any_name_holds_its_own_files(store: Store, name: str) -> None:
         ["one"],
     )
     assert name in store.folders("")
-    store_of_name.set_aside("one")
+    store_of_name.quarantine("one")
     store_of_name.drop("damaged/one")
     assert [other.get("one") for other in siblings] == [b"other"] * len(siblings)
 
