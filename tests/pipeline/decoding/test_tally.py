@@ -132,83 +132,67 @@ def die(lives: Lives, cause: str, task: str | None = None, place: str = "a") -> 
 
 
 @pytest.fixture
-def on_cluster() -> Lives:
+def lives() -> Lives:
     """On several machines."""
     return Lives(3, one_machine=False)
 
 
-@pytest.fixture
-def on_host() -> Lives:
-    """On one machine."""
-    return Lives(3, one_machine=True)
+NEVER_LOADS = (
+    "does not load: 3 engines in a row died, the last of OutOfMemoryError: no room; its log is "
+    "a.err."
+)
+A, B = "RuntimeError: process 17", "RuntimeError: process 18"
 
 
-def test_lives_engines_that_never_load_are_given_up_after_max_deaths(on_cluster: Lives) -> None:
-    assert [die(on_cluster, OOM), die(on_cluster, OOM)] == [None, None]
-    assert die(on_cluster, OOM) == (
-        "does not load: 3 engines in a row died, the last of OutOfMemoryError: no room; "
-        "its log is a.err."
+@pytest.mark.parametrize(
+    ("max_deaths", "one_machine", "deaths", "reason"),
+    [
+        (3, False, [(OOM, None)] * 3, NEVER_LOADS),
+        (3, True, [(A, None), (B, None)], "does not load: 2 engines in a row"),  # the same error
+        (3, True, [("RuntimeError: a", None), ("RuntimeError: b", None)], None),
+        (3, False, [(OOM, "shard"), (OOM, "one"), (OOM, "two")], "answers nothing: 3 engines"),
+        (1, False, [(OOM, "shard"), (OOM, "one")], "answers nothing: 2 engines"),
+        (3, True, [(OOM, "shard")] * 9, None),  # one prompt kills them
+    ],
+)
+def test_lives_engines_are_given_up_after_deaths_that_no_prompt_explains(
+    max_deaths: int, one_machine: bool, deaths: list[tuple[str, str | None]], reason: str | None
+) -> None:
+    lives = Lives(max_deaths, one_machine=one_machine)
+    *before_last, last = [die(lives, cause, task) for cause, task in deaths]
+    assert not any(before_last)
+    assert (last or "").startswith(reason or "")
+    assert (last is None) == (reason is None)
+    assert lives.suspects("a") == list(
+        dict.fromkeys(task or f"loading {i}" for i, (_, task) in enumerate(deaths, 1))
     )
 
 
-def test_lives_same_error_twice_on_one_machine_is_enough(on_host: Lives) -> None:
-    assert die(on_host, "RuntimeError: process 17") is None
-    assert "does not load: 2 engines" in (die(on_host, "RuntimeError: process 18") or "")
+def test_lives_answer_clears_the_engine_and_places_are_counted_apart(lives: Lives) -> None:
+    die(lives, OOM, "shard")
+    die(lives, OOM, "one")
+    lives.clear_deaths("a")
+    assert lives.suspects("a") == []
+    assert die(lives, OOM, "two") is None
+    assert [die(lives, OOM, place=place) for place in "abcdef"] == [None] * 6
 
 
-def test_lives_two_errors_on_one_machine_may_be_chance(on_host: Lives) -> None:
-    assert [die(on_host, "RuntimeError: a"), die(on_host, "RuntimeError: b")] == [None, None]
+def test_lives_engine_that_dies_without_a_word_is_reported_by_the_next(lives: Lives) -> None:
+    assert lives.register_engine("a", "node", "first.err") is None
+    lives.set_task("a", "shard")
+    assert lives.register_engine("a", "node", "second.err") == "first.err"
+    lives.note_death("a", OOM)
+    assert lives.suspects("a") == ["shard"]
+    assert lives.last_death() == "OutOfMemoryError: no room; its log is first.err"
 
 
-def test_lives_engine_that_dies_of_any_prompt_answers_nothing(on_cluster: Lives) -> None:
-    outcomes = [die(on_cluster, OOM, task) for task in ("shard", "one", "two")]
-    assert outcomes[:2] == [None, None]
-    assert "answers nothing: 3 engines" in (outcomes[2] or "")
+def test_lives_engine_that_ended_in_order_or_with_its_node_is_no_death(lives: Lives) -> None:
+    lives.register_engine("a", "node", "first.err")
+    assert lives.register_engine("a", "another", "second.err") is None
+    lives.note_end("a")
+    assert lives.register_engine("a", "another", "third.err") is None
 
 
-def test_lives_prompt_that_kills_alone_is_one_suspect(on_host: Lives) -> None:
-    assert [die(on_host, OOM, "shard") for _ in range(9)] == [None] * 9
-    assert on_host.suspects("a") == ["shard"]
-
-
-def test_lives_answer_clears_the_engine(on_cluster: Lives) -> None:
-    die(on_cluster, OOM, "shard")
-    die(on_cluster, OOM, "one")
-    on_cluster.clear_deaths("a")
-    assert on_cluster.suspects("a") == []
-    assert die(on_cluster, OOM, "two") is None
-
-
-def test_lives_places_are_counted_apart(on_cluster: Lives) -> None:
-    assert [die(on_cluster, OOM, place=place) for place in "abcdef"] == [None] * 6
-
-
-def test_lives_one_death_allowed_is_still_two(on_cluster: Lives) -> None:
-    lives = Lives(1, one_machine=False)
-    assert die(lives, OOM, "shard") is None
-    assert die(lives, OOM, "one") is not None
-
-
-def test_lives_engine_that_dies_without_a_word_is_told_by_the_next(on_cluster: Lives) -> None:
-    assert on_cluster.register_engine("a", "node", "first.err") is None
-    on_cluster.set_task("a", "shard")
-    assert on_cluster.register_engine("a", "node", "second.err") == "first.err"
-    on_cluster.note_death("a", OOM)
-    assert on_cluster.suspects("a") == ["shard"]
-    assert on_cluster.last_death() == "OutOfMemoryError: no room; its log is first.err"
-
-
-def test_lives_engine_lost_with_its_node_is_no_death(on_cluster: Lives) -> None:
-    on_cluster.register_engine("a", "node", "first.err")
-    assert on_cluster.register_engine("a", "another", "second.err") is None
-
-
-def test_lives_engine_that_ended_in_order_is_no_death(on_cluster: Lives) -> None:
-    on_cluster.register_engine("a", "node", "first.err")
-    on_cluster.note_end("a")
-    assert on_cluster.register_engine("a", "node", "second.err") is None
-
-
-def test_lives_forgotten_by_a_restarted_tally_do_no_harm(on_cluster: Lives) -> None:
-    on_cluster.set_task("stranger", "shard")
-    assert on_cluster.note_death("stranger", OOM) is None
+def test_lives_forgotten_by_a_restarted_tally_do_no_harm(lives: Lives) -> None:
+    lives.set_task("stranger", "shard")
+    assert lives.note_death("stranger", OOM) is None
