@@ -20,7 +20,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.lemmas import key
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Result
-from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.metrics.belief.belief import ESTIMATED, answer_rows, condense
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results.pages import results_page
@@ -142,10 +142,11 @@ def branch(store: Store, facts: Facts, setting: str, seed: int) -> PastBranch:
 
 
 def measured(rows: pl.DataFrame, facts: Facts, fields: dict[str, str | None]) -> pl.DataFrame:
-    """The metrics of a part of the answers: as many rows as of all."""
+    """The metrics of answers in a part of the answers."""
     none = facts.relations.select("relation_id", n_failed=pl.lit(0, pl.Int64))
-    draws = {"seed": 0, "n_draws": 50, "n_rounds": 20, "n_bins": 10}
-    metrics = belief(rows, None, none, **draws, by="match", n_failed_samples=None)
+    condensed = condense(rows)
+    estimates = condensed.estimates(ESTIMATED, seed=0, n_rounds=20)
+    metrics = answer_rows(condensed.counts(none), estimates)
     names = [
         pl.lit(value, pl.String).alias(name) for name, value in fields.items() if name != "variant"
     ]

@@ -23,7 +23,7 @@ CACHES = {"__pycache__", ".hypothesis"}
 SHOW = """
 import polars as pl
 from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.metrics.belief.belief import ESTIMATED, answer_rows, condense
 from factsweep.operators.metrics.shared.metric import higher_is_better
 from factsweep.operators.pages.page import terms_of
 from factsweep.operators.tables.belief import headline
@@ -32,7 +32,9 @@ answers = pl.DataFrame({
     "key": ["\\x1fguitar\\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],
 })
 failed = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
-rows = belief(answers, None, failed, seed=1, n_draws=10, n_rounds=10)
+condensed = condense(answers)
+estimates = condensed.estimates(ESTIMATED, seed=1, n_rounds=10)
+rows = answer_rows(condensed.counts(failed), estimates)
 run = {"model": "m", "benchmark": "b", "setting": "zero-shot"}
 metrics = rows.with_columns(pl.lit(text).alias(name) for name, text in run.items())
 method = METHODS["belief"]

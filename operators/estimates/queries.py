@@ -20,7 +20,7 @@ from factsweep.operators.estimates.intervals import (
     within_bounds,
 )
 from factsweep.operators.estimates.table import ESTIMATES, row
-from factsweep.operators.metrics.kamel import macro, precision_recall
+from factsweep.operators.metrics.kamel import macros, precision_recall
 from factsweep.operators.metrics.probelm import group_tables, with_all_types
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
@@ -122,7 +122,7 @@ def kamel_estimates(
     relation_means = means(
         scores.select("relation_id", "precision", "recall"), sizes, by="relation"
     )
-    macro_scores = macro(scores, seed=seed, n_rounds=n_rounds)
+    (macro_scores,) = macros([scores], seed=seed, n_rounds=n_rounds)
     mean_f1 = macro_scores.f1_relation_mean.overall.value if answers.height == n_full else None
     curved = Estimated(None, None, None, CURVED) if mean_f1 is None else exactly(mean_f1)
     rows = [

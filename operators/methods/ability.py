@@ -1,4 +1,4 @@
-"""Abilities: what a method asks of an engine, and the tables that hold what the engine says."""
+"""Abilities: the tasks of engines, and the tables that hold their answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Differ = Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
 
 @dataclass(frozen=True)
 class Ability:
-    """One thing that an engine can do.
+    """One task of an engine.
 
     `answers` is the table with one row per answered prompt, and `column` its column that holds the
-    answer. `again` is the table of the prompts that are answered a second time; null: there is
-    none. `further` are the tables of what may be asked in addition to the answers. `differ` says
-    how far the first and the second answers to the same prompts differ, as rows of the metrics.
+    answer. `again` is the table of the prompts that are answered a second time; null: none.
+    `further` are the tables of optional further answers. `differ` measures how far the first and
+    the second answers to the same prompts differ, as rows of the metrics.
     """
 
     name: Literal["generate", "fill", "score", "prefer"]
@@ -35,17 +35,14 @@ class Ability:
         return tuple(filter(None, (self.answers, self.again, *self.further)))
 
 
-def _of_candidates(first: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    """How far two scorings of the same candidates, in other orders, lie apart."""
-    return permutation_difference(*map(_items, (first, again)))
-
-
 def _items(preferences: pl.DataFrame) -> pl.DataFrame:
-    """One row per candidate: logprob, prompt_id (that of a wrong one ends with its own id)."""
+    """One row per candidate: logprob, prompt_id (of a wrong one, with its own id at the end)."""
     wrong = preferences.select("prompt_id", "distractors").explode("distractors")
     wrong = wrong.drop_nulls("distractors").unnest("distractors")
-    named = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("prompt_id")
-    return pl.concat([preferences.select("logprob", "prompt_id"), wrong.select("logprob", named)])
+    wrong_id = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("prompt_id")
+    return pl.concat(
+        [preferences.select("logprob", "prompt_id"), wrong.select("logprob", wrong_id)]
+    )
 
 
 GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))
@@ -57,10 +54,10 @@ PREFER = Ability(
     "logprob",
     again="preferred_again",
     further=("beams", "chances"),
-    differ=_of_candidates,
+    differ=lambda first, again: permutation_difference(_items(first), _items(again)),
 )
 
-# What tables hold that are not those of one answer to each prompt, in a few words.
+# The contents of the tables without one answer per prompt, in a few words.
 BESIDE: Mapping[str, str] = MappingProxyType(
     {
         "canary": "asked again, to see whether answers change",

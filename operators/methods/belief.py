@@ -29,19 +29,19 @@ from factsweep.operators.metrics.comparing.paired import (
     paired_terms,
     unit_of,
 )
-from factsweep.operators.metrics.shared.rows import counted
+from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief import SHOWN, card
 
 _IDS = ("relation_id", "pair_id")
-_AT_ONCE = 2  # parts of the metrics that are in memory
+_AT_ONCE = 2  # parts of the metrics in memory
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much is drawn for fluctuation and intervals, and what is analysed (conf/metrics/)."""
+    """How much is drawn for fluctuation and intervals, and the analyses (conf/metrics/)."""
 
     n_draws: Annotated[int, Field(ge=1, le=10_000_000)]
     n_rounds: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -51,7 +51,9 @@ class Options:
 
 def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     normaliser = Normaliser(pipeline)
-    labels = normaliser.keyed(label_texts(facts))
+    label_lists = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
+    labels = facts.pairs.select("pair_id", text=label_lists).explode("text")
+    labels = normaliser.keyed(labels)
     right_keys = labels.select("pair_id", "key")
     if facts.typed is not None:
         right_keys = pl.concat([right_keys, facts.typed.label_keys(labels)])
@@ -70,31 +72,25 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         matched, samples = correct(keyed(answers, answers), right_keys), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = keyed(samples, sampled).select("prompt_id", "key")
-        found = confidence(sampled.select("prompt_id", "key"), keys)
-        rows = sampled.join(found, on="prompt_id", maintain_order="left")
-        known = sampled.select("prompt_id", "relation_id", "pair_id")
-        counts = sampled_correctness(keys.join(known, on="prompt_id"), right_keys)
+        confidences = confidence(sampled.select("prompt_id", "key"), keys)
+        rows = sampled.join(confidences, on="prompt_id", maintain_order="left")
+        ids = sampled.select("prompt_id", "relation_id", "pair_id")
+        counts = sampled_correctness(keys.join(ids, on="prompt_id"), right_keys)
         return {"answers": matched, "calibration": rows, "sampled": counts}
 
     return match
 
 
-def label_texts(facts: Facts) -> pl.DataFrame:
-    """One row per label of a right answer: pair_id, text."""
-    labels = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
-    return facts.pairs.select("pair_id", text=labels).explode("text")
-
-
 def condense(
     tables: method.Tables, again: pl.DataFrame, facts: Facts, options: Options, *, by: By
 ) -> method.Tables:
-    """What the metrics need of the matched answers and confidences."""
+    """The condensed answers and confidences of some relations."""
     answers, templates = tables["answers"], facts.templates
-    known = belief.condense(answers, by=by, analyses=options.analyses, templates=templates)
-    wanted = again if "ovconf_by_length" in options.analyses else again.clear()
-    asked_again = answers.join(wanted, on="prompt_id", how="semi")
-    ranked = asked_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
-    return {**known._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
+    condensed = belief.condense(answers, by=by, analyses=options.analyses, templates=templates)
+    prompts = again if "ovconf_by_length" in options.analyses else again.clear()
+    decoded_again = answers.join(prompts, on="prompt_id", how="semi")
+    ranked = decoded_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
+    return {**condensed._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -107,31 +103,31 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 
 
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
-    """What decoders and encoders have in common: the metrics, and the analyses asked for."""
-    known = Condensed(*(evidence.tables[name] for name in Condensed._fields))
+    """The common part of decoders and encoders: the metrics, and the configured analyses."""
+    condensed = Condensed(*(evidence.tables[name] for name in Condensed._fields))
     options, facts, again = evidence.options, evidence.facts, evidence.again
-    seed, counts = evidence.seed, known.counts(evidence.n_failed)
-    drawn, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
-    fluctuation = partial(belief.fluctuation_rows, known, counts)
-    estimates = known.estimates((*belief.ESTIMATED, *ESTIMATED), **drawn)
+    seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
+    draws, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
+    fluctuation = partial(belief.fluctuation_rows, condensed, counts)
+    estimates = condensed.estimates((*belief.ESTIMATED, *ESTIMATED), **draws)
     details = facts.further.get("details", empty("details"))
     parts: list[Callable[[], pl.DataFrame]] = [
         partial(belief.answer_rows, counts, estimates),
-        *(partial(fluctuation, each, seed=seed, n_draws=options.n_draws) for each in DRAWS),
+        *(partial(fluctuation, draw, seed=seed, n_draws=options.n_draws) for draw in DRAWS),
     ]
     if calibration is not None:
-        sampled = counted(calibration, evidence.n_failed_samples)
-        rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **drawn)
+        sampled = count_answers(calibration, evidence.n_failed_samples)
+        rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **draws)
         parts.append(rows)
     parts += [
-        partial(belief.by_part, known, details, **drawn),
-        partial(analyses, options.analyses, known, counts, estimates, facts.templates),
+        partial(belief.by_part, condensed, details, **draws),
+        partial(analyses, options.analyses, condensed, counts, estimates, facts.templates),
     ]
     if "ovconf_by_length" in options.analyses and again is not None:
-        parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **drawn))
+        parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **draws))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        found: list[pl.DataFrame] = list(threads.map(call, parts))
-    return pl.concat(found)
+        rows_of_parts: list[pl.DataFrame] = list(threads.map(call, parts))
+    return pl.concat(rows_of_parts)
 
 
 def _terms(
@@ -147,20 +143,21 @@ def _terms(
 
 
 def _ranked(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
-    """The metrics that order the prompts by confidence, where both runs have any."""
+    """The metrics that order the prompts by confidence, where both runs have confidences."""
     if first.is_empty() or second.is_empty():
         return COMPARISON.to_frame()
     return compare_ranked(first, second, seed=0, n_rounds=n_rounds, unit=unit_of(first, second))
 
 
-def _evidence(tables: method.Tables) -> pl.DataFrame:
-    sampled, calibration = tables.get("sampled"), tables["calibration"]
-    return evidence(tables["answers"], sampled, calibration if calibration.height else None)
-
-
-def comparing(by: By) -> method.Compare:
+def build_compare(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
-    return method.Compare(terms=partial(_terms, by=by), evidence=_evidence, ranked=_ranked)
+    return method.Compare(
+        terms=partial(_terms, by=by),
+        evidence=lambda tables: evidence(
+            tables["answers"], tables.get("sampled"), tables["calibration"]
+        ),
+        ranked=_ranked,
+    )
 
 
 def _estimated(part: method.Part) -> pl.DataFrame:
@@ -194,5 +191,5 @@ METHOD = method.Method(
         ),
     ),
     show=method.Show("belief", report, card, digest),
-    compare=comparing("match"),
+    compare=build_compare("match"),
 )

@@ -13,7 +13,12 @@ from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
 from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.masked import bias_level, extended_entities, gains, left_out
+from factsweep.operators.metrics.belief.masked import (
+    bias_level,
+    count_gains,
+    extended_entities,
+    left_out_rows,
+)
 from factsweep.operators.prompts import masked as prompts
 from factsweep.operators.schemas import columns
 from factsweep.operators.tables.belief import SHOWN, card
@@ -33,31 +38,30 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
         parts = pl.col("prompt_id").str.split(".")
         template_id = pl.concat_str(parts.list.first(), parts.list.get(2), separator=".")
         return {
-            **matched(answers, labels),
+            **match_tokens(answers, labels),
             "biases": further["priors"].select(
                 relation_id=parts.list.first(),
                 template_id=template_id,
                 probabilities="candidate_probabilities",
             ),
-            "gains": gains(label_probabilities(answers, of_pairs, candidates)),
+            "gains": count_gains(label_probabilities(answers, of_pairs, candidates)),
             "left_out": prompts.count_left_out(of_relation),
         }
 
     return match
 
 
-def matched(answers: pl.DataFrame, labels: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    r"""Say which predictions are right: those whose token is a label of an object of the pair.
+def match_tokens(answers: pl.DataFrame, labels: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Mark the predictions whose token is a label of an object of the pair as right.
 
     `answers` has one row per answered prompt: prompt_id, relation_id, pair_id, template_id,
-    subject_index, token_id, token, probability. `labels` comes from
-    `operators.prompts.masked.label_tokens`: pair_id, token_id. Gives the canonical tables `answers`
-    and `calibration`, and `errors` of what cannot be answered. An answer's key is its token as it
-    stands in the vocabulary; its n_lemmas is 1. Confidence is the token's probability, and every
-    answer has one.
+    subject_index, token_id, token, probability; `labels` (`operators.prompts.masked.label_tokens`)
+    has pair_id and token_id. Gives the canonical tables `answers`, `calibration` and `errors`. An
+    answer's key is its token as in the vocabulary; its n_lemmas is 1, its confidence the token's
+    probability.
 
-    A pair none of whose labels is a single token cannot be answered: its prompts stand in `errors`,
-    reason "no_single_token_label", and not in the other tables.
+    A pair without any single-token label cannot be answered: its prompts are in `errors`, reason
+    "no_single_token_label", and not in the other tables.
 
     Source: BELIEF, sections 2.1 and 2.4, and footnote 6.
     """
@@ -71,7 +75,7 @@ def matched(answers: pl.DataFrame, labels: pl.DataFrame) -> dict[str, pl.DataFra
         confidence="probability",
     )
     schemas = {name: columns(name) for name in ("answers", "calibration")}
-    found = {name: rows.select(each.names()).cast(each) for name, each in schemas.items()}
+    tables = {name: rows.select(schema.names()).cast(schema) for name, schema in schemas.items()}
     impossible = answers.join(right, on="pair_id", how="anti", maintain_order="left")
     errors = impossible.select(
         "prompt_id",
@@ -79,48 +83,47 @@ def matched(answers: pl.DataFrame, labels: pl.DataFrame) -> dict[str, pl.DataFra
         reason=pl.lit(REASON),
         detail=pl.format("no label of {} is a single token of the model", "pair_id"),
     )
-    return {**found, "errors": errors}
+    return {**tables, "errors": errors}
 
 
 def label_probabilities(
     answers: pl.DataFrame, labels: pl.DataFrame, candidates: pl.DataFrame
 ) -> pl.DataFrame:
-    """The probability of each right label that is a single token, under each prompt of its pair.
+    """The probability of each single-token label of a right object, under each prompt of its pair.
 
     `answers` has pair_id, template_id, subject_index and candidate_probabilities, in the order of
-    the relation's `candidates`. Of an object's labels of one token the first stands for all. Made
-    for a relation at a time.
+    the relation's `candidates`. Of an object's equal tokens the first label is kept. For one
+    relation at a time.
     """
     number = pl.int_range(pl.len()).over("relation_id")
     places = candidates.select("relation_id", "token_id", place=number)
     token = ["pair_id", "object_id", "token_id"]
     rows = labels.drop_nulls("token_id").unique(token, keep="first", maintain_order=True)
     rows = rows.join(places, on=["relation_id", "token_id"], maintain_order="left")
-    asked = answers.select(
+    prompts_of_pair = answers.select(
         "pair_id", "template_id", "subject_index", probabilities="candidate_probabilities"
     )
-    return rows.join(asked, on="pair_id", maintain_order="left_right").select(
+    return rows.join(prompts_of_pair, on="pair_id", maintain_order="left_right").select(
         *("relation_id", "pair_id", "template_id", "subject_index", "object_id", "label_index"),
         probability=pl.col("probabilities").list.get(pl.col("place")).cast(pl.Float64),
     )
 
 
 def _condense(tables: Tables, again: pl.DataFrame, facts: Facts, options: Any) -> Tables:
-    found = belief.condense(tables, again, facts, options, by="equality")
-    return {**found, **{name: tables[name] for name in ("biases", "gains", "left_out")}}
+    condensed = belief.condense(tables, again, facts, options, by="equality")
+    return {**condensed, **{name: tables[name] for name in ("biases", "gains", "left_out")}}
 
 
 def _measure(evidence: Evidence) -> Tables:
     calibration = evidence.tables["calibration"]
-    # Every prompt has a confidence: what failed, failed for both.
-    every = replace(evidence, n_failed_samples=evidence.n_failed)
-    found = belief.core(every, calibration)
-    drawn = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
+    # Every prompt has a confidence, so failures are failures of both.
+    metrics = belief.core(replace(evidence, n_failed_samples=evidence.n_failed), calibration)
+    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     rows = [
-        found.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
+        metrics.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
         bias_level(evidence.tables["biases"]),
-        extended_entities(evidence.tables["gains"], **drawn),
-        left_out(evidence.tables["left_out"]),
+        extended_entities(evidence.tables["gains"], **draws),
+        left_out_rows(evidence.tables["left_out"]),
     ]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.options.n_bins)}
 
@@ -139,5 +142,5 @@ METHOD = Method(
         metrics=SHOWN,
     ),
     show=Show("belief", report, card, digest),
-    compare=belief.comparing("equality"),
+    compare=belief.build_compare("equality"),
 )

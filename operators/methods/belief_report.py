@@ -1,4 +1,4 @@
-"""What is written and shown of BELIEF's numbers, of decoders and of encoders."""
+"""The reports and pages of BELIEF's numbers, of decoders and of encoders."""
 
 from collections.abc import Mapping
 
@@ -45,27 +45,32 @@ def report(result: method.Result) -> method.Report:
         tables["parts"] = of_parts
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
+    report_figures = calibration(in_bins)
+    if not (coverage := figures.coverage(metrics)).is_empty():
+        report_figures["coverage"] = figures.coverage_figure(coverage)
     spreads = _spreads(metrics, result.facts)
-    drawn = {**calibration(in_bins), **_coverage(metrics), **spreads}
+    report_figures |= spreads
     titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
     if len(result.answers) < 2:
-        return method.Report(tables, drawn, titles)
+        return method.Report(tables, report_figures, titles)
     shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
-    found = effects(result.answers)
+    run_effects = effects(result.answers)
     tables["knowledge-sharing"] = shares.with_columns(selectors.float().round(4))
-    tables["effects"] = effects_table(found)
+    tables["effects"] = effects_table(run_effects)
     n_pairs = len(list(pairs(result.answers)))
     if n_pairs > MOST_PAIRS:
         titles["effects"] += f" (the first {MOST_PAIRS} of {n_pairs} pairs)"
     squares = shares.rename({"sharing": "value"})
-    drawn["knowledge-sharing"] = figures.knowledge_sharing_figure(squares, "knowledge sharing")
-    return method.Report(tables, drawn, titles, raw={"effects": found})
+    report_figures["knowledge-sharing"] = figures.knowledge_sharing_figure(
+        squares, "knowledge sharing"
+    )
+    return method.Report(tables, report_figures, titles, raw={"effects": run_effects})
 
 
 def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables:
-    """The papers' tables that the runs have numbers for, and why numbers are missing in them.
+    """The papers' tables that the runs have numbers for, and reasons of missing numbers.
 
-    The papers draw demonstrations for each prompt. Where runs did, their numbers are taken.
+    The papers draw demonstrations for each prompt: runs that did so come first.
     """
     (benchmark,) = metrics["benchmark"].unique()
     by_prompt = metrics["variant"].str.contains("scope=prompt").any()
@@ -73,37 +78,35 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
     costs = result.costs.with_columns(benchmark=pl.lit(benchmark))
     of_set = sizes(result.facts, benchmark, parse=result.parse, encode=result.encode)
     rows = pl.concat([rows, costs, of_set], how="diagonal")
-    known = result.published
-    alone = known is not None and benchmark not in known["benchmark"]  # facts of one's own
-    filled = {
-        name: fill(table, rows, known, benchmark=benchmark, names=NAMES, own_only=alone)
+    published = result.published
+    is_own = published is not None and benchmark not in published["benchmark"]
+    filled_tables = {
+        name: fill(table, rows, published, benchmark=benchmark, names=NAMES, own_only=is_own)
         for name, table in TABLES.items()
     }
-    shown = {name: each for name, each in filled.items() if each.n_measured}
-    named = ((pl.lit(name).alias("table"), each.missing) for name, each in shown.items())
-    missing = [table.select(name, pl.all()) for name, table in named]
-    return {name: each.table for name, each in shown.items()} | {"missing": pl.concat(missing)}
+    measured = {name: filled for name, filled in filled_tables.items() if filled.n_measured}
+    missing = [
+        filled.missing.select(pl.lit(name).alias("table"), pl.all())
+        for name, filled in measured.items()
+    ]
+    report_tables = {name: filled.table for name, filled in measured.items()}
+    return report_tables | {"missing": pl.concat(missing)}
 
 
-def _coverage(metrics: pl.DataFrame) -> Mapping[str, "Figure"]:
-    found = figures.coverage(metrics)
-    return {} if found.is_empty() else {"coverage": figures.coverage_figure(found)}
-
-
-def _spreads(metrics: pl.DataFrame, facts: Facts) -> Mapping[str, "Figure"]:
+def _spreads(metrics: pl.DataFrame, facts: Facts) -> dict[str, Figure]:
     """The spread of the templates' accuracy, one figure per run."""
-    drawn = {}
+    spreads = {}
     for (run,), rows in metrics.group_by(
         join_names("model", "setting", "variant"), maintain_order=True
     ):
         spread = figures.spread_by_relation(rows, facts.labels)
         if not spread.is_empty():
             name = f"template-spread-{str(run).replace(' ', '-')}"
-            drawn[name] = figures.template_spread_figure(spread, str(run))
-    return drawn
+            spreads[name] = figures.template_spread_figure(spread, str(run))
+    return spreads
 
 
-def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
+def calibration(in_bins: pl.DataFrame) -> dict[str, Figure]:
     """Calibration: one panel per model."""
     if in_bins.is_empty():
         return {}
@@ -112,12 +115,12 @@ def calibration(in_bins: pl.DataFrame) -> Mapping[str, "Figure"]:
 
 
 def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
-    """How often each fact was answered right, its answers by how often they came, the templates."""
+    """The share of right answers of each fact, its answers by frequency, and the templates."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("correct").mean()
-    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(share=share, n=pl.len())
-    counted = answers.group_by("pair_id", "asked", "key").agg(n=pl.len(), right=pl.first("correct"))
-    replies = counted.sort("pair_id", "n", "key", descending=[False, True, False]).select(
+    shares = answers.group_by("pair_id", "asked", maintain_order=True).agg(share=share, n=pl.len())
+    counts = answers.group_by("pair_id", "asked", "key").agg(n=pl.len(), right=pl.first("correct"))
+    replies = counts.sort("pair_id", "n", "key", descending=[False, True, False]).select(
         "pair_id",
         "asked",
         "right",
@@ -125,7 +128,7 @@ def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
         note=pl.format("{}×", "n"),
     )
     return method.Digest(
-        add_right_labels(found, facts.pairs),
+        add_right_labels(shares, facts.pairs),
         replies,
         answers.group_by("template_id", maintain_order=True).agg(share=share),
     )

@@ -17,7 +17,7 @@ from factsweep.operators.matching.preferred import add_beaten
 from factsweep.operators.methods import method
 from factsweep.operators.methods.ability import PREFER
 from factsweep.operators.metrics.belief.knowledge_state import evidence
-from factsweep.operators.metrics.comparing.paired import known, paired_preferences
+from factsweep.operators.metrics.comparing.paired import mark_known, paired_preferences
 from factsweep.operators.metrics.distractors import agreement, baselines, distractors
 from factsweep.operators.metrics.shared.rows import samples
 from factsweep.operators.prompts.clozes import Distractors, clozes, expand
@@ -27,7 +27,7 @@ from factsweep.operators.tables import distractors as tables
 
 @dataclass(frozen=True)
 class Options:
-    """What is drawn, and who reads continuations (conf/metrics/).
+    """The bootstrap rounds, and the readers of continuations (conf/metrics/).
 
     `encoder` is the model of BERTScore (a folder, or an id on the hub), `judge_url` and
     `judge_model` an OpenAI-compatible endpoint and its model; its key is OPENAI_API_KEY. Null: that
@@ -40,30 +40,27 @@ class Options:
     judge_model: str | None
 
     def __post_init__(self) -> None:
-        """Refuse half a judge."""
+        """Refuse a judge without URL or model."""
         if (self.judge_url is None) != (self.judge_model is None):
             raise InputError("metrics.judge_url and metrics.judge_model go together; give both.")
 
     @property
     def judge(self) -> Judge | None:
-        """The judge, if one is named."""
+        """The configured judge, or None."""
         if self.judge_url is None or self.judge_model is None:
             return None
         return Judge(OpenAIChat(self.judge_url, self.judge_model, key(), temperature=0.0))
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
-    """Preferences need no facts to be matched with: what is right was asked."""
-
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
-        asked = answers.select(columns)
-        by_cloze, by_chance = (
-            asked.join(further[table], on="prompt_id", maintain_order="left")
+        beams, chances = (
+            answers.select(columns).join(further[table], on="prompt_id", maintain_order="left")
             for table in ("beams", "chances")
         )
-        by_pair = by_chance.select(empty("by_chance").columns)
-        return {"preferred": add_beaten(answers), "continued": by_cloze, "by_chance": by_pair}
+        by_chance = chances.select(empty("by_chance").columns)
+        return {"preferred": add_beaten(answers), "continued": beams, "by_chance": by_chance}
 
     return match
 
@@ -72,38 +69,35 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
     details = evidence.facts.further["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
-    said = pl.concat([distractors.VALUES.to_frame(), *_of_continuations(evidence)])
-    by_chance = baselines.of_karr(answers, evidence.tables["by_chance"])
-    own = distractors.of_distractors(answers), distractors.of_probability(answers)
-    values = pl.concat([*own, by_chance, said])
+    continuations = pl.concat([distractors.VALUES.to_frame(), *_of_continuations(evidence)])
+    karr = baselines.of_karr(answers, evidence.tables["by_chance"])
+    preferences = distractors.of_distractors(answers), distractors.of_probability(answers)
+    values = pl.concat([*preferences, karr, continuations])
     ratings = details.select("pair_id", rating="human_score")
-    agreeing = agreement.agreement(values, ratings, seed=evidence.seed)
+    taus = agreement.agreement(values, ratings, seed=evidence.seed)
     verbalised = details.filter(sample=VERBALISED).select("pair_id")
-    robust = agreement.robustness(values.join(verbalised, on="pair_id", how="semi"))
+    robustness = agreement.robustness(values.join(verbalised, on="pair_id", how="semi"))
     metrics = [
         distractors.distractors(answers, details, evidence.n_failed, **draws),
-        baselines.baselines(said, evidence.n_failed, **draws),
-        *([] if by_chance.is_empty() else [baselines.karr(by_chance, evidence.n_failed, **draws)]),
-        agreement.agreement_rows(agreeing),
-        agreement.robustness_rows(robust),
+        baselines.baselines(continuations, evidence.n_failed, **draws),
+        *([] if karr.is_empty() else [baselines.karr(karr, evidence.n_failed, **draws)]),
+        agreement.agreement_rows(taus),
+        agreement.robustness_rows(robustness),
+    ]
+    curves = [
+        distractors.curve(rows).with_columns(sample=pl.lit(sample, pl.String))
+        for sample, rows in ((None, answers), *samples(answers, details))
     ]
     return {
         "metrics": pl.concat(metrics),
-        "curve": _curves(answers, details),
-        "agreement": agreeing,
-        "robustness": robust,
+        "curve": pl.concat(curves),
+        "agreement": taus,
+        "robustness": robustness,
     }
 
 
-def _curves(answers: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
-    """Min@n and Avg@n by n, over all facts (sample null) and over each sample of the set."""
-    parts = [(None, answers), *samples(answers, details)]
-    sample = {name: pl.lit(name, pl.String).alias("sample") for name, _ in parts}
-    return pl.concat(distractors.curve(rows).with_columns(sample[name]) for name, rows in parts)
-
-
 def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
-    """What the measures of continuations say of each cloze, of those that there is a reader for."""
+    """The values of each cloze by each measure of continuations that has a reader."""
     continued, options = evidence.tables["continued"], evidence.options
     first_labels = pl.col("objects").list.first().struct.field("labels")
     labels = dict(evidence.facts.pairs.select("pair_id", first_labels).iter_rows())
@@ -117,70 +111,71 @@ def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
         yield baselines.of_texts(continued, labels, measure, alike, baselines.WIDTHS)
     if options.judge is not None:
         relations = continued["relation_id"].unique(maintain_order=True)
-        asked = pl.concat([clozes(evidence.facts.of(each)) for each in relations])
-        texts = dict(asked.select("prompt_id", "query").iter_rows())
+        prompts = pl.concat([clozes(evidence.facts.of(relation)) for relation in relations])
+        texts = dict(prompts.select("prompt_id", "query").iter_rows())
         yield baselines.of_judged(continued, labels, texts, options.judge)
 
 
 def _report(result: method.Result) -> method.Report:
-    """The paper's tables and figures, as far as the runs have numbers for them."""
+    """The paper's tables and figures for which the runs have numbers."""
     metrics, published = result.tables["metrics"], result.published
-    found = {
+    report_tables = {
         "headline": tables.headline(metrics),
         "relations": tables.by_relation(metrics, result.facts.labels),
         "popularity": tables.by_slice(metrics, "popularity", "decile"),
         "samples": tables.by_sample(metrics, published),
         "tokens": tables.by_slice(metrics, "tokens", "tokens"),
     }
-    taus, drawn = result.tables["agreement"], _figures(result)
+    taus, figures = result.tables["agreement"], _figures(result)
     if not taus.is_empty():
         table = tables.agreement(metrics, published)
-        found |= {"table-3": table, "missing": tables.missing(table)}
-        found["configurations"] = tables.configurations(taus)
+        report_tables |= {"table-3": table, "missing": tables.missing(table)}
+        report_tables["configurations"] = tables.configurations(taus)
     if not result.tables["robustness"].is_empty():
-        found["table-4"] = tables.robust(metrics, published)
-    found |= {name: each.table for name, each in drawn.items()}
-    shown = {name: table for name, table in found.items() if table.height}
-    pictures = {name: each.figure for name, each in drawn.items()}
-    titles = {name: each.heading for name, each in drawn.items()}
-    return method.Report(shown, pictures, {**tables.TITLES, **titles})
+        report_tables["table-4"] = tables.robust(metrics, published)
+    report_tables |= {name: figure.table for name, figure in figures.items()}
+    nonempty = {name: table for name, table in report_tables.items() if table.height}
+    pictures = {name: figure.figure for name, figure in figures.items()}
+    titles = {name: figure.heading for name, figure in figures.items()}
+    return method.Report(nonempty, pictures, {**tables.TITLES, **titles})
 
 
 def _figures(result: method.Result) -> dict[str, tables.Drawn]:
     """Figures 1 to 6 and 8, as far as the runs have points for them."""
     curves, taus = result.tables["curve"], result.tables["agreement"]
-    found: dict[str, tables.Drawn] = {}
+    figures: dict[str, tables.Drawn] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
-        found |= tables.draw_figure("retrieval", tables.curve_points(rows, "min"), sample)
+        figures |= tables.draw_figure("retrieval", tables.curve_points(rows, "min"), sample)
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")
     if optimal["model"].n_unique() > 1:
-        found |= tables.draw_figure("model-size", tables.curve_points(optimal, "avg"))
-        found |= tables.draw_sizes(result.tables["metrics"], result.costs)
+        figures |= tables.draw_figure("model-size", tables.curve_points(optimal, "avg"))
+        figures |= tables.draw_sizes(result.tables["metrics"], result.costs)
     if not taus.is_empty():
         by_clozes = tables.cloze_points(taus)
-        found |= tables.draw_figure("n-distractors", tables.distractor_points(taus))
-        found |= tables.draw_figure("n-clozes", by_clozes)
-        found |= tables.draw_figure("gains", tables.gains(by_clozes))
-    return found
+        figures |= tables.draw_figure("n-distractors", tables.distractor_points(taus))
+        figures |= tables.draw_figure("n-clozes", by_clozes)
+        figures |= tables.draw_figure("gains", tables.gains(by_clozes))
+    return figures
 
 
 def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """The hardest distractors of each fact, over its clozes, with the right answer among them."""
     answers = answers.with_columns(asked=pl.lit(None, pl.String))
     share = pl.col("n_beaten").list.last() / pl.col("n_distractors")
-    found = answers.group_by("pair_id", "asked", maintain_order=True).agg(
-        share=share.mean(), n=pl.len()
-    )
+    shares = answers.group_by("pair_id", "asked", maintain_order=True)
+    fact_rows = shares.agg(share=share.mean(), n=pl.len())
     columns = ["pair_id", "asked", "label", "logprob"]
     wrong = answers.select("pair_id", "asked", "hardest").explode("hardest").drop_nulls("hardest")
     right = answers.select(*columns, right=pl.lit(value=True))
-    both = [right, wrong.unnest("hardest").select(*columns, right=pl.lit(value=False))]
-    each = pl.concat(both).group_by("pair_id", "asked", "label", "right", maintain_order=True)
-    best = each.agg(pl.max("logprob"))
+    options = pl.concat(
+        [right, wrong.unnest("hardest").select(*columns, right=pl.lit(value=False))]
+    )
+    by_label = options.group_by("pair_id", "asked", "label", "right", maintain_order=True)
+    best = by_label.agg(pl.max("logprob"))
     ordered = best.sort("pair_id", "logprob", "label", descending=[False, True, False])
     nats = pl.format("{} nats", pl.col("logprob").round(1))
     replies = ordered.select("pair_id", "asked", "right", answer="label", note=nats)
-    return method.Digest(add_right_labels(found, facts.pairs), replies)
+    return method.Digest(add_right_labels(fact_rows, facts.pairs), replies)
 
 
 METHOD = method.Method(
@@ -206,6 +201,6 @@ METHOD = method.Method(
             first["preferred"], second["preferred"], unit=unit
         ),
         # A fact is right after a cloze where its answer beats all distractors.
-        evidence=lambda tables: evidence(known(tables["preferred"])),
+        evidence=lambda tables: evidence(mark_known(tables["preferred"])),
     ),
 )

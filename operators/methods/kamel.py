@@ -39,16 +39,15 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 
 def _estimated(part: method.Part) -> pl.DataFrame:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
-    drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
-    of = (part.answers, queries, part.pairs)
-    return kamel_estimates(*of, **drawn)
+    draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
+    return kamel_estimates(part.answers, queries, part.pairs, **draws)
 
 
 def _report(result: method.Result) -> method.Report:
     metrics, published = result.tables["metrics"], result.published
     labels = result.facts.labels
     by_cardinality, by_kind = (tables.by_slice(metrics, part) for part in ("cardinality", "kind"))
-    found = {
+    report_tables = {
         "overview": tables.overview(result.facts, n_tokens=result.n_tokens),
         "headline": tables.headline(metrics, published),
         "relations": tables.by_relation(metrics, labels, published),
@@ -64,7 +63,7 @@ def _report(result: method.Result) -> method.Report:
         "cardinality": tables.cardinality_figure(_in_series(by_cardinality), models),
         "kind": tables.kind_figure(_in_series(by_kind), models),
     }
-    return method.Report(found, figures, _TITLES)
+    return method.Report(report_tables, figures, _TITLES)
 
 
 def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
@@ -74,23 +73,23 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
     return slices.filter(~other).with_columns(series=series)
 
 
-def _digest(facts: Facts, given: pl.DataFrame) -> method.Digest:
+def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """The F1 of each query, and its answer as it was given."""
-    splits = facts.pairs.join(given, on="pair_id", how="semi")["split"].unique()
-    # With the queries that have no answer: their labels tell others apart.
-    asked = facts.pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
-    scores = precision_recall(given, asked)
+    splits = facts.pairs.join(answers, on="pair_id", how="semi")["split"].unique()
+    # With the queries without an answer: their labels distinguish others.
+    queries = facts.pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
+    scores = precision_recall(answers, queries)
     f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
-    unknown = pl.lit(None, pl.String).alias("asked")
-    found = scores.select("pair_id", unknown, share=f1, n=pl.lit(1))
-    replies = given.join(found, on="pair_id", maintain_order="left").select(
+    no_setting = pl.lit(None, pl.String).alias("asked")
+    shares = scores.select("pair_id", no_setting, share=f1, n=pl.lit(1))
+    replies = answers.join(shares, on="pair_id", maintain_order="left").select(
         "pair_id",
         "asked",
         answer=pl.col("text").str.strip_chars(),
         note=pl.format("F1 {}", pl.col("share").round(2)),
         right=pl.col("share") == 1,
     )
-    return method.Digest(add_right_labels(found, facts.pairs), replies)
+    return method.Digest(add_right_labels(shares, facts.pairs), replies)
 
 
 METHOD = method.Method(

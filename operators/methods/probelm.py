@@ -28,8 +28,8 @@ _TITLES: Mapping[str, str] = {
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     """The scores with candidate and prompt type, both read from an item's id."""
-    named = pl.col("prompt_id").str.extract_groups(_ITEM_ID).alias("named")
-    return lambda answers, _further: {"scored": answers.with_columns(named).unnest("named")}
+    ids = pl.col("prompt_id").str.extract_groups(_ITEM_ID).alias("named")
+    return lambda answers, _further: {"scored": answers.with_columns(ids).unnest("named")}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -43,16 +43,15 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 
 
 def _estimated(part: method.Part) -> pl.DataFrame:
-    drawn = {"seed": part.seed, "n_rounds": part.options.n_rounds}
+    draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
-    of = (part.answers, groups, part.pairs)
-    return probelm_estimates(*of, **drawn)
+    return probelm_estimates(part.answers, groups, part.pairs, **draws)
 
 
 def _report(result: method.Result) -> method.Report:
     metrics, published, cutoffs = result.tables["metrics"], result.published, result.cutoffs
     by_frame = tables.by_frame(metrics, published, cutoffs)
-    found = {
+    report_tables = {
         "overview": tables.overview(metrics, candidates(result.facts), cutoffs),
         "headline": tables.headline(metrics, published, cutoffs),
         "frames": by_frame,
@@ -62,10 +61,10 @@ def _report(result: method.Result) -> method.Report:
     }
     frames = tables.over_frames(metrics).filter(pl.col("variant").is_null())
     if frames.is_empty():  # plausibility needs all prompt types
-        return method.Report(found, titles=_TITLES)
+        return method.Report(report_tables, titles=_TITLES)
     series = frames.with_columns(series="model")
     figure = tables.frames_figure(series, "plausibility over time frames", cutoffs)
-    return method.Report(found, {"frames": figure}, _TITLES)
+    return method.Report(report_tables, {"frames": figure}, _TITLES)
 
 
 def _digest(facts: Facts, scored: pl.DataFrame) -> method.Digest:
@@ -77,12 +76,12 @@ def _digest(facts: Facts, scored: pl.DataFrame) -> method.Digest:
     names = {"asked": "setting", "answer": "label", "right": "is_positive"}
     ranked = rows.select("pair_id", **names, note=nats)
     positive = pl.col("right")
-    found = ranked.group_by("pair_id", "asked", maintain_order=True).agg(
+    shares = ranked.group_by("pair_id", "asked", maintain_order=True).agg(
         share=1 / (pl.arg_where(positive).first() + 1),
         n=pl.lit(1),
         right=pl.col("answer").filter(positive),
     )
-    return method.Digest(found, ranked)
+    return method.Digest(shares, ranked)
 
 
 METHOD = method.Method(

@@ -51,10 +51,7 @@ def _mean_distance(points: NDArray[Any], metric: Literal["jaccard", "euclidean"]
 def words(text: str) -> frozenset[str]:
     """The words of a template: runs of letters, digits and _, with [X] and [Y]; case counts.
 
-    With these words, ParaRel's templates come out at .4868 (39 relations); the paper has .4860.
-
-    >>> sorted(words("[X]'s capital is [Y]."))
-    ['[X]', '[Y]', 'capital', 'is', 's']
+    With these words, ParaRel's templates have .4868 (39 relations); the paper has .4860.
     """
     return frozenset(_WORD.findall(text))
 
@@ -64,9 +61,6 @@ def semantics(embeddings: NDArray[np.floating]) -> float | None:
 
     None for fewer than two texts. In units of the encoder: numbers of two encoders cannot be
     compared. Source: BELIEF, appendix B.1, "Semantics" (there of BERT-large).
-
-    >>> semantics(np.array([[0.0, 0.0], [3.0, 4.0]]))
-    5.0
     """
     return _mean_distance(embeddings, "euclidean")
 
@@ -103,8 +97,6 @@ def centrality(heads: Sequence[int]) -> Centrality:
 
     >>> centrality([1, 2, 3, 4, 4])
     Centrality(degree=0.5, closeness=0.6666666666666666)
-    >>> centrality([0, 0, 0, 0, 0])
-    Centrality(degree=1.0, closeness=1.0)
     """
     n = len(heads)
     if n < 2:
@@ -115,15 +107,15 @@ def centrality(heads: Sequence[int]) -> Centrality:
     if not roots.size:
         raise InputError(f"heads {list(heads)} have no root; a root is its own head.")
     head = np.where(head == words, roots[0], head)
-    joined = words[words != roots[0]]
+    children = words[words != roots[0]]
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import shortest_path
 
-    edges = csr_array((np.ones(n - 1), (joined, head[joined])), shape=(n, n))
+    edges = csr_array((np.ones(n - 1), (children, head[children])), shape=(n, n))
     distances = shortest_path(edges, directed=False, unweighted=True)
     if not np.isfinite(distances).all():
         raise InputError(f"heads {list(heads)} make no tree; they have a circle.")
-    degrees = np.bincount(joined, minlength=n) + np.bincount(head[joined], minlength=n)
+    degrees = np.bincount(children, minlength=n) + np.bincount(head[children], minlength=n)
     return Centrality(float(degrees.max() / (n - 1)), float((n - 1) / distances.sum(axis=1).min()))
 
 
@@ -135,43 +127,36 @@ def diversity(
     Columns out: DIVERSITY. `quantity` is the number of prompts per pair: names × templates,
     averaged over the pairs; `lexicon`, `syntax` and `semantics` are mean distances of two templates
     of the relation, in the last row averaged over the relations that have two. Null: fewer than two
-    templates, or without `parse` or `encode`. A set of templates alone (no pairs) has no
-    `quantity`.
+    templates, without `parse` or `encode`, or a set without pairs (`quantity`).
 
     Source: BELIEF, appendix B.1, Table 8.
-
-    >>> from factsweep.operators.schemas import empty
-    >>> texts = ["[X] died in [Y].", "[X] died at [Y]."]
-    >>> templates = pl.DataFrame({"relation_id": "P20", "text": texts})
-    >>> diversity(Facts(empty("relations"), templates, empty("pairs"))).row(0)
-    ('P20', 0, 2, None, 0.4, None, None)
     """
     relations = facts.templates.group_by("relation_id", maintain_order=True).agg("text")
     texts = [templates.to_list() for templates in relations["text"]]
     # A parser and an encoder read X and Y without brackets.
-    spelt = [
+    plain_texts = [
         [text.replace("[X]", "X").replace("[Y]", "Y") for text in templates] for templates in texts
     ]
     names = facts.pairs.group_by("relation_id").agg(
         n_pairs=pl.len().cast(pl.Int64), n_names=pl.col("subjects").list.len().mean()
     )
-    rows = relations.join(names, on="relation_id", how="left", maintain_order="left")
-    measured = rows.with_columns(
+    joined = relations.join(names, on="relation_id", how="left", maintain_order="left")
+    measured = joined.with_columns(
         pl.col("n_pairs").fill_null(0),
         n_templates=pl.col("text").list.len().cast(pl.Int64),
         lexicon=_floats(map(lexicon, texts)),
-        syntax=_floats(syntax(parse(each)) if parse else None for each in spelt),
-        semantics=_floats(semantics(encode(each)) if encode else None for each in spelt),
+        syntax=_floats(syntax(parse(plain)) if parse else None for plain in plain_texts),
+        semantics=_floats(semantics(encode(plain)) if encode else None for plain in plain_texts),
     )
     by_relation = measured.with_columns(quantity=pl.col("n_names") * pl.col("n_templates"))
     prompts = pl.col("quantity") * pl.col("n_pairs")
-    whole = by_relation.select(
+    of_set = by_relation.select(
         pl.lit(None, pl.String).alias("relation_id"),
         pl.sum("n_pairs", "n_templates"),
         pl.mean("lexicon", "syntax", "semantics"),
         quantity=pl.when(pl.sum("n_pairs") > 0).then(prompts.sum() / pl.sum("n_pairs")),
     )
-    return pl.concat(each.select(list(DIVERSITY)) for each in (by_relation, whole))
+    return pl.concat(rows.select(list(DIVERSITY)) for rows in (by_relation, of_set))
 
 
 def _floats(values: Iterable[float | None]) -> pl.Series:

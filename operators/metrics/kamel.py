@@ -29,7 +29,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
     Row,
-    counted_pairs,
+    count_scored_pairs,
     pair_terms,
     ratio_rows,
     table,
@@ -66,8 +66,8 @@ _EARLY_YEAR = r"^(?:AD *|-)?([0-9]{1,2})(?: *(?:AD|B?\.?C\.?E?\.?))?\.?$"
 _BEFORE_CHRIST = r"^-|[0-9] *(?:BC|BCE|B\.C\.)"
 
 
-class _Part(NamedTuple):
-    """A slice: its name (null: everything) and the queries in it (relation_id, pair_id).
+class _Slice(NamedTuple):
+    """A slice's name (null: everything), its queries (relation_id, pair_id), and its averaging.
 
     `over_queries`: the authors' scorer averages it over its queries, not over relations.
     """
@@ -87,113 +87,107 @@ def kamel(
 ) -> pl.DataFrame:
     """Compute every KAMEL metric: one row per number (table ROWS).
 
-    `answers` has pair_id and text, `pairs` the columns of its canonical table; those of `split` are
-    asked, those of train give the baseline. A query without an answer counts in `n_failed` and is
-    left out of every mean. Each slice is measured as if it were the whole set; with
-    `matching=paper`, those by cardinality and kind are averaged over queries, as the authors' are.
+    `answers` has pair_id and text, `pairs` the columns of its canonical table; the queries of
+    `split` are asked, those of train give the baseline. A query without an answer counts in
+    `n_failed` and is left out of every mean. Each slice is measured as if it were the whole set;
+    with `matching=paper`, slices by cardinality and kind are averaged over queries, as the authors'
+    are.
 
-    Both ways of matching and both sets of labels are there: `variant` is null for strict matching
-    with all labels, else `matching=paper`, `labels=rdf` or both. Intervals are of 95 %.
+    Both ways of matching and both sets of labels are computed: `variant` is null for strict
+    matching with all labels, else `matching=paper`, `labels=rdf` or both. Intervals are of 95 %.
 
-    Source: KAMEL, sections 3.2 and 4.2; each metric's module says how it departs from them.
+    Source: KAMEL, sections 3.2 and 4.2.
     """
-    asked = pairs.filter(pl.col("split") == split)
+    queries = pairs.filter(pl.col("split") == split)
     train = pairs.filter(pl.col("split") == "train")
-    sources = {"": answers, "baseline_": most_frequent_answers(train, asked)}
-    compared = list(product(get_args(Matching), get_args(Labels)))
-    scores = {
-        prefix: {
-            _variant(how, of): precision_recall(given, asked, matching=how, labels=of)
-            for how, of in compared
-        }
-        for prefix, given in sources.items()
-    }
+    sources = {"": answers, "baseline_": most_frequent_answers(train, queries)}
+    scores: dict[str, dict[str | None, pl.DataFrame]] = {}
+    for prefix, texts in sources.items():
+        scores[prefix] = {}
+        for matching, labels in product(get_args(Matching), get_args(Labels)):
+            parts = ["matching=paper"] * (matching == "paper") + ["labels=rdf"] * (labels == "rdf")
+            table_of = precision_recall(texts, queries, matching=matching, labels=labels)
+            scores[prefix][",".join(parts) or None] = table_of
     rows: list[Row] = []
-    for part, (prefix, tables) in product(_parts(asked), scores.items()):
+    for part, (prefix, tables) in product(_slices(queries), scores.items()):
         rows += _rows(tables, part, prefix, seed, n_rounds)
-    return table(rows + _year_rows(answers, asked, seed, n_rounds))
+    return table(rows + _year_rows(answers, queries, seed, n_rounds))
 
 
-def _variant(matching: Matching, labels: Labels) -> str | None:
-    parts = ["matching=paper"] * (matching == "paper") + ["labels=rdf"] * (labels == "rdf")
-    return ",".join(parts) or None
-
-
-def _parts(asked: pl.DataFrame) -> Iterator[_Part]:
+def _slices(asked_pairs: pl.DataFrame) -> Iterator[_Slice]:
     """The slices that have queries; relations are cut out of the whole, not listed here."""
     ids = pl.col("objects").list.eval(is_literal(pl.element().struct.field("object_id")))
-    queries = asked.select(
+    queries = asked_pairs.select(
         "relation_id",
         "pair_id",
         cardinality=pl.col("objects").list.len(),
         kind=pl.when(ids.list.all()).then(pl.lit("literal")).otherwise(pl.lit("entity")),
     )
-    yield _Part(None, queries)
+    yield _Slice(None, queries)
     for name in ("cardinality", "kind"):
         for value in queries[name].unique().sort():
-            yield _Part(f"{name}={value}", queries.filter(pl.col(name) == value), True)
+            yield _Slice(f"{name}={value}", queries.filter(pl.col(name) == value), True)
     lama = queries.filter(pl.col("relation_id").is_in(LAMA_RELATIONS))
     if not lama.is_empty():
-        yield _Part("relations=lama", lama)
+        yield _Slice("relations=lama", lama)
 
 
 def _rows(
-    tables: Mapping[str | None, pl.DataFrame], part: _Part, prefix: str, seed: int, n_rounds: int
+    tables: Mapping[str | None, pl.DataFrame], part: _Slice, prefix: str, seed: int, n_rounds: int
 ) -> Iterator[Row]:
     """The rows of a slice by variant; that of everything also gives those of the relations."""
-    mine = [
+    scores_in_slice = [
         scores.join(part.queries, on="pair_id", how="semi", maintain_order="left")
         for scores in tables.values()
     ]
-    counts = counted_pairs(part.queries, mine[0])
-    found = pooled = macros(mine, seed=seed, n_rounds=n_rounds)
+    counts = count_scored_pairs(part.queries, scores_in_slice[0])
+    over_relations = over_queries = macros(scores_in_slice, seed=seed, n_rounds=n_rounds)
     if part.over_queries:
-        together = [scores.with_columns(relation_id=pl.lit("all")) for scores in mine]
-        pooled = macros(together, seed=seed, n_rounds=n_rounds)
-    for variant, *both in zip(tables, found, pooled, strict=True):
-        numbers = both[(variant or "").startswith("matching=paper")]
-        for metric, each in numbers._asdict().items():
-            by_relation = metric != F1_RELATION_MEAN.name
+        pooled = [scores.with_columns(relation_id=pl.lit("all")) for scores in scores_in_slice]
+        over_queries = macros(pooled, seed=seed, n_rounds=n_rounds)
+    for variant, *numbers in zip(tables, over_relations, over_queries, strict=True):
+        macro = numbers[(variant or "").startswith("matching=paper")]
+        for metric, bootstrapped in macro._asdict().items():
+            name, by_relation = prefix + metric, metric != F1_RELATION_MEAN.name
             if by_relation and part.name is None:
-                yield from counts.rows(prefix + metric, each, variant)
+                yield from counts.rows(name, bootstrapped, variant)
             elif by_relation or not prefix:
-                yield counts.row(prefix + metric, each.overall, variant=variant, part=part.name)
+                yield counts.row(name, bootstrapped.overall, variant=variant, part=part.name)
 
 
-def _year_rows(answers: pl.DataFrame, asked: pl.DataFrame, seed: int, n_rounds: int) -> list[Row]:
+def _year_rows(answers: pl.DataFrame, queries: pl.DataFrame, seed: int, n_rounds: int) -> list[Row]:
     """The error in years; `n_failed` counts the answers without a year too."""
-    dates = asked.filter(
+    dates = queries.filter(
         pl.col("objects").list.eval(pl.element().struct.field("object_id") == DATE).list.any()
     )
     if dates.is_empty():
         return []
     errors = year_errors(answers, dates)
-    counts, terms = counted_pairs(dates, errors), pair_terms(errors, pl.mean("error"), pl.lit(1.0))
+    counts, terms = (
+        count_scored_pairs(dates, errors),
+        pair_terms(errors, pl.mean("error"), pl.lit(1.0)),
+    )
     return [
         *ratio_rows(YEAR_ERROR_MEAN.name, terms, counts, seed=seed, n_rounds=n_rounds),
         *counts.rows(YEAR_ERROR_MEDIAN.name, _medians(terms, seed, n_rounds)),
     ]
 
 
-def most_frequent_answers(train: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
-    """Answer each query of `asked` with its relation's most frequent answer: pair_id, text.
+def most_frequent_answers(train: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """Answer each query of `queries` with its relation's most frequent answer: pair_id, text.
 
     An answer counts once per query; of equally frequent ones, the first by its text is taken.
 
     Source: KAMEL, section 4.2, "Detailed Analysis" (an F1 of 9.7 %).
-
-    >>> shown = [[{"labels": [each]}] for each in ("Asia", "Antarctica", "Antarctica")]
-    >>> ids = {"relation_id": ["P30"] * 3, "pair_id": ["t1", "t2", "t3"]}
-    >>> asked = pl.DataFrame({"relation_id": ["P30"], "pair_id": ["q1"]})
-    >>> most_frequent_answers(pl.DataFrame({**ids, "objects": shown}), asked).rows()
-    [('q1', 'Antarctica')]
     """
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
-    shown = train.select("relation_id", text=labels.list.unique()).explode("text").drop_nulls()
-    counted = shown.group_by("relation_id", "text").len()
-    counted = counted.sort("relation_id", "len", "text", descending=[False, True, False])
-    best = counted.unique("relation_id", keep="first", maintain_order=True)
-    return asked.join(best, on="relation_id", maintain_order="left").select("pair_id", "text")
+    train_answers = (
+        train.select("relation_id", text=labels.list.unique()).explode("text").drop_nulls()
+    )
+    counts = train_answers.group_by("relation_id", "text").len()
+    ranked = counts.sort("relation_id", "len", "text", descending=[False, True, False])
+    best = ranked.unique("relation_id", keep="first", maintain_order=True)
+    return queries.join(best, on="relation_id", maintain_order="left").select("pair_id", "text")
 
 
 class Macro(NamedTuple):
@@ -205,33 +199,21 @@ class Macro(NamedTuple):
     f1_relation_mean: Bootstrapped
 
 
-def macro(scores: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Macro:
-    """Average the scores of queries (relation_id, pair_id, precision, recall).
-
-    >>> scores = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1", "P2"], "pair_id": ["t1", "t2", "t3"],
-    ...     "precision": [1.0, 0.0, 0.0], "recall": [1.0, 0.0, 0.0],
-    ... })
-    >>> found = macro(scores, seed=1, n_rounds=10)
-    >>> found.f1.overall.value, found.f1.by_relation["P1"].value
-    (0.25, 0.5)
-    """
-    (found,) = macros([scores], seed=seed, n_rounds=n_rounds)
-    return found
-
-
 def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -> list[Macro]:
-    """`macro` of several scores of the same queries, whose rounds are drawn once for all."""
+    """Average each table of scores of queries (relation_id, pair_id, precision, recall).
+
+    The tables have the same queries; their rounds are drawn once for all.
+    """
     if tables[0].is_empty():
         return [Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields)) for _ in tables]
     degrees, rounds = {}, []
-    for parts in zip(*(relations(each, "pair_id") for each in tables), strict=True):
+    for parts in zip(*(relations(scores, "pair_id") for scores in tables), strict=True):
         relation, n = parts[0][0], parts[0][1].height
         scores = [rows.select("precision", "recall").to_numpy() for _, rows in parts]
         rounds.append(bootstrap.resampled_sums(np.hstack(scores), seed, relation, n_rounds).T / n)
         degrees[relation] = n - 1
     means = np.stack(rounds, axis=1)  # (table, precision or recall) × relation × rounds
-    return [_macro(degrees, *means[2 * each : 2 * each + 2]) for each in range(len(tables))]
+    return [_macro(degrees, *means[place : place + 2]) for place in range(0, 2 * len(tables), 2)]
 
 
 def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -> Macro:
@@ -239,9 +221,9 @@ def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -
     f1 = harmonic_mean(precision, recall)
     of_all = sum(degrees.values())
 
-    def bootstrapped(overall: FloatArray, each: FloatArray) -> Bootstrapped:
-        found = zip(degrees.items(), each, strict=True)
-        by_relation = {name: estimate(rounds, n) for (name, n), rounds in found}
+    def bootstrapped(overall: FloatArray, of_relations: FloatArray) -> Bootstrapped:
+        rounds_by_relation = zip(degrees.items(), of_relations, strict=True)
+        by_relation = {name: estimate(rounds, n) for (name, n), rounds in rounds_by_relation}
         return Bootstrapped(estimate(overall, of_all), by_relation)
 
     means = precision.mean(axis=0), recall.mean(axis=0)
@@ -275,7 +257,7 @@ def precision_recall(
 
     `labels="rdf"` compares with the first label of a right answer alone; that of a literal is its
     first alternative, as in the authors' scorer. Strict matching drops special characters, except
-    where they tell labels of `pairs` in one relation apart (`find_marked_labels`).
+    where they distinguish labels of `pairs` in one relation (`find_marked_labels`).
 
     Source: KAMEL, section 3.2, "Evaluation Metrics".
 
@@ -286,24 +268,26 @@ def precision_recall(
     >>> precision_recall(answers, pairs).drop("relation_id").row(0)
     ('t1', 4, 5, 3, 0.75, 0.6)
     """
-    asked = pairs.join(answers.drop_nulls("text").select("pair_id"), on="pair_id", how="semi")
-    relations = asked.select("pair_id", "relation_id")
-    texts = answers.join(relations, on="pair_id").select("relation_id", "pair_id", "text")
+    answered_ids = answers.drop_nulls("text").select("pair_id")
+    answered_pairs = pairs.join(answered_ids, on="pair_id", how="semi")
+    relation_of_pair = answered_pairs.select("pair_id", "relation_id")
+    texts = answers.join(relation_of_pair, on="pair_id").select("relation_id", "pair_id", "text")
     apart = find_marked_labels(pairs)
-    given = _read(texts, apart, matching).select("pair_id", "answer")
-    gold = _read(_labels(asked, labels), apart, matching).select("pair_id", "gold", "answer")
+    answered = _split(texts, apart, matching).select("pair_id", "answer")
+    gold = _split(_labels(answered_pairs, labels), apart, matching)
+    gold = gold.select("pair_id", "gold", "answer")
     # An empty answer is never right, though "%" as a label would leave one too.
-    found = _found(given, gold.filter(pl.col("answer") != ""))
-    n_answers = given.group_by("pair_id").len("n_answers")
-    counted = asked.join(n_answers, on="pair_id", how="left", maintain_order="left")
-    counted = counted.join(found, on="pair_id", how="left", maintain_order="left").select(
+    n_found = _count_matched(answered, gold.filter(pl.col("answer") != ""))
+    n_answers = answered.group_by("pair_id").len("n_answers")
+    counts = answered_pairs.join(n_answers, on="pair_id", how="left", maintain_order="left")
+    counts = counts.join(n_found, on="pair_id", how="left", maintain_order="left").select(
         "relation_id",
         "pair_id",
         n_answers=pl.col("n_answers").fill_null(0).cast(pl.Int64),
         n_gold=pl.col("objects").list.len().cast(pl.Int64),
         n_found=pl.col("n_found").fill_null(0),
     )
-    return counted.with_columns(
+    return counts.with_columns(
         precision=pl.col("n_found") / pl.max_horizontal("n_answers", pl.lit(1)),
         recall=pl.col("n_found") / pl.col("n_gold"),
     )
@@ -321,7 +305,7 @@ def _labels(pairs: pl.DataFrame, labels: Labels) -> pl.DataFrame:
     ).explode("text")
 
 
-def _read(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.DataFrame:
+def _split(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.DataFrame:
     """The distinct answers in each text, one row per answer."""
     if matching == "strict":
         return read_answers(texts, apart)
@@ -329,37 +313,26 @@ def _read(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.Da
     return answers.explode("answer").drop_nulls("answer").unique()
 
 
-def _found(given: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
-    """pair_id, n_found: of the pairs with at least one."""
-    hits = given.join(gold, on=["pair_id", "answer"])
-    disputed = pl.col("gold").n_unique().over("pair_id", "answer").max().over("pair_id") > 1
-    simple = hits.filter(~disputed).group_by("pair_id")
-    counted = simple.agg(n_found=pl.col("gold").n_unique().cast(pl.Int64))
-    matched = [
-        (rows["pair_id"][0], _n_matched(rows))
-        for rows in hits.filter(disputed).partition_by("pair_id")
-    ]
-    return pl.concat([counted, pl.DataFrame(matched, schema=counted.schema, orient="row")])
-
-
-def _n_matched(hits: pl.DataFrame) -> int:
-    """The most right answers of a pair that each have a given answer of their own."""
-    places = hits.select(pl.col("gold", "answer").rank("dense").cast(pl.Int64) - 1)
-    gold, answer = (each.to_numpy() for each in places)
+def _count_matched(answered: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
+    """pair_id, n_found: right answers that each have a given answer of their own, if any has."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    graph = csr_array((np.ones(len(gold)), (gold, answer)))
-    return int((maximum_bipartite_matching(graph) >= 0).sum())
+    hits = answered.join(gold, on=["pair_id", "answer"])
+    is_disputed = pl.col("gold").n_unique().over("pair_id", "answer").max().over("pair_id") > 1
+    simple = hits.filter(~is_disputed).group_by("pair_id")
+    counts = simple.agg(n_found=pl.col("gold").n_unique().cast(pl.Int64))
+    rows = []
+    for pair_hits in hits.filter(is_disputed).partition_by("pair_id"):
+        places = pair_hits.select(pl.col("gold", "answer").rank("dense").cast(pl.Int64) - 1)
+        graph = csr_array((np.ones(len(places)), places.to_numpy().T))
+        n_matched = int((maximum_bipartite_matching(graph) >= 0).sum())
+        rows.append((pair_hits["pair_id"][0], n_matched))
+    return pl.concat([counts, pl.DataFrame(rows, schema=counts.schema, orient="row")])
 
 
 def year(text: pl.Expr) -> pl.Expr:
-    """The first answer's year as a number, negative before Christ; null where it names none.
-
-    >>> texts = ["1949; 1950%", "16 December 1949", "1,949", "44 BC", "16 May", "in spring"]
-    >>> pl.DataFrame({"text": texts}).select(year(pl.col("text")))["text"].to_list()
-    [1949, 1949, 1949, -44, None, None]
-    """
+    """The first answer's year as a number, negative before Christ; null where it names none."""
     first = text.str.extract(_FIRST_ANSWER).str.strip_chars().str.to_uppercase()
     first = first.str.replace_all(r"\b([0-9]),([0-9]{3})\b", "$1$2")
     digits = pl.coalesce(first.str.extract(_YEAR), first.str.extract(_EARLY_YEAR))
@@ -373,18 +346,13 @@ def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     Of several right years the nearest counts. Queries whose answer has no year are left out.
 
     Source: KAMEL, section 4.2, "Detailed Analysis", which does not say how a year is read.
-
-    >>> objects = [{"object_id": "XMLSchema#dateTime", "labels": ["1949", "16 December 1949"]}]
-    >>> pairs = pl.DataFrame({"relation_id": ["P569"], "pair_id": ["t1"], "objects": [objects]})
-    >>> year_errors(pl.DataFrame({"pair_id": ["t1"], "text": [" 1951%"]}), pairs)["error"].item()
-    2.0
     """
     dates = pairs.select("relation_id", "pair_id", "objects").explode("objects")
     dates = dates.unnest("objects").filter(pl.col("object_id") == DATE)
     gold = dates.select("relation_id", "pair_id", gold=year(pl.col("labels").list.first()))
-    given = answers.drop_nulls("text").select("pair_id", given=year(pl.col("text")))
-    errors = gold.drop_nulls("gold").join(given, on="pair_id").group_by("relation_id", "pair_id")
-    error = (pl.col("given") - pl.col("gold")).abs().min().cast(pl.Float64)
+    years = answers.drop_nulls("text").select("pair_id", year=year(pl.col("text")))
+    errors = gold.drop_nulls("gold").join(years, on="pair_id").group_by("relation_id", "pair_id")
+    error = (pl.col("year") - pl.col("gold")).abs().min().cast(pl.Float64)
     return errors.agg(error=error).drop_nulls("error").sort("relation_id", "pair_id")
 
 
@@ -393,21 +361,17 @@ def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
     if terms.is_empty():
         return Bootstrapped(UNDEFINED, {})
     weights = bootstrap.relation_weights(terms, seed, n_rounds)
-    by_relation = {}
-    for relation, rows in relations(terms, "pair_id"):
-        medians = weighted_medians(rows["numerator"].to_numpy(), weights[relation])
-        by_relation[relation] = estimate(medians)
-    everything = np.hstack(list(weights.values()))
-    overall = weighted_medians(terms["numerator"].to_numpy(), everything)
+    by_relation = {
+        relation: estimate(weighted_medians(rows["numerator"].to_numpy(), weights[relation]))
+        for relation, rows in relations(terms, "pair_id")
+    }
+    all_weights = np.hstack(list(weights.values()))
+    overall = weighted_medians(terms["numerator"].to_numpy(), all_weights)
     return Bootstrapped(estimate(overall), by_relation)
 
 
 def weighted_medians(values: FloatArray, weights: IntArray) -> FloatArray:
-    """The median of the values for each row of `weights`, which says how often each is there.
-
-    >>> weighted_medians(np.array([5.0, 1.0, 2.0]), np.array([[1, 1, 1], [2, 2, 0]])).tolist()
-    [2.0, 3.0]
-    """
+    """The median of the values for each row of `weights`: how often each value is taken."""
     order = np.argsort(values)
     reached = np.cumsum(weights[:, order], axis=1)
     total = reached[:, -1:]

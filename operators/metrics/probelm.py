@@ -1,8 +1,8 @@
 """PRobELM: how well a model ranks a group's candidates: accuracy, MRR, NDCG and plausibility.
 
 A group's candidates are ranked by their cost, ascending. Equal costs are a *tie*: in rank, each
-takes the mean of the tie's places; in NDCG, the mean over the tie's orders (which is the mean of
-the discounts of its places). scikit-learn's `ndcg_score` does the latter, too.
+takes the mean of the tie's places; in NDCG, the mean over the tie's orders, which is the mean of
+the discounts of its places (as in scikit-learn's `ndcg_score`).
 
 Source: PRobELM, sections 4.1 and 4.2. The paper is silent about ties.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, counted_pairs, pair_terms
+from factsweep.operators.metrics.shared.rows import Row, count_scored_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
@@ -34,7 +34,7 @@ RANKING = (
 )
 RANKING_METRICS = tuple(metric.name for metric in RANKING)
 PROBELM = columns("metrics", *SETTING[:2])
-# The setting of what is measured over all three prompt types.
+# The setting of numbers over all three prompt types.
 ALL_TYPES = "all"
 # The relation that the paper measures 2017 without (appendix C).
 OCCUPATION = "P106"
@@ -61,16 +61,13 @@ CUT = 3
 
 
 _ENTITY = ("entity_logprob", "entity_n_tokens")
-# The columns of the log-probability that is read, and of the tokens that it is a sum of.
+# The columns of the log-probability, and of the number of tokens that it sums.
 COLUMNS_OF: dict[Score, tuple[str, str]] = {
     "text_perplexity": ("logprob", "n_tokens"),
     "answer_sum": _ENTITY,
     "answer_mean": _ENTITY,
 }
 CORRELATIONS = schema("first text, second text, pearson float, n int")
-
-# A slice: its name (null: everything) and which rows are in it.
-_Part = tuple[str | None, pl.Expr]
 
 
 class _Measured(NamedTuple):
@@ -93,16 +90,15 @@ def probelm(
     """Compute every PRobELM metric: one row per number (table ROWS, after the column `setting`).
 
     `scores` has one row per text: setting (a prompt type), candidate_id, logprob (the sum over the
-    scored tokens, nats) and n_tokens; where it has entity_logprob and entity_n_tokens, too, the
-    variants `score=answer_sum` and `score=answer_mean` are measured in addition to the perplexity
-    of the text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
+    scored tokens, nats) and n_tokens; if it has entity_logprob and entity_n_tokens, the variants
+    `score=answer_sum` and `score=answer_mean` are measured in addition to the perplexity of the
+    text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
     candidate without a log-probability counts in `n_failed` and is left out of every mean.
 
-    The settings are those of `scores`. Where all three prompt types are there, `plausibility` and
-    `plausibility_published` stand under the setting "all", over the groups scored in all three.
-    Slices: each relation, each frame, and each of these without the relation `OCCUPATION`.
-    Rows `baseline_…` are what a random order gives, exactly. Intervals are of 95 %, of groups
-    resampled within their relations.
+    Where all three prompt types are there, `plausibility` and `plausibility_published` have the
+    setting "all", over the groups scored in all three. Slices: each relation, each frame, and each
+    of these without the relation `OCCUPATION`. Rows `baseline_…` are the exact numbers of a random
+    order. Intervals are of 95 %, of groups resampled within their relations.
 
     Source: PRobELM, sections 4.2 and 5.3 and appendix C.
     """
@@ -124,11 +120,11 @@ def _measured(scores: pl.DataFrame, candidates: pl.DataFrame) -> Iterator[_Measu
             continue
         tables = group_tables(scores, candidates, score)
         variant = None if score == "text_perplexity" else f"score={score}"
-        for each in with_all_types(tables):
-            yield _Measured(variant, "", *each)
+        for measured in with_all_types(tables):
+            yield _Measured(variant, "", *measured)
     chance = random_group_scores(candidates)
-    for each in with_all_types(dict.fromkeys(tables, chance)):
-        yield _Measured(None, "baseline_", *each)
+    for measured in with_all_types(dict.fromkeys(tables, chance)):
+        yield _Measured(None, "baseline_", *measured)
 
 
 def group_tables(
@@ -165,36 +161,40 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
     columns = GROUP_SCORES.names()[:3]
     means = [pl.mean_horizontal(metrics).alias(name) for name, metrics in PLAUSIBILITY.items()]
     rows = pl.concat(table.select(*columns, *means) for table in tables)
-    whole = rows.filter(pl.len().over("pair_id") == len(tables))
-    return whole.group_by(columns, maintain_order=True).agg(pl.mean(*PLAUSIBILITY))
+    complete = rows.filter(pl.len().over("pair_id") == len(tables))
+    return complete.group_by(columns, maintain_order=True).agg(pl.mean(*PLAUSIBILITY))
 
 
-def _parts(groups: pl.DataFrame) -> Iterator[_Part]:
+def _parts(groups: pl.DataFrame) -> Iterator[tuple[str | None, pl.Expr]]:
     """The slices that have groups; relations are cut out of the whole, not listed here."""
     frames = ((f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
     for name, rows in ((None, pl.lit(True)), *frames):
         yield name, rows
-        mine = groups.filter(rows)["relation_id"]
-        if OCCUPATION in mine and mine.n_unique() > 1:
+        relation_ids = groups.filter(rows)["relation_id"]
+        if OCCUPATION in relation_ids and relation_ids.n_unique() > 1:
             names = [*([name] if name else []), f"without={OCCUPATION}"]
             yield ",".join(names), rows & (pl.col("relation_id") != OCCUPATION)
 
 
 def _rows(
-    measured: _Measured, groups: pl.DataFrame, part: _Part, seed: int, n_rounds: int
+    measured: _Measured,
+    groups: pl.DataFrame,
+    part: tuple[str | None, pl.Expr],
+    seed: int,
+    n_rounds: int,
 ) -> Iterator[Row]:
     """The rows of a slice; everything brings the rows of the relations along."""
     slice_, rows = part
     scores = measured.scores.filter(rows)
-    counts = counted_pairs(groups.filter(rows), scores)
+    counts = count_scored_pairs(groups.filter(rows), scores)
     for metric in measured.metrics:
         terms = pair_terms(scores, pl.sum(metric), pl.len())
-        found = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+        bootstrapped = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
         name = measured.prefix + metric
         if slice_ is None:
-            yield from counts.rows(name, found, measured.variant)
+            yield from counts.rows(name, bootstrapped, measured.variant)
         else:
-            yield counts.row(name, found.overall, variant=measured.variant, part=slice_)
+            yield counts.row(name, bootstrapped.overall, variant=measured.variant, part=slice_)
 
 
 def costs(scores: pl.DataFrame, score: Score) -> pl.DataFrame:
@@ -203,19 +203,13 @@ def costs(scores: pl.DataFrame, score: Score) -> pl.DataFrame:
     `text_perplexity` is the mean negative log-probability of the text's tokens (logprob and
     n_tokens): perplexity is its exponential, which has the same order and may overflow.
     `answer_mean` is that of the entity's tokens (entity_logprob and entity_n_tokens), `answer_sum`
-    their sum. Null without a log-probability, where it is no number, or where no token was scored.
-
-    >>> scores = pl.DataFrame(
-    ...     {"candidate_id": ["a", "b"], "logprob": [-8.0, -9.0], "n_tokens": [4, 6]}
-    ... )
-    >>> costs(scores, "text_perplexity").rows()
-    [('a', 2.0), ('b', 1.5)]
+    their sum. Null: no log-probability, a NaN, or no scored token.
     """
     logprob, n_tokens = (pl.col(name) for name in COLUMNS_OF[score])
-    known = (n_tokens > 0) & logprob.is_not_nan()
+    is_defined = (n_tokens > 0) & logprob.is_not_nan()
     divisor = pl.lit(1) if score == "answer_sum" else n_tokens
     cost = -logprob.cast(pl.Float64) / divisor
-    return scores.select("candidate_id", cost=pl.when(known).then(cost))
+    return scores.select("candidate_id", cost=pl.when(is_defined).then(cost))
 
 
 def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
@@ -252,19 +246,12 @@ def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
-    """What a random order of each group scores on average, exactly (columns: GROUP_SCORES).
+    """The exact mean scores of a random order of each group (columns: GROUP_SCORES).
 
-    Of n candidates, each place is as likely as any other: each metric is its mean over the places
-    1 … n of the plausible one, and each candidate's expected discount is the mean discount.
+    Of n candidates, each place is equally likely: each metric is its mean over the places 1 … n of
+    the plausible one, and each candidate's expected discount is the mean discount.
 
     Source: PRobELM, section 5.1, has the accuracy (9.09 % of 11).
-
-    >>> candidates = pl.DataFrame({
-    ...     "pair_id": ["g"] * 2, "relation_id": ["P27"] * 2, "frame": ["2023-11"] * 2,
-    ...     "candidate_id": ["g.1", "g.2"], "rank": [1, 2], "is_positive": [True, False],
-    ... })
-    >>> random_group_scores(candidates).select("accuracy", "mrr").row(0)
-    (0.5, 0.75)
     """
     size = pl.len().over("pair_id").cast(pl.Int64)
     reciprocal = (1 / pl.int_range(1, pl.len() + 1)).mean().over("pair_id")
@@ -321,24 +308,17 @@ def correlations(
     together: two prompt types over models × metrics, two metrics over models × prompt types.
 
     `metrics` has model, setting, metric and value, and may have benchmark, variant and slice: two
-    values are compared where all but `between` is the same. `n` counts those couples. Null: fewer
+    values are compared where all but `between` is the same. `n` counts those pairs. Null: fewer
     than two, or one side is constant.
-
-    >>> metrics = pl.DataFrame({
-    ...     "model": ["a", "b", "c"] * 2, "setting": ["statement"] * 3 + ["question"] * 3,
-    ...     "metric": "mrr", "value": [0.1, 0.2, 0.3, 0.2, 0.4, 0.6],
-    ... })
-    >>> correlations(metrics, "setting", ("statement", "question")).rows()
-    [('statement', 'question', 1.0, 3)]
     """
-    kept = metrics.filter(pl.col(between).is_in(names)).drop_nulls("value")
-    same = [name for name in PLACE if name != between and name in kept.columns]
+    values = metrics.filter(pl.col(between).is_in(names)).drop_nulls("value")
+    keys = [name for name in PLACE if name != between and name in values.columns]
     rows = []
     for first, second in combinations(names, 2):
-        one, other = (
-            kept.filter(pl.col(between) == name).drop(between) for name in (first, second)
+        first_values, second_values = (
+            values.filter(pl.col(between) == name).drop(between) for name in (first, second)
         )
-        both = one.join(other, on=same, nulls_equal=True)
-        pearson = both.select(pl.corr("value", "value_right").fill_nan(None)).item()
-        rows.append((first, second, pearson, both.height))
+        pairs = first_values.join(second_values, on=keys, nulls_equal=True)
+        pearson = pairs.select(pl.corr("value", "value_right").fill_nan(None)).item()
+        rows.append((first, second, pearson, pairs.height))
     return pl.DataFrame(rows, schema=CORRELATIONS, orient="row")

@@ -13,7 +13,12 @@ from factsweep.operators.metrics.belief.answers import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
-from factsweep.operators.metrics.comparing.paired import Shared, paired_terms, shared, unit_between
+from factsweep.operators.metrics.comparing.paired import (
+    Shared,
+    count_shared,
+    paired_terms,
+    unit_between,
+)
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
@@ -174,7 +179,7 @@ def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.Da
     terms, counts = [], []
     for relation in relations:
         first_answers, second_answers = first.of(relation), second.of(relation)
-        counts.append(shared(first_answers, second_answers))
+        counts.append(count_shared(first_answers, second_answers))
         terms.append(paired_terms(first_answers, second_answers, robust_share=_ROBUST, unit=unit))
     total = Shared.total(counts)
     if not total.facts:

@@ -15,14 +15,24 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     state_changes,
     state_moves,
 )
-from factsweep.operators.metrics.comparing.comparison import compare, corrected, gained_and_lost
-from factsweep.operators.metrics.comparing.paired import Shared, Unit, in_both, shared, unit_between
+from factsweep.operators.metrics.comparing.comparison import (
+    compare,
+    correct_p_values,
+    count_gained_and_lost,
+)
+from factsweep.operators.metrics.comparing.paired import (
+    Shared,
+    Unit,
+    count_shared,
+    in_both,
+    unit_between,
+)
 from factsweep.operators.metrics.comparing.verdict import (
     HIGHER_IS_BETTER,
     Bar,
     Verdict,
-    verdict,
-    verdicts,
+    judge_rows,
+    judge_runs,
 )
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.prompts.expansion import names
@@ -260,7 +270,7 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     bar = Bar(noise, given.smallest_difference, given.alpha, given.min_facts)
     main = pair.first.how.measure.main_metric
     decides = (main,) if given.decides is None else given.decides
-    deciding = corrected(comparison.filter(pl.col("metric").is_in(list(decides))))
+    deciding = correct_p_values(comparison.filter(pl.col("metric").is_in(list(decides))))
     facts = pair.first.facts
     labels = facts.labels
     one, other = (f"{name} (!)" if pair.departures else name for name in pair.names)
@@ -270,9 +280,11 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
         "headline": tables.headline(comparison, (one, other)),
         "relations": tables.by_relation(comparison, main, (one, other), labels),
         "moves": tables.moves(state_moves(changes)),
-        "gained_and_lost": tables.gained_and_lost(gained_and_lost(paired), comparison, labels),
+        "gained_and_lost": tables.gained_and_lost(
+            count_gained_and_lost(paired), comparison, labels
+        ),
         "facts": tables.changed_facts(changes, facts.pairs, labels),
-        "verdicts": verdicts(deciding, bar),
+        "verdicts": judge_rows(deciding, bar),
         "paired": pl.DataFrame({"paired": [sentence], "by": [unit], **counts}),
         "asked": pl.Series("differs in", pair.asked, pl.String).to_frame(),
         "departures": pl.Series("differs in", pair.departures, pl.String).to_frame(),
@@ -284,7 +296,7 @@ def _compared(pair: Pair, unit: Unit, given: Comparison) -> Compared:
     n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
     reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={given.min_facts}."
     few = Verdict("not enough evidence", reason)
-    found_verdict = verdict(deciding, bar) if n_facts >= given.min_facts else few
+    found_verdict = judge_runs(deciding, bar) if n_facts >= given.min_facts else few
     return Compared(pair, sentence, report, found_verdict, flip_rates)
 
 
@@ -311,7 +323,7 @@ def _by_relation(
     terms, changes, found = [], [], []
     for relation in pair.relations:
         first, second = _matched(pair, relation)
-        found.append(shared(first[answers], second[answers]))
+        found.append(count_shared(first[answers], second[answers]))
         terms.append(method.terms(first, second, unit, given.robust_share))
         if unit == "prompt":
             both = in_both(first[answers], second[answers], unit)
@@ -333,8 +345,8 @@ def _alone(pair: Pair) -> Iterator[Shared]:
         map(one.matched_answers, sorted({*one.relations} - {*pair.relations}))
         for one in (pair.first, pair.second)
     )
-    yield from (shared(each, each.clear()) for each in ours)
-    yield from (shared(each.clear(), each) for each in theirs)
+    yield from (count_shared(each, each.clear()) for each in ours)
+    yield from (count_shared(each.clear(), each) for each in theirs)
 
 
 def _matched(pair: Pair, relation: str) -> tuple[Tables, Tables]:

@@ -27,7 +27,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError
-from factsweep.operators.methods.method import Report, Result, joined
+from factsweep.operators.methods.method import Report, Result, join_reports
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import over_seeds
@@ -145,7 +145,7 @@ def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame
         parts.append(Report({"cost": cost_table(took)}, titles={"cost": "The cost of each stage"}))
     if not leaking.is_empty():
         parts.append(Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
-    return joined(*parts)
+    return join_reports(*parts)
 
 
 def shown(branch: PastBranch, result: Result) -> Report:
@@ -156,7 +156,7 @@ def shown(branch: PastBranch, result: Result) -> Report:
     tables = {name: add_seeds(table, metrics) for name, table in report.tables.items()}
     titles = {"seeds": "Several seeds: mean and standard deviation"}
     seeds = Report({"seeds": seeds_table(metrics)}, titles=titles)
-    return joined(replace(report, tables=tables), seeds)
+    return join_reports(replace(report, tables=tables), seeds)
 
 
 def measured(branches: Sequence[PastBranch]) -> Result:
@@ -253,7 +253,7 @@ def report(
         store = Store(below(out, each.folder))
         result = replace(measured(each.branches), parse=parse, encode=encode)
         lines = (*each.notes, *notes(each.branches, result))
-        found = joined(more(each), shown(each.branches[0], result))
+        found = join_reports(more(each), shown(each.branches[0], result))
         write_report(store, found)
         store.put(PAGE, results_page(each.branches, result, found, lines))
         marks = {

@@ -14,12 +14,17 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.intervals import banded
 from factsweep.operators.matching.lemmas import key
 from factsweep.operators.matching.normalise import Normaliser
-from factsweep.operators.methods.method import Report, joined
+from factsweep.operators.methods.method import Report, join_reports
 from factsweep.operators.metrics.comparing.across_languages import (
-    across_languages,
-    known_in_one_alone,
+    compare_languages,
+    facts_known_in_one_language,
 )
-from factsweep.operators.metrics.comparing.along import along, counted, lives, threshold_variant
+from factsweep.operators.metrics.comparing.along import (
+    classify_lives,
+    compare_along,
+    count_lives,
+    threshold_variant,
+)
 from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.metric import headings
@@ -68,7 +73,7 @@ def write(study: Study) -> Findings:
     def more(part: Together) -> Report:
         found = _together(study, part)
         points.append(found.raw["along"])
-        return joined(found, spoken)
+        return join_reports(found, spoken)
 
     lines = tuple(report(names, study.results, out, more=more))
     rows = _ordered(study, pl.concat(points))
@@ -76,7 +81,7 @@ def write(study: Study) -> Findings:
         # Ranks of the full runs alone would mislead.
         unranked = {name: pl.lit(None, POINTS[name]) for name in ("rank_low", "rank_high")}
         rows = banded(rows.with_columns(**unranked)).select(POINTS.names())
-    whole = joined(_along(study, rows), spoken)
+    whole = join_reports(_along(study, rows), spoken)
     write_report(Store(out), whole)
     shown = [each for name, each in whole.tables.items() if name in whole.raw]
     return Findings(tuple(shown), lines)
@@ -114,7 +119,7 @@ def _together(study: Study, part: Together) -> Report:
         facts = _facts(branches)
         points.append(_points(study, setting, branches, facts))
         found.append(_lives(study, setting, branches, facts))
-    return joined(_along(study, _ordered(study, pl.concat(points))), *found)
+    return join_reports(_along(study, _ordered(study, pl.concat(points))), *found)
 
 
 class _Facts(NamedTuple):
@@ -158,7 +163,7 @@ def _points(study: Study, setting: str, branches: Branches, facts: _Facts | None
     points = pl.DataFrame(rows, {n: POINTS[n] for n in ("label", *_VALUE)}, orient="row")
     if facts is not None:
         reference = study.reference if study.reference in labels else labels[0]
-        found = along(facts.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
+        found = compare_along(facts.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
         beside = found.drop(_VALUE)
         points = points.join(beside, on="label", how="left", maintain_order="left")
     return _typed(points.with_columns(setting=pl.lit(setting)))
@@ -175,7 +180,7 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
     if said is None:
         return Report({})
     labels, known_share = list(branches), study.plan.known_share
-    found = lives(said.shares, labels, known_share=known_share)
+    found = classify_lives(said.shares, labels, known_share=known_share)
     facts = next(iter(branches.values())).facts
     subjects = facts.pairs.select(
         pl.col("pair_id").cast(pl.String), subject=pl.col("subjects").list.first()
@@ -188,7 +193,7 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
     known = f"known is right under more than {100 * known_share:g} % of the prompts, twice in a row"
     by_relation = Report(
         {
-            name: tables.lives_table(counted(found), "relation", facts.labels),
+            name: tables.lives_table(count_lives(found), "relation", facts.labels),
             facts_name: tables.facts_table(found, facts.labels),
         },
         {name: tables.lives_figure(found, labels)},
@@ -198,7 +203,7 @@ def _lives(study: Study, setting: str, branches: Branches, said: _Facts | None) 
         },
         {name: found.with_columns(variant=pl.lit(variant, pl.String))},
     )
-    return joined(by_relation, _lives_by_popularity(setting, found, facts))
+    return join_reports(by_relation, _lives_by_popularity(setting, found, facts))
 
 
 def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Report:
@@ -207,7 +212,7 @@ def _lives_by_popularity(setting: str, found: pl.DataFrame, facts: Facts) -> Rep
     tenths = deciles(details.join(found, on="pair_id", how="semi"))
     if tenths.is_empty():
         return Report({})
-    counts = counted(found.join(tenths, on="pair_id"), "decile")
+    counts = count_lives(found.join(tenths, on="pair_id"), "decile")
     name = f"lives-by-popularity-{setting.replace(' ', '-')}"
     title = f"The life of facts by their popularity, 0 the least popular tenth, {setting}"
     return Report({name: tables.lives_table(counts, "popularity", {})}, titles={name: title})
@@ -246,7 +251,7 @@ def languages(branches: Iterable[PastBranch], known_share: float) -> Report:
         how = " ".join(filter(None, (branch.model, fields["setting"], beside)))
         asked.setdefault(how, {}).setdefault(language, branch)
     several = {how: each for how, each in asked.items() if len(each) > 1}
-    return joined(*(_of(how, each, known_share) for how, each in several.items()))
+    return join_reports(*(_of(how, each, known_share) for how, each in several.items()))
 
 
 def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Report:
@@ -258,8 +263,8 @@ def _of(how: str, branches: Mapping[str, PastBranch], known_share: float) -> Rep
         for name, branch in branches.items()
     }
     names = {name: _names(branch, labels) for name, branch in branches.items()}
-    table = across_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
-    alone = known_in_one_alone(answers, known_share)
+    table = compare_languages(answers, names, seed=0, known_share=known_share, n_rounds=_ROUNDS)
+    alone = facts_known_in_one_language(answers, known_share)
     alone = alone.join(_subjects(facts), on=(*FACT, "language"), maintain_order="left")
     variant = threshold_variant(known_share)
     setting = " ".join(filter(None, (how, variant)))

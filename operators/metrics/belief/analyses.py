@@ -1,4 +1,4 @@
-"""BELIEF's analyses of a single run, by name: those that conf/metrics/ asks for."""
+"""BELIEF's analyses of a single run, by name: those that conf/metrics/ lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
@@ -35,28 +35,20 @@ def template_accuracy(rates: pl.DataFrame) -> pl.DataFrame:
     return templates.agg(accuracy=shares, n_pairs=pl.sum("n_pairs"), n=n).sort(_TEMPLATE)
 
 
-def spread_rows(metric: str, known: Condensed, counts: Counts, ends: Sequence[str]) -> list[Row]:
+def spread_rows(
+    metric: str, condensed: Condensed, counts: Counts, ends: Sequence[str]
+) -> list[Row]:
     """Give min, mean or max (`ends`) over templates of their accuracy, as rows of the table ROWS.
 
-    Metrics `template_spread_min`, `_mean` and `_max`: a relation's own, and micro-averaged over
-    relations, each weighted by its pairs that have any answer. The templates of the minimum and the
-    maximum are chosen on the answers that they are then measured on.
+    A relation's own, and micro-averaged over relations, each weighted by its pairs that have any
+    answer. The templates of the minimum and the maximum are chosen on the answers that they are
+    then measured on.
 
     Source: BELIEF, appendix C.2, Table 11 (2025: Table 12).
-
-    >>> from factsweep.operators.metrics.belief.answers import condensed
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "pair_id": ["t1", "t2", "t1", "t2"], "correct": [True, True, True, False],
-    ... })
-    >>> known = condensed(answers, {})
-    >>> rows = spread_rows("template_spread", known, known.counts(None), ("min", "mean", "max"))
-    >>> [(row.metric, row.value) for row in rows if row.slice is None]
-    [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
-    pairs = known.pairs.group_by("relation_id").agg(n_pairs=pl.len().cast(pl.Int64))
+    pairs = condensed.pairs.group_by("relation_id").agg(n_pairs=pl.len().cast(pl.Int64))
     accuracy = pl.col("accuracy")
-    templates = template_accuracy(known.rates).group_by("relation_id")
+    templates = template_accuracy(condensed.rates).group_by("relation_id")
     spread = templates.agg(min=accuracy.min(), mean=accuracy.mean(), max=accuracy.max())
     weighted = spread.join(pairs, on="relation_id").sort("relation_id")
     rows = []
@@ -75,8 +67,8 @@ def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
     names = answers.group_by(_NAME).agg(accuracy=pl.mean("correct"))  # over its templates
     return {
         **{
-            metric: consist_terms(answers, by=by, within=[held])
-            for metric, held in _FACTORS.items()
+            metric: consist_terms(answers, by=by, within=[factor])
+            for metric, factor in _FACTORS.items()
         },
         "subject_acc_min": pair_terms(names, pl.min("accuracy"), pl.lit(1.0)),
         "subject_acc_max": pair_terms(names, pl.max("accuracy"), pl.lit(1.0)),
@@ -84,9 +76,9 @@ def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
 
 
 def subject_rows(
-    known: Condensed, counts: Counts, estimates: Mapping[str, Bootstrapped]
+    condensed: Condensed, counts: Counts, estimates: Mapping[str, Bootstrapped]
 ) -> list[Row]:
-    r"""Vary one factor and keep the other: rows of the table ROWS, over all and per relation.
+    """Vary one factor and hold the other: rows of the table ROWS, over all and per relation.
 
     - `subject_consist`: Consist among the prompts of a pair that have the same template and
       differ in the name; `template_consist`: the same name, another template.
@@ -99,24 +91,12 @@ def subject_rows(
 
     Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
     Table 11, which shows that the extremes are taken this way.
-
-    >>> from factsweep.operators.metrics.belief.answers import condensed
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "subject_index": [0, 1, 0, 1], "correct": [True, True, False, True],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f", "\x1frome\x1f"],
-    ... })
-    >>> known = condensed(answers, _subject_terms(answers, "match"))
-    >>> estimates = known.estimates(_FACTORS, seed=1, n_rounds=10)
-    >>> rows = subject_rows(known, known.counts(None), estimates)
-    >>> [(row.metric, row.value) for row in rows if row.slice is None][1:4:2]
-    [('template_consist', 0.5), ('subject_acc_max', 1.0)]
     """
     return [
         *(row for metric in _FACTORS for row in counts.rows(metric, estimates[metric])),
-        *plain_rows("subject_acc_min", known.of("subject_acc_min"), counts),
-        *plain_rows("subject_acc_max", known.of("subject_acc_max"), counts),
-        *spread_rows("template_acc", known, counts, ("min", "max")),
+        *plain_rows("subject_acc_min", condensed.of("subject_acc_min"), counts),
+        *plain_rows("subject_acc_max", condensed.of("subject_acc_max"), counts),
+        *spread_rows("template_acc", condensed, counts, ("min", "max")),
     ]
 
 
@@ -129,53 +109,37 @@ def _group_terms(answers: pl.DataFrame, templates: pl.DataFrame, by: By) -> dict
     grouped = answers.select(*_NAME, "template_id", "key").join(groups, on="template_id")
     inner = match_counts(grouped, by=by, within=["subject_index", "group"])
     of_all = match_counts(grouped, by=by, within=["subject_index"])
-    both = of_all.join(inner, on=["relation_id", "pair_id"], suffix="_inner")
-    inter = both.with_columns(
+    joined = of_all.join(inner, on=["relation_id", "pair_id"], suffix="_inner")
+    inter = joined.with_columns(
         pl.col(name) - pl.col(f"{name}_inner") for name in ("n_matches", "n_compared")
     )
     return dict(zip(_GROUPS, map(share_of_matches, (inner, inter)), strict=True))
 
 
 def manual_rows(
-    known: Condensed,
+    condensed: Condensed,
     counts: Counts,
     estimates: Mapping[str, Bootstrapped],
     templates: pl.DataFrame,
 ) -> list[Row]:
-    r"""Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
+    """Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
 
     - `manual_rank`: the mean rank of the manual templates among all of their relation, by Acc@1,
       1 being the best; templates of equal accuracy share their mean rank.
     - `inner_group_consist`, `inter_group_consist`: Consist among the prompts of a pair with the
       same name whose templates are of the same group (a manual one and its paraphrases), and of
-      different groups. With intervals. Null where the groups are not known.
+      different groups. With intervals. Null where the groups are not condensed.
 
     `templates` needs template_id, origin and group.
 
     Source: BELIEF, appendix C.4, Table 13 (2025: Table 14). It does not say that the name is held;
     its two numbers, weighted by their pairs of templates, come near to the Consist of
     prompts with the same name (Table 12), and not to that of all prompts (Table 3).
-
-    >>> from factsweep.operators.metrics.belief.answers import condensed
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 3, "pair_id": ["t"] * 3, "template_id": ["a", "b", "c"],
-    ...     "subject_index": [0, 0, 0], "correct": [True, True, False],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f"],
-    ... })
-    >>> templates = pl.DataFrame({
-    ...     "template_id": ["a", "b", "c"], "origin": ["manual", "paraphrase", "manual"],
-    ...     "group": [0, 0, 1],
-    ... })
-    >>> known = condensed(answers, _group_terms(answers, templates, "match"))
-    >>> estimates = known.estimates(_GROUPS, seed=1, n_rounds=10)
-    >>> rows = manual_rows(known, known.counts(None), estimates, templates)
-    >>> [(row.metric, row.value) for row in rows if row.slice is None]
-    [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
     """
     # Sums of the same shares in another order differ in their last digits: those are ties.
     rank = pl.col("accuracy").round(12).rank("average", descending=True).over("relation_id")
     origin = templates.select(pl.col("template_id").cast(pl.String), "origin")
-    ranked = template_accuracy(known.rates).with_columns(numerator=rank, denominator=1.0)
+    ranked = template_accuracy(condensed.rates).with_columns(numerator=rank, denominator=1.0)
     manual = ranked.join(origin, on="template_id").filter(origin="manual")
     ranks = plain_rows("manual_rank", manual, counts)
     return ranks + [row for metric in _GROUPS for row in counts.rows(metric, estimates[metric])]
@@ -188,7 +152,7 @@ ESTIMATED = (*_FACTORS, *_GROUPS)
 def analysis_terms(
     names: Collection[Analysis], answers: pl.DataFrame, templates: pl.DataFrame, by: By
 ) -> dict[str, pl.DataFrame]:
-    """The terms of the metrics of those analyses that are named; `by` as in `consist`.
+    """The terms of the metrics of the named analyses; `by` as in `consist_terms`.
 
     `answers` needs relation_id, pair_id, template_id, subject_index, key and correct.
     """
@@ -199,20 +163,17 @@ def analysis_terms(
 
 def analyses(
     names: Collection[Analysis],
-    known: Condensed,
+    condensed: Condensed,
     counts: Counts,
     estimates: Mapping[str, Bootstrapped],
     templates: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Make those analyses of answers that are named, as rows of the table ROWS.
-
-    `estimates` are those of the metrics that have intervals (ESTIMATED).
-    """
+    """The named analyses as rows of the table ROWS; `estimates` are those of ESTIMATED."""
     rows = []
     if "template_spread" in names:
-        rows += spread_rows("template_spread", known, counts, ("min", "mean", "max"))
+        rows += spread_rows("template_spread", condensed, counts, ("min", "mean", "max"))
     if "subject_template" in names:
-        rows += subject_rows(known, counts, estimates)
+        rows += subject_rows(condensed, counts, estimates)
     if "manual_paraphrase" in names:
-        rows += manual_rows(known, counts, estimates, templates)
+        rows += manual_rows(condensed, counts, estimates, templates)
     return table(rows)

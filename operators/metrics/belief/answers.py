@@ -1,7 +1,7 @@
-"""BELIEF's metrics of answers, and what is kept of the answers of a few relations.
+"""BELIEF's metrics of answers, and the condensed answers of a few relations.
 
-`Condensed` has a few rows for each pair and each template. It is made relation by relation and put
-together (`pl.concat`), so that memory holds the answers of a few relations.
+`Condensed` has a few rows for each pair and each template. It is computed relation by relation and
+concatenated, so that memory holds the answers of a few relations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, bootstrap_ratios
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import TERMS, Counts, counted, pair_terms
+from factsweep.operators.metrics.shared.rows import TERMS, Counts, count_answers, pair_terms
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
 
@@ -34,7 +34,7 @@ _COMPARISONS_PER_BLOCK = 4_000_000
 def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair the share of its prompts that are answered correctly (0 to 1), over 1.
 
-    Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
+    A pair without any answer is left out.
 
     Source: BELIEF, section 2.2, "Average accuracy". The paper averages N = 50,000 random draws;
     this is their expected value, computed exactly.
@@ -50,10 +50,8 @@ def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
 def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair its number of answers of exactly one lemma, over its number of answers.
 
-    Needs the columns relation_id, pair_id and n_lemmas. An empty answer is not one word.
-
-    Source: BELIEF-ICL, section 5.3 ("one-word generation"); counted here on lemmas, so
-    that "Nanjing." is one word.
+    Source: BELIEF-ICL, section 5.3 ("one-word generation"); counted here on lemmas, so that
+    "Nanjing." is one word. An empty answer is not one word.
 
     >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t1", "t2"]}
     >>> answers = pl.DataFrame({**ids, "n_lemmas": [1, 0, 3, 1]})
@@ -66,14 +64,7 @@ def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
 def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
     """Give each pair a 1 if any of its answers is correct, over 1.
 
-    Needs the columns relation_id, pair_id and correct. A pair without any answer is left out.
-
     Source: BELIEF, section 7, Table 7, "Oracle".
-
-    >>> ids = {"relation_id": ["P1"] * 4, "pair_id": ["t1", "t1", "t2", "t2"]}
-    >>> answers = pl.DataFrame({**ids, "correct": [True, False, False, False]})
-    >>> coverage_oracle_terms(answers)["numerator"].to_list()
-    [1.0, 0.0]
     """
     return pair_terms(answers, pl.col("correct").any(), pl.lit(1.0))
 
@@ -83,9 +74,8 @@ def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
 
     The best template of a relation is the one with the most correct pairs, and of several the first
     by its id; a pair is correct under a template if any of its subject names is answered correctly.
-    Every round of a bootstrap keeps the templates that are best in the sample: were they chosen
-    again in each, they would owe part of their lead to the chance of that round, and the interval
-    would lie high, even above the value.
+    Bootstrap rounds keep the templates that are best in the sample: chosen again in each round,
+    they would raise the interval, even above the value.
 
     Source: BELIEF, section 7, Table 7, "Maximum", with footnote 16 (the best subject name).
 
@@ -95,7 +85,7 @@ def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
     [1.0, 1.0, 0.0]
     """
     n_right = pl.col("pair_id").filter("correct").n_unique()
-    relation, template = (pl.col(each).cast(pl.String) for each in _TEMPLATE)
+    relation, template = (pl.col(name).cast(pl.String) for name in _TEMPLATE)
     templates = answers.group_by(_TEMPLATE).agg(n_right=n_right)
     ranked = templates.sort(relation, "n_right", template, descending=[False, True, False])
     best = ranked.unique("relation_id", keep="first", maintain_order=True)
@@ -144,33 +134,23 @@ def match_counts(
     counts = counts.join(groups, on=columns, nulls_equal=True).select(
         "cell", "n", key=pl.col("key").cast(pl.String)
     )
-    equal = counts.select("cell", n_matches=_unordered(n) * pl.col("key").is_not_null())
+    equal = counts.select("cell", n_matches=n * (n - 1) // 2 * pl.col("key").is_not_null())
     matches = pl.concat([equal, *(_containments(counts) if by == "match" else ())])
-    found = matches.group_by("cell").agg(pl.sum("n_matches"))
-    compared = counts.group_by("cell").agg(n_compared=_unordered(pl.sum("n")))
-    sums = groups.join(found, on="cell").join(compared, on="cell").group_by(_PAIR)
-    totals = sums.agg(pl.sum("n_matches", "n_compared"))
+    n_matches = matches.group_by("cell").agg(pl.sum("n_matches"))
+    n_compared = counts.group_by("cell").agg(n_compared=pl.sum("n") * (pl.sum("n") - 1) // 2)
+    by_pair = groups.join(n_matches, on="cell").join(n_compared, on="cell").group_by(_PAIR)
+    totals = by_pair.agg(pl.sum("n_matches", "n_compared"))
     return totals.with_columns(pl.col(_PAIR).cast(pl.String)).sort(_PAIR)
 
 
-def coded(values: pl.Series) -> pl.Series:
-    """Texts as categories of their own, which are grouped faster; what is no text as it is."""
-    kind = pl.Categorical(pl.Categories.random())
-    return values.cast(kind) if values.dtype == pl.String else values
-
-
-def _unordered(n: pl.Expr) -> pl.Expr:
-    return n * (n - 1) // 2
-
-
 def _containments(counts: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The prompt pairs of groups in which an answer contains a shorter one, as fit in memory."""
+    """Yield the prompt pairs of groups in which an answer contains a shorter one, in blocks."""
     answers = counts.drop_nulls("key").with_columns(n_lemmas=key_length(pl.col("key")))
     n_compared = pl.len().over("cell").cast(pl.Int64).cum_sum()
     blocks = answers.with_columns(block=n_compared // _COMPARISONS_PER_BLOCK)
     for block in blocks.partition_by("block", include_key=False):
-        both = block.join(answers, on="cell", suffix="_shorter")
-        longer = both.filter(pl.col("n_lemmas") > pl.col("n_lemmas_shorter"))
+        pairs = block.join(answers, on="cell", suffix="_shorter")
+        longer = pairs.filter(pl.col("n_lemmas") > pl.col("n_lemmas_shorter"))
         hits = longer.filter(contains(pl.col("key"), pl.col("key_shorter")))
         yield hits.select("cell", n_matches=pl.col("n") * pl.col("n_shorter"))
 
@@ -192,26 +172,13 @@ def fluctuation(
 
     Source: BELIEF, section 2.2, "Fluctuation of accuracy". Its text describes `pair`, but its
     figures (SD 0.0350 for 24,643 pairs) need `template`: independent draws give 0.003 at most.
-
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4,
-    ...     "pair_id": ["t1", "t1", "t2", "t2"],
-    ...     "template_id": ["a", "b", "a", "b"],
-    ...     "correct": [True, False, True, False],
-    ... })
-    >>> found = fluctuation(answers, draw="template", n_draws=1000, seed=1)
-    >>> found.range, round(found.sd, 2)
-    (1.0, 0.5)
     """
-    known = condensed(answers, {"acc_at_1": acc_at_1_terms(answers)})
-    return known.fluctuation(draw, n_draws=n_draws, seed=seed)
+    condensed = condense_terms(answers, {"acc_at_1": acc_at_1_terms(answers)})
+    return condensed.fluctuation(draw, n_draws=n_draws, seed=seed)
 
 
 def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.float64]:
-    """Draw a prompt per pair, from the terms of Acc@1.
-
-    That is a sum of binomials, one for each distinct rate of correct prompts.
-    """
+    """Draw a prompt per pair, from the terms of Acc@1: one binomial per distinct rate."""
     if terms.is_empty():
         return np.empty(0)
     rates = terms.group_by(rate="numerator").agg(n_pairs=pl.len()).sort("rate")
@@ -222,7 +189,7 @@ def pair_draws(terms: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[np.fl
 
 
 def template_rates(answers: pl.DataFrame) -> pl.DataFrame:
-    """How many pairs have so many right answers, of so many names, under each template (RATES)."""
+    """Count the pairs by their right answers and names, under each template (RATES)."""
     cells = answers.group_by(*_TEMPLATE, "pair_id").agg(
         n_names=pl.len(), n_correct=pl.sum("correct")
     )
@@ -244,15 +211,15 @@ def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[n
         rng = generator(seed, "draw=template", relation["relation_id"][0])
         template, sizes = relation["template_id"].rle_id().to_numpy(), relation["n_pairs"]
         n_asked = np.bincount(template, weights=sizes).astype(np.int64)
-        drawn = rng.integers(len(n_asked), size=n_draws)
-        n_drawn = np.bincount(drawn, minlength=len(n_asked))
+        drawn_templates = rng.integers(len(n_asked), size=n_draws)
+        n_drawn = np.bincount(drawn_templates, minlength=len(n_asked))
         ends = np.cumsum(n_drawn)
         by_template = np.zeros(n_draws, np.int64)
         for place, rate, n in zip(template, relation["rate"], sizes, strict=True):
             draws = slice(ends[place] - n_drawn[place], ends[place])
             by_template[draws] += rng.binomial(n, rate, n_drawn[place])
-        n_correct[np.argsort(drawn, kind="stable")] += by_template
-        n_pairs += n_asked[drawn]
+        n_correct[np.argsort(drawn_templates, kind="stable")] += by_template
+        n_pairs += n_asked[drawn_templates]
     return n_correct / n_pairs
 
 
@@ -271,8 +238,8 @@ class Condensed(NamedTuple):
         return self.terms.filter(metric=metric).select(TERMS.names()).sort(_PAIR)
 
     def counts(self, n_failed: pl.DataFrame | None) -> Counts:
-        """How many answers each relation has; `n_failed` as in `counted`."""
-        return counted(self.pairs, n_failed, pl.sum("n"))
+        """The number of answers of each relation; `n_failed` as in `counted`."""
+        return count_answers(self.pairs, n_failed, pl.sum("n"))
 
     def estimates(
         self, metrics: Iterable[str], *, seed: int, n_rounds: int
@@ -292,14 +259,16 @@ class Condensed(NamedTuple):
         return Fluctuation(float(np.ptp(accuracies)), float(accuracies.std()))
 
 
-def condensed(answers: pl.DataFrame, terms: Mapping[str, pl.DataFrame]) -> Condensed:
-    """What is needed of some answers, of which `terms` are known by metric."""
+def condense_terms(answers: pl.DataFrame, terms: Mapping[str, pl.DataFrame]) -> Condensed:
+    """Condense answers and their terms by metric."""
     pairs = answers.group_by(_PAIR).agg(n=pl.len()).cast(PAIRS).sort(_PAIR)
-    named = [
+    named_terms = [
         rows.select(pl.lit(metric).alias("metric"), *TERMS.names()).cast(NAMED_TERMS)
         for metric, rows in terms.items()
     ]
-    return Condensed(pairs, pl.concat([NAMED_TERMS.to_frame(), *named]), template_rates(answers))
+    return Condensed(
+        pairs, pl.concat([NAMED_TERMS.to_frame(), *named_terms]), template_rates(answers)
+    )
 
 
 ACC_AT_1 = Metric(

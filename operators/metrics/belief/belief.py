@@ -10,15 +10,13 @@ from factsweep.operators.metrics.belief.answers import (
     CONSIST,
     COVERAGE_MAXIMUM,
     COVERAGE_ORACLE,
-    DRAWS,
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     ONE_WORD_RATIO,
     By,
     Condensed,
     Draw,
-    coded,
-    condensed,
+    condense_terms,
     consist_terms,
     coverage_maximum_terms,
 )
@@ -28,20 +26,19 @@ from factsweep.operators.metrics.belief.calibration import (
     ECE,
     OVCONF,
     auroc,
-    bootstrap_ranked,
     brier_terms,
     ece,
     ovconf_terms,
+    ranked_rounds,
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
-from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, Estimate, bootstrap_ratios
-from factsweep.operators.metrics.shared.rows import (
-    Counts,
-    Row,
-    counted,
-    parts,
-    table,
+from factsweep.operators.metrics.shared.bootstrap import (
+    Bootstrapped,
+    Estimate,
+    bootstrap_ratios,
+    estimate,
 )
+from factsweep.operators.metrics.shared.rows import Counts, Row, parts, table
 from factsweep.operators.schemas import empty
 
 # In the order of their columns. A metric with `terms` is computed by being listed here.
@@ -66,42 +63,6 @@ ESTIMATED = (*_OF_PAIRS, COVERAGE_MAXIMUM.name)  # those of answers that have in
 _NO_TEMPLATES = empty("templates")
 
 
-def belief(
-    answers: pl.DataFrame,
-    calibration: pl.DataFrame | None,
-    n_failed: pl.DataFrame,
-    *,
-    seed: int,
-    n_draws: int = 50_000,
-    n_rounds: int = 1000,
-    n_bins: int = 10,
-    by: By = "match",
-    n_failed_samples: pl.DataFrame | None = None,
-) -> pl.DataFrame:
-    """Compute every BELIEF metric, over all and per relation: one row per number (table ROWS).
-
-    `answers` has one row per answered prompt (relation_id, pair_id, template_id, key, n_lemmas,
-    correct), `calibration` one per sampled prompt (module `calibration`). `n_failed` and
-    `n_failed_samples` (null: none failed) count the prompts without an answer, or without samples.
-    `by` says how Consist compares answers. Intervals are of 95 %; the fluctuation has none, and
-    neither have ECE and AUROC where a pair has several prompts in `calibration` (encoder models):
-    their rounds would resample prompts.
-
-    Source: BELIEF, sections 2 and 3; each metric's module says how it departs from them.
-    """
-    known, drawn = condense(answers, by=by), {"seed": seed, "n_rounds": n_rounds}
-    estimates = known.estimates(ESTIMATED, **drawn)
-    counts = known.counts(n_failed)
-    rows = [
-        answer_rows(counts, estimates),
-        *(fluctuation_rows(known, counts, draw, seed=seed, n_draws=n_draws) for draw in DRAWS),
-    ]
-    if calibration is not None:
-        sampled = counted(calibration, n_failed_samples)
-        rows.append(calibration_rows(calibration, sampled, n_bins=n_bins, **drawn))
-    return pl.concat(rows)
-
-
 def condense(
     answers: pl.DataFrame,
     *,
@@ -109,32 +70,39 @@ def condense(
     analyses: Collection[Analysis] = (),
     templates: pl.DataFrame = _NO_TEMPLATES,
 ) -> Condensed:
-    """What the metrics and some analyses need of answers; arguments as in `belief`."""
+    """Condense answers for the metrics and some analyses; `by` is how Consist compares them."""
     # Rows are grouped several times faster by numbers than by texts.
-    rows = answers.with_columns(map(coded, answers.drop("prompt_id", strict=False)))
+    texts = [
+        column for column in answers.drop("prompt_id", strict=False) if column.dtype == pl.String
+    ]
+    rows = answers.with_columns(
+        column.cast(pl.Categorical(pl.Categories.random())) for column in texts
+    )
     terms = {
         metric.name: consist_terms(rows, by=by) if metric is CONSIST else metric.terms(rows)
         for metric in METRICS
         if metric.terms is not None
     }
     terms[COVERAGE_MAXIMUM.name] = coverage_maximum_terms(rows)
-    return condensed(rows, terms | analysis_terms(analyses, rows, templates, by))
+    return condense_terms(rows, terms | analysis_terms(analyses, rows, templates, by))
 
 
-def by_part(known: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int) -> pl.DataFrame:
-    """The metrics of answers over parts of the facts: by popularity, and by sample (table ROWS).
+def by_part(
+    condensed: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int
+) -> pl.DataFrame:
+    """The metrics of answers by popularity and by sample of the set (table ROWS).
 
-    `details` has pair_id, popularity and sample. No paper has these slices. What failed is counted
-    over all alone.
+    `details` has pair_id, popularity and sample. Failed prompts are counted over all alone.
     """
     rows = []
-    once = details.unique("pair_id", keep="first", maintain_order=True)
-    for part, pairs in parts(known.pairs, once):
-        facts = known._replace(terms=known.terms.join(pairs, on="pair_id", how="semi"))
-        estimates = facts.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
+    pair_details = details.unique("pair_id", keep="first", maintain_order=True)
+    for part, pairs in parts(condensed.pairs, pair_details):
+        part_facts = condensed._replace(terms=condensed.terms.join(pairs, on="pair_id", how="semi"))
+        estimates = part_facts.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
         n = int(pairs["n"].sum())
         rows += [
-            Row(None, part, name, *estimate.overall, n, 0) for name, estimate in estimates.items()
+            Row(None, part, name, *bootstrapped.overall, n, 0)
+            for name, bootstrapped in estimates.items()
         ]
     return table(rows)
 
@@ -145,10 +113,10 @@ def answer_rows(counts: Counts, estimates: Mapping[str, Bootstrapped]) -> pl.Dat
 
 
 def fluctuation_rows(
-    known: Condensed, counts: Counts, draw: Draw, *, seed: int, n_draws: int
+    condensed: Condensed, counts: Counts, draw: Draw, *, seed: int, n_draws: int
 ) -> pl.DataFrame:
     """The rows of the fluctuation over draws of templates, or of prompts (table ROWS)."""
-    values = known.fluctuation(draw, seed=seed, n_draws=n_draws)._asdict()
+    values = condensed.fluctuation(draw, seed=seed, n_draws=n_draws)._asdict()
     variant = None if draw == "template" else f"draw={draw}"
     return table(
         [
@@ -161,14 +129,19 @@ def fluctuation_rows(
 def calibration_rows(
     calibration: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int, n_bins: int
 ) -> pl.DataFrame:
-    """The rows of the metrics of confidence (table ROWS)."""
-    drawn = {"seed": seed, "n_rounds": n_rounds}
+    """The rows of the metrics of confidence (table ROWS).
+
+    ECE and AUROC have no interval where a pair has several prompts (encoder models): their rounds
+    would resample prompts.
+    """
+    draws = {"seed": seed, "n_rounds": n_rounds}
     terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
-    ratios = bootstrap_ratios(terms, **drawn)
+    ratios = bootstrap_ratios(terms, **draws)
     if calibration["pair_id"].is_duplicated().any():
         in_bins, ranked = Estimate(ece(calibration, n_bins)), Estimate(auroc(calibration))
     else:
-        in_bins, ranked = bootstrap_ranked(calibration, **drawn, n_bins=n_bins)
+        rounds = ranked_rounds(calibration, **draws, n_bins=n_bins)
+        in_bins, ranked = estimate(rounds["ece"]), estimate(rounds["auroc"])
     return table(
         [
             *counts.rows(OVCONF.name, ratios["ovconf"]),

@@ -1,4 +1,4 @@
-"""Calibration: whether a model's confidence tells how often it is right.
+"""Calibration: whether a model's confidence matches how often it is right.
 
 All functions take a table with one row per sampled prompt: relation_id, pair_id, prompt_id,
 confidence (0 to 1) and correct.
@@ -9,11 +9,9 @@ import polars as pl
 
 from factsweep.operators.matching.lemmas import matches
 from factsweep.operators.metrics.shared.bootstrap import (
-    Estimate,
     FloatArray,
     IntArray,
     bootstrap_ratio,
-    estimate,
     relation_weights,
 )
 from factsweep.operators.metrics.shared.metric import Metric
@@ -58,8 +56,8 @@ def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
     0.375
     """
     gap = (pl.col("mean_confidence") - pl.col("mean_accuracy")).abs()
-    found = bins(calibration, n_bins)
-    return ratio(found.select(numerator=gap * pl.col("n"), denominator="n"))
+    rows = bins(calibration, n_bins)
+    return ratio(rows.select(numerator=gap * pl.col("n"), denominator="n"))
 
 
 def auroc(calibration: pl.DataFrame) -> float | None:
@@ -109,14 +107,14 @@ def by_confidence(calibration: pl.DataFrame) -> pl.DataFrame:
 def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatArray:
     """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
 
-    A prompt that was taken several times is there as often, and may stand in two bins of equal
-    size. Every row of `weights` must sum to the number of prompts.
+    A prompt that was taken several times may stand in two bins of equal size. Every row of
+    `weights` must sum to the number of prompts.
     """
     n_rounds, n = weights.shape
     gaps = ordered.select(_GAP).to_series().to_numpy()
-    taken = np.repeat(np.tile(gaps, n_rounds), weights.ravel()).reshape(n_rounds, n)
+    taken_gaps = np.repeat(np.tile(gaps, n_rounds), weights.ravel()).reshape(n_rounds, n)
     starts = np.flatnonzero(np.diff(_bin_index(n, n_bins), prepend=-1))
-    mean_gaps: FloatArray = np.abs(np.add.reduceat(taken, starts, axis=1)).sum(axis=1) / n
+    mean_gaps: FloatArray = np.abs(np.add.reduceat(taken_gaps, starts, axis=1)).sum(axis=1) / n
     return mean_gaps
 
 
@@ -134,22 +132,14 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     return values
 
 
-def bootstrap_ranked(
-    calibration: pl.DataFrame, *, seed: int, n_rounds: int = 1000, n_bins: int = 10
-) -> tuple[Estimate, Estimate]:
-    """Estimate `ece` and `auroc`, which each round takes of the same prompts.
-
-    For ECE it sorts the prompts that it took and cuts them into bins again; for AUROC, rounds
-    without any right or any wrong answer are left out.
-    """
-    rounds = ranked_rounds(calibration, seed, n_rounds, n_bins)
-    return estimate(rounds["ece"]), estimate(rounds["auroc"])
-
-
 def ranked_rounds(
     calibration: pl.DataFrame, seed: int, n_rounds: int, n_bins: int
 ) -> dict[str, FloatArray]:
-    """`ece` and `auroc` in each round, over a bounded number of drawn prompts at once."""
+    """`ece` and `auroc` in each round, which both take of the same prompts.
+
+    For ECE a round sorts the prompts that it took and cuts them into bins again; AUROC is NaN in
+    rounds without any right or any wrong answer.
+    """
     if calibration.is_empty():
         return dict.fromkeys(("ece", "auroc"), np.full(1, np.nan))
     ids = ("relation_id", "pair_id", "prompt_id")
@@ -159,8 +149,8 @@ def ranked_rounds(
     units = ordered["unit"].to_numpy()
     blocks = np.array_split(weights, -(-weights.size // _CELLS_PER_BLOCK))
     values = [
-        (ece_rounds(ordered, drawn, n_bins), auroc_rounds(ordered, drawn))
-        for drawn in (block[:, units] for block in blocks)
+        (ece_rounds(ordered, round_weights, n_bins), auroc_rounds(ordered, round_weights))
+        for round_weights in (block[:, units] for block in blocks)
     ]
     return dict(zip(("ece", "auroc"), map(np.concatenate, zip(*values, strict=True)), strict=True))
 
@@ -224,17 +214,6 @@ def ovconf_by_length(
     summed). A prompt that lacks either is in no group, so n_failed is 0.
 
     Source: BELIEF, section 6.2, item 1, and footnote 15.
-
-    >>> answers = pl.DataFrame({
-    ...     "prompt_id": ["p", "q"], "relation_id": ["P1", "P1"], "pair_id": ["t", "u"],
-    ...     "correct": [True, False],
-    ... })
-    >>> canary = pl.DataFrame({
-    ...     "prompt_id": ["p", "q"], "n_tokens": [1, 2], "logprob": [0.0, -0.6931471805599453]
-    ... })
-    >>> rows = ovconf_by_length(answers, canary, longest=2, seed=1, n_rounds=10)
-    >>> rows.select("slice", "metric", "value", "n").rows()
-    [('tokens=1', 'ovconf', 0.0, 1), ('tokens=2', 'ovconf', 0.5, 1)]
     """
     sequences = canary.select(
         "prompt_id", "n_tokens", confidence=pl.col("logprob").cast(pl.Float64).exp()
@@ -243,6 +222,6 @@ def ovconf_by_length(
     rows = []
     for n_tokens in range(1, longest + 1):
         group = answered.filter(pl.col("n_tokens") == n_tokens)
-        estimate = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
-        rows.append(Row(None, f"tokens={n_tokens}", "ovconf", *estimate, group.height, 0))
+        interval = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
+        rows.append(Row(None, f"tokens={n_tokens}", "ovconf", *interval, group.height, 0))
     return table(rows)

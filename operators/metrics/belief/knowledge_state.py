@@ -1,13 +1,13 @@
-"""What a run knows of each fact: robustly, with the right prompt, when sampled, or not at all.
+"""The state of a run's knowledge of each fact: robust, by the right prompt, when sampled, or none.
 
-A fact is a subject-relation pair with its right objects. Its state is read from its evidence, and
-the states are a partition, the first of STATES that holds:
+A fact is a subject-relation pair with its right objects. The states are a partition; a fact's state
+is the first of STATES whose condition holds:
 
 - known robustly: share ≥ robust_share;
 - depends on the prompt: share > 0;
 - only when sampled: no prompt is right, and at least min_right_samples samples are;
 - confidently wrong: none of these, and confidence ≥ confident;
-- unknown: all others, also what was not sampled.
+- unknown: all others, also facts that were not sampled.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class Thresholds:
     `confident`: the confidence from which a wrong answer is confidently wrong.
 
     Raises:
-        InputError: a threshold that would separate nothing.
+        InputError: a threshold is out of its range.
     """
 
     robust_share: float
@@ -77,13 +77,12 @@ class Thresholds:
 def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
 
-    `samples` has one row per sampled answer (prompt_id, relation_id, pair_id, key), `labels` one
-    per object label (pair_id, key). A sample is right as a greedy answer is (BELIEF, section 3.2,
-    item 1).
+    `samples` has prompt_id, relation_id, pair_id and key, `labels` pair_id and key. A sample is
+    right as a greedy answer is (BELIEF, section 3.2, item 1).
     """
     counts = correct(samples, labels).group_by("prompt_id", *_FACT)
-    found = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
-    return found.select(SAMPLED.names()).cast(SAMPLED).sort("prompt_id")
+    sums = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
+    return sums.select(SAMPLED.names()).cast(SAMPLED).sort("prompt_id")
 
 
 def evidence(
@@ -91,43 +90,44 @@ def evidence(
     sampled: pl.DataFrame | None = None,
     calibration: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Gather what a run says about each fact with an answer: one row per pair (columns: EVIDENCE).
+    """Gather a run's evidence on each fact with an answer: one row per pair (columns: EVIDENCE).
 
     `answers` has one row per prompt with an answer, `sampled` the columns SAMPLED. `share` is the
     share of the pair's prompts that are answered correctly, `confidence` the mean over its prompts
-    in `calibration`; what was not measured of a pair is null.
+    in `calibration`; values that were not measured are null.
     """
-    none = pl.DataFrame(schema=EVIDENCE)
-    further = (none if sampled is None else sampled, none if calibration is None else calibration)
+    facts = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
     sums = (pl.sum("n_samples", "n_right_samples"), pl.mean("confidence"))
-    found = _by_fact(answers, pl.len().alias("n_prompts"), pl.mean("correct").alias("share"))
-    for rows, values in zip(further, sums, strict=True):
-        found = found.join(_by_fact(rows, values), on=_FACT, how="left")
-    return found.select(EVIDENCE.names()).cast(EVIDENCE).sort(_FACT)
+    for table, values in zip((sampled, calibration), sums, strict=True):
+        rows = EVIDENCE.to_frame() if table is None else table
+        facts = facts.join(_by_fact(rows, values), on=_FACT, how="left")
+    return facts.select(EVIDENCE.names()).cast(EVIDENCE).sort(_FACT)
 
 
 def state_changes(
     first: pl.DataFrame, second: pl.DataFrame, thresholds: Thresholds
 ) -> pl.DataFrame:
-    """Set each fact's states in two runs (EVIDENCE) side by side (columns: CHANGES).
+    """Compare each fact's states in two runs (EVIDENCE): the table CHANGES.
 
-    Facts that only one of them has are left out, and evidence of a kind that only one has of a fact
+    Facts of only one run are left out, and a kind of evidence that only one run has of a fact
     counts in neither. `change` is null, or
 
     - gained, lost: right under some prompt in the second run alone, in the first alone;
     - firmer, looser: known robustly in the second alone, in the first alone, and right in both.
     """
-    one, other = (each.select(EVIDENCE.names()).cast(EVIDENCE) for each in (first, second))
-    both = one.join(other, on=_FACT, suffix="_second")
+    first_facts, second_facts = (
+        run.select(EVIDENCE.names()).cast(EVIDENCE) for run in (first, second)
+    )
+    facts = first_facts.join(second_facts, on=_FACT, suffix="_second")
     states = {"before": _state(thresholds), "after": _state(thresholds, "_second")}
-    measured = both.select(*_FACT, **states, share_before="share", share_after="share_second")
-    return measured.with_columns(change=_change()).select(CHANGES.names()).sort(_FACT)
+    changes = facts.select(*_FACT, **states, share_before="share", share_after="share_second")
+    return changes.with_columns(change=_change()).select(CHANGES.names()).sort(_FACT)
 
 
 def state_moves(changes: pl.DataFrame) -> pl.DataFrame:
-    """Count the facts by their states before and after, over all and by relation (columns: MOVES).
+    """Count the facts by their states before and after, over all (null) and by relation: MOVES.
 
-    Columns in: CHANGES. Moves that no fact made have no row; relation_id is null over all.
+    Columns in: CHANGES. Moves that no fact made have no row.
     """
     everything = changes.with_columns(relation_id=pl.lit(None, pl.String))
     moves = pl.concat([everything, changes]).group_by("relation_id", "before", "after")
@@ -148,21 +148,25 @@ def _state(thresholds: Thresholds, run: str = "") -> pl.Expr:
         & pl.all_horizontal(pl.col(name, f"{name}_second").is_not_null())
         for name, bound in least.items()
     )
-    holds = (share >= thresholds.robust_share, share > 0, sampled, confident, pl.lit(True))
+    conditions = (share >= thresholds.robust_share, share > 0, sampled, confident, pl.lit(True))
     states = (pl.lit(state, STATE) for state in STATES)
-    return pl.coalesce(pl.when(so).then(state) for so, state in zip(holds, states, strict=True))
+    return pl.coalesce(
+        pl.when(condition).then(state) for condition, state in zip(conditions, states, strict=True)
+    )
 
 
 def _change() -> pl.Expr:
-    before, after = pl.col("share_before") > 0, pl.col("share_after") > 0
+    right_before, right_after = pl.col("share_before") > 0, pl.col("share_after") > 0
     robust_before, robust_after = (pl.col(name) == STATES[0] for name in ("before", "after"))
-    holds = {
-        "gained": after & ~before,
-        "lost": before & ~after,
+    conditions = {
+        "gained": right_after & ~right_before,
+        "lost": right_before & ~right_after,
         "firmer": robust_after & ~robust_before,
         "looser": robust_before & ~robust_after,
     }
-    return pl.coalesce(pl.when(so).then(pl.lit(change)) for change, so in holds.items())
+    return pl.coalesce(
+        pl.when(condition).then(pl.lit(change)) for change, condition in conditions.items()
+    )
 
 
 SHARING = schema("run text, other text, n_covered int, n_shared int, sharing float")
@@ -173,28 +177,26 @@ def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
 
     A run covers the prompts that it answers correctly; two runs are compared on the prompts that
     both have an answer to. `runs` gives a name and a table (prompt_id, correct) each, and is read
-    one at a time. Columns: run, other, n_covered (by `run`), n_shared (by both), sharing = n_shared
-    / n_covered, null where the run covers nothing.
+    one at a time. Columns: SHARING; sharing is null where the run covers nothing.
 
     Source: BELIEF, section 6.3, Figure 2 (2025: section 6.4, Figure 4).
-
-    >>> run = pl.DataFrame({"prompt_id": ["p", "q", "r"], "correct": [True, True, False]})
-    >>> other = pl.DataFrame({"prompt_id": ["p", "q", "s"], "correct": [True, False, True]})
-    >>> knowledge_sharing([("A", run), ("B", other)]).rows()
-    [('A', 'A', 2, 2, 1.0), ('A', 'B', 2, 1, 0.5), ('B', 'A', 1, 1, 1.0), ('B', 'B', 2, 2, 1.0)]
     """
     names: list[str] = []
     wide = pl.DataFrame(schema={"prompt_id": pl.String})
     for name, answers in runs:
         column = pl.col("correct").cast(pl.Boolean).alias(str(len(names)))
-        own = answers.select(pl.col("prompt_id").cast(pl.String), column)
-        wide = wide.join(own, on="prompt_id", how="full", coalesce=True)
+        prompts = answers.select(pl.col("prompt_id").cast(pl.String), column)
+        wide = wide.join(prompts, on="prompt_id", how="full", coalesce=True)
         names.append(name)
     wide = wide.drop("prompt_id")
     answered = [column.is_not_null().to_numpy() for column in wide]
     covered = [column.fill_null(False).to_numpy() for column in wide]
     rows = [
-        (names[i], names[j], *(np.count_nonzero(covered[i] & of[j]) for of in (answered, covered)))
+        (
+            names[i],
+            names[j],
+            *(np.count_nonzero(covered[i] & table[j]) for table in (answered, covered)),
+        )
         for i, j in product(range(len(names)), repeat=2)
     ]
     share = pl.when(pl.col("n_covered") > 0).then(pl.col("n_shared") / pl.col("n_covered"))

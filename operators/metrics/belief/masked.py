@@ -1,10 +1,10 @@
-"""What encoder models alone have: biased templates, other names, labels of several tokens."""
+"""Metrics of encoder models alone: biased templates, other names, labels of several tokens."""
 
 import polars as pl
 
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
-    counted,
+    count_answers,
     pair_terms,
     plain_rows,
     ratio_rows,
@@ -25,20 +25,12 @@ def bias_level(content_free: pl.DataFrame) -> pl.DataFrame:
     - `bias_level`, variant `prompts=multi`: the bias level of the distribution that is averaged
       over the relation's templates; over all, the mean over relations.
 
-    `n` counts content-free prompts. A relation with fewer than two candidates has none and is left
-    out, and so is a prompt under which all candidates have probability 0.
+    `n` counts content-free prompts. Relations with fewer than two candidates are left out, and so
+    are prompts under which all candidates have probability 0.
 
     Source: BELIEF, section 5.4. In which order to average and to renormalise is not said there.
-
-    >>> content_free = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1"], "template_id": ["a", "b"],
-    ...     "probabilities": [[0.2, 0.0], [0.0, 0.1]],
-    ... })
-    >>> rows = bias_level(content_free).filter(pl.col("slice").is_null())
-    >>> rows.select("metric", "variant", "value", "n").rows()
-    [('bias_level', None, 1.0, 2), ('bias_level', 'prompts=multi', 0.0, 2)]
     """
-    counts, share = counted(content_free), pl.element() / pl.element().sum()
+    counts, share = count_answers(content_free), pl.element() / pl.element().sum()
     distributions = (
         content_free.filter(pl.col("probabilities").list.sum() > 0)
         .select(
@@ -54,8 +46,8 @@ def bias_level(content_free: pl.DataFrame) -> pl.DataFrame:
     for ids, variant in ((("relation_id", "template_id"), None), (("relation_id",), MULTI)):
         distributions = distributions.group_by(*ids, "place").agg(pl.mean("p")).sort(*ids, "place")
         levels = distributions.group_by(ids, maintain_order=True).agg(numerator=level)
-        known = levels.drop_nulls("numerator").sort(ids)
-        sums = known.select("relation_id", "numerator", denominator=pl.lit(1.0))
+        defined = levels.drop_nulls("numerator").sort(ids)
+        sums = defined.select("relation_id", "numerator", denominator=pl.lit(1.0))
         rows += plain_rows("bias_level", sums, counts, variant)
     return table(rows)
 
@@ -70,14 +62,13 @@ _UNITS = {None: ("n_gaining", "n_units"), EACH: ("n_gains", "n_aliases")}
 _FACT = ("relation_id", "pair_id", "template_id", "object_id")
 
 
-def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
+def count_gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
     """Count for each pair how often an alias beats the label: one row per pair and metric.
 
-    `label_probabilities` has a row for each prompt and each label of a right object that is a
-    single token (label_index 0: the label; others: aliases). Columns: relation_id, pair_id, metric,
-    n_units (facts that have aliases), n_gaining (units where some alias gains), n_aliases and
-    n_gains. Where the original (index 0) is missing, there is nothing to compare with. A tie is no
-    gain.
+    `label_probabilities` has a row for each prompt and each single-token label of a right object
+    (label_index 0: the label; others: aliases). Columns: relation_id, pair_id, metric, n_units
+    (facts that have aliases), n_gaining (units where some alias gains), n_aliases and n_gains.
+    Units without the original (index 0) are left out. A tie is no gain.
     """
     compared = {
         "extended_subject": _gains(
@@ -98,7 +89,7 @@ def gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
 
 
 def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
-    """Give how often an alias beats the label, as rows of the table ROWS; from `gains`.
+    """Give how often an alias beats the label, as rows of the table ROWS; from `count_gains`.
 
     - `extended_subject`: of the facts under a template whose subject has aliases, the share in
       which some alias gets the object's label a higher probability than the subject's label does.
@@ -108,20 +99,14 @@ def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -
     With variant `unit=alias`, every alias counts by itself. `n` counts facts with aliases.
 
     Source: BELIEF, appendix C.1, Table 10 (2025: Table 11).
-
-    >>> counts = {"n_units": [2], "n_gaining": [1], "n_aliases": [4], "n_gains": [1]}
-    >>> pair = {"relation_id": ["P36"], "pair_id": ["t"], "metric": ["extended_object"], **counts}
-    >>> found = extended_entities(pl.DataFrame(pair), seed=1, n_rounds=10)
-    >>> found.filter(slice="relation=P36").select("variant", "value").rows()
-    [(None, 0.5), ('unit=alias', 0.25)]
     """
-    rows, drawn = [], {"seed": seed, "n_rounds": n_rounds}
+    rows, draws = [], {"seed": seed, "n_rounds": n_rounds}
     for metric in ("extended_subject", "extended_object"):
         pairs = gains.filter(metric=metric)
-        counts = counted(pairs, n=pl.sum("n_units"))
+        counts = count_answers(pairs, n=pl.sum("n_units"))
         for variant, (gaining, units) in _UNITS.items():
             terms = pair_terms(pairs, pl.sum(gaining), pl.sum(units))
-            rows += ratio_rows(metric, terms, counts, **drawn, variant=variant)
+            rows += ratio_rows(metric, terms, counts, **draws, variant=variant)
     return table(rows)
 
 
@@ -138,7 +123,7 @@ def _gains(rows: pl.DataFrame, index: str, unit: tuple[str, ...]) -> pl.DataFram
 UNITS = ("labels", "objects", "pairs")
 
 
-def left_out(counts: pl.DataFrame) -> pl.DataFrame:
+def left_out_rows(counts: pl.DataFrame) -> pl.DataFrame:
     """Give the shares that are left out, as rows of the table ROWS.
 
     `labels_left_out`: of the distinct labels of right objects, those that are not one token of the
@@ -147,18 +132,11 @@ def left_out(counts: pl.DataFrame) -> pl.DataFrame:
     labels, objects or pairs. `counts` comes from `operators.prompts.masked.count_left_out`.
 
     Source: BELIEF, footnote 6.
-
-    >>> counts = pl.DataFrame({
-    ...     "relation_id": ["P19"], "n_labels": [2], "n_labels_left_out": [1], "n_objects": [3],
-    ...     "n_objects_left_out": [2], "n_pairs": [2], "n_pairs_left_out": [1],
-    ... })
-    >>> left_out(counts).drop_nulls("slice").select("metric", pl.col("value").round(4), "n").rows()
-    [('labels_left_out', 0.5, 2), ('objects_left_out', 0.6667, 3), ('pairs_left_out', 0.5, 2)]
     """
     rows = []
     for unit in UNITS:
         sums = counts.select("relation_id", numerator=f"n_{unit}_left_out", denominator=f"n_{unit}")
-        sizes = counted(counts, n=pl.sum(f"n_{unit}"))
+        sizes = count_answers(counts, n=pl.sum(f"n_{unit}"))
         rows += plain_rows(f"{unit}_left_out", sums, sizes)
     return table(rows)
 

@@ -19,71 +19,50 @@ ACROSS = schema("""
 _ANSWER = ("relation_id", "key")
 
 
-def named_entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    r"""The entities whose names answers contain: relation_id, key, language, entity_id.
-
-    `names` has a row per name of an object of a relation (relation_id, entity_id, language, key);
-    its keys, in whatever language, are made by the rules of the answers' language.
-    """
-    distinct = answers.select(_ANSWER).drop_nulls().unique()
-    columns = ("relation_id", "entity_id", "language")
-    keyed_names = names.select(*columns, name="key").drop_nulls().unique()
-    pairs = distinct.join(keyed_names, on="relation_id")
-    hits = pairs.filter(contains(pl.col("key"), pl.col("name")))
-    return hits.select(*_ANSWER, "language", "entity_id").unique()
-
-
-def with_entities(
-    answers: pl.DataFrame, entities: pl.DataFrame, languages: Sequence[str]
+def compare_languages(
+    answers_by_language: Mapping[str, pl.DataFrame],
+    names_by_language: Mapping[str, pl.DataFrame],
+    *,
+    seed: int,
+    known_share: float = HALF,
+    n_rounds: int = 1000,
 ) -> pl.DataFrame:
-    """The answers with the column `entities`: the ids of entities named in one of these languages.
+    """Compare every ordered pair of languages (columns: ACROSS) on the facts that both asked.
 
-    `entities` is the table of `named_entities`.
+    Answers have relation_id, pair_id, key and correct; names (relation_id, entity_id, language,
+    key) are those of objects in all languages, keyed by the rules of the answers' language. A pair
+    of languages uses the names in these two.
+
+    `sharing` is the share of the facts known in the language that is known in the other; a fact is
+    known if more than `known_share` of its prompts are right. `consist` is the mean over facts of
+    the share of pairs of prompts, one in each language, whose answers agree: they name the same
+    entity, of several any; where neither names an entity, one text contains the other. Intervals
+    are of 95 %, of facts drawn within their relations. Null: no fact is known, or shared.
+
+    Source: BELIEF, section 6.3, for sharing, and section 2.3 for consistency, over languages in
+    place of models and templates.
     """
-    in_these = entities.filter(pl.col("language").is_in(languages))
-    lists = in_these.group_by(_ANSWER).agg(entities=pl.col("entity_id").unique())
-    joined = answers.join(lists, on=_ANSWER, how="left", maintain_order="left")
-    return joined.with_columns(pl.col("entities").fill_null(pl.lit([], pl.List(pl.String))))
-
-
-def consist_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    r"""For each fact of both languages the share of pairs of prompts whose answers agree, over 1.
-
-    One prompt of a pair is in each language. Two answers agree if they name the same entity, of
-    several any. Where neither names an entity they agree if one text contains the other, as in
-    Consist; an answer that names one and an answer that names none do not agree. Both tables have
-    the columns relation_id, pair_id, key and entities.
-
-    >>> row = {"relation_id": "P36", "pair_id": "P36.Q40"}
-    >>> german = pl.DataFrame([
-    ...     {**row, "key": "\x1fin\x1fwien\x1f", "entities": ["Q1741"]},
-    ...     {**row, "key": "\x1fja\x1f", "entities": []},
-    ... ], schema_overrides={"entities": pl.List(pl.String)})
-    >>> consist_terms(german, german)["numerator"].to_list()
-    [0.5]
-    """
-    shares = [pl.DataFrame(schema=dict.fromkeys(FACT, pl.String) | {"share": pl.Float64})]
-    by_relation = second.partition_by("relation_id", as_dict=True)
-    for relation, rows in first.partition_by("relation_id", as_dict=True).items():
-        if relation in by_relation:
-            shares.append(_agreement(rows, by_relation[relation]))
-    return pair_terms(pl.concat(shares), pl.col("share").sum(), pl.lit(1.0))
-
-
-def _agreement(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The share of agreeing pairs of answers of each fact of a relation: FACT and share."""
-    left, right = (
-        answers.group_by(*FACT, "key").agg(pl.first("entities"), n=pl.len().cast(pl.Int64))
-        for answers in (first, second)
-    )
-    pairs = left.join(right, on=FACT)
-    entities, entities_right = pl.col("entities"), pl.col("entities_right")
-    has_same = entities.list.set_intersection(entities_right).list.len() > 0
-    has_none = (entities.list.len() == 0) & (entities_right.list.len() == 0)
-    agree = has_same | (has_none & matches(pl.col("key"), pl.col("key_right")))
-    n_pairs = pl.col("n") * pl.col("n_right")
-    share = (n_pairs * agree).sum() / n_pairs.sum()
-    return pairs.group_by(FACT).agg(share=share).with_columns(pl.col(FACT).cast(pl.String))
+    facts = {name: known_facts(rows, known_share) for name, rows in answers_by_language.items()}
+    entities = {
+        name: _find_entities(rows, names_by_language[name])
+        for name, rows in answers_by_language.items()
+    }
+    in_both = (pl.col("is_known") & pl.col("is_known_right")).sum()
+    table_rows: list[tuple[object, ...]] = []
+    for pair in permutations(answers_by_language, 2):
+        first_answers, second_answers = (
+            _add_entities(answers_by_language[name], entities[name], pair) for name in pair
+        )
+        shared_facts = facts[pair[0]].join(facts[pair[1]], on=FACT)
+        sharing = pair_terms(shared_facts, in_both, pl.col("is_known").sum())
+        n_shared, n_known = (int(sharing[column].sum()) for column in ("numerator", "denominator"))
+        estimates = (
+            bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            for terms in (sharing, _consist_terms(first_answers, second_answers))
+        )
+        numbers = (number for estimate in estimates for number in estimate)
+        table_rows.append((*pair, sharing.height, n_known, n_shared, *numbers))
+    return pl.DataFrame(table_rows, ACROSS, orient="row")
 
 
 def known_facts(answers: pl.DataFrame, known_share: float = HALF) -> pl.DataFrame:
@@ -93,55 +72,7 @@ def known_facts(answers: pl.DataFrame, known_share: float = HALF) -> pl.DataFram
     )
 
 
-def sharing_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """For each fact of both languages whether it is known in the first, and then in the second.
-
-    Both tables have the columns of `known_facts`; numerator: in both, denominator: in the first.
-    """
-    facts = first.join(second, on=FACT)
-    in_both = (pl.col("is_known") & pl.col("is_known_right")).sum()
-    return pair_terms(facts, in_both, pl.col("is_known").sum())
-
-
-def across_languages(
-    answers_by_language: Mapping[str, pl.DataFrame],
-    names_by_language: Mapping[str, pl.DataFrame],
-    *,
-    seed: int,
-    known_share: float = HALF,
-    n_rounds: int = 1000,
-) -> pl.DataFrame:
-    """Every ordered pair of languages (columns: ACROSS), on the facts that both asked.
-
-    For each language there are its answers (relation_id, pair_id, key, correct), and the names of
-    objects in all languages as `named_entities` reads them; a pair of languages uses the names in
-    these two. `sharing` is the share of the facts known in the language that is known in the other,
-    `consist` the mean over facts of `consist_terms`, both with 95 % intervals of facts drawn within
-    their relations. Null: nothing is known, or no fact is in both.
-
-    Source: BELIEF, section 6.3, for sharing, and section 2.3 for consistency, over languages in
-    place of models and templates.
-    """
-    knowledge = {name: known_facts(rows, known_share) for name, rows in answers_by_language.items()}
-    entities = {
-        name: named_entities(rows, names_by_language[name])
-        for name, rows in answers_by_language.items()
-    }
-    table_rows: list[tuple[object, ...]] = []
-    for pair in permutations(answers_by_language, 2):
-        shared = sharing_terms(*(knowledge[name] for name in pair))
-        n_shared, n_known = (int(shared[column].sum()) for column in ("numerator", "denominator"))
-        answers = (with_entities(answers_by_language[name], entities[name], pair) for name in pair)
-        estimates = (
-            bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            for terms in (shared, consist_terms(*answers))
-        )
-        numbers = (number for estimate in estimates for number in estimate)
-        table_rows.append((*pair, shared.height, n_known, n_shared, *numbers))
-    return pl.DataFrame(table_rows, ACROSS, orient="row")
-
-
-def known_in_one_alone(
+def facts_known_in_one_language(
     answers_by_language: Mapping[str, pl.DataFrame], known_share: float = HALF
 ) -> pl.DataFrame:
     """The facts that all languages asked and one alone knows: relation_id, pair_id, language."""
@@ -155,3 +86,45 @@ def known_in_one_alone(
     in_one = pl.col("is_known").sum().over(FACT) == 1
     rows = pl.concat(tables).filter(in_all & in_one & pl.col("is_known"))
     return rows.select(*FACT, "language").sort("language", *FACT)
+
+
+def _find_entities(answers: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The entities whose names answers contain: relation_id, key, language, entity_id."""
+    distinct = answers.select(_ANSWER).drop_nulls().unique()
+    columns = ("relation_id", "entity_id", "language")
+    keyed_names = names.select(*columns, name="key").drop_nulls().unique()
+    pairs = distinct.join(keyed_names, on="relation_id")
+    hits = pairs.filter(contains(pl.col("key"), pl.col("name")))
+    return hits.select(*_ANSWER, "language", "entity_id").unique()
+
+
+def _add_entities(
+    answers: pl.DataFrame, entities: pl.DataFrame, languages: Sequence[str]
+) -> pl.DataFrame:
+    """The answers with the ids of the `entities` that they name in one of these languages."""
+    named_entities = entities.filter(pl.col("language").is_in(languages))
+    lists = named_entities.group_by(_ANSWER).agg(entities=pl.col("entity_id").unique())
+    joined = answers.join(lists, on=_ANSWER, how="left", maintain_order="left")
+    return joined.with_columns(pl.col("entities").fill_null(pl.lit([], pl.List(pl.String))))
+
+
+def _consist_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The share of agreeing pairs of prompts of each fact of both languages, over 1 (TERMS)."""
+    shares = [pl.DataFrame(schema=dict.fromkeys(FACT, pl.String) | {"share": pl.Float64})]
+    entities, other_entities = pl.col("entities"), pl.col("entities_right")
+    has_same = entities.list.set_intersection(other_entities).list.len() > 0
+    has_none = (entities.list.len() == 0) & (other_entities.list.len() == 0)
+    agree = has_same | (has_none & matches(pl.col("key"), pl.col("key_right")))
+    n_pairs = pl.col("n") * pl.col("n_right")
+    by_relation = second.partition_by("relation_id", as_dict=True)
+    for relation, rows in first.partition_by("relation_id", as_dict=True).items():
+        if relation not in by_relation:
+            continue
+        first_counts, second_counts = (
+            answers.group_by(*FACT, "key").agg(pl.first("entities"), n=pl.len().cast(pl.Int64))
+            for answers in (rows, by_relation[relation])
+        )
+        pairs = first_counts.join(second_counts, on=FACT).group_by(FACT)
+        share = pairs.agg(share=(n_pairs * agree).sum() / n_pairs.sum())
+        shares.append(share.with_columns(pl.col(FACT).cast(pl.String)))
+    return pair_terms(pl.concat(shares), pl.col("share").sum(), pl.lit(1.0))

@@ -21,7 +21,7 @@ COMPARISON = schema("""
 FACTS = schema("""
     metric text, relation_id text, n_pairs int, n_gained int, n_lost int, p_exact float, p_mid float
 """)
-# What is true or false of a fact; McNemar's test is for these.
+# Metrics that are true or false of a fact, which McNemar's test is for.
 OF_FACTS = ("coverage_oracle", "coverage_robust")
 SHARES = (
     *("acc_at_1", "consist", "one_word_ratio", "coverage_maximum", *OF_FACTS),
@@ -33,28 +33,28 @@ _UNTESTED = "coverage_maximum"
 # close.
 _EXACT = 14
 _TIE = 1e-9
-# Below this variance of a prompt's change, nothing but rounding is left of it.
-_NO_VARIANCE = 1e-12
+_ROUNDING = 1e-12  # a variance of rounding errors alone
 
 
 def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
     """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
 
-    `paired` has the columns PAIRED (module `paired`). difference = second − first, with its
-    95 % interval (module `bootstrap`: every round draws the same pairs for both runs). `p` is
-    two-sided: `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and `sign_flip` over the
-    pairs for the rest. `p_holm` is corrected within a family (`corrected`). `effect_size` is
-    Cohen's h, of shares alone. `n_pairs` and `n_prompts` count what both runs have. Null:
-    undefined, `n_prompts` where facts are paired.
+    `paired` has the columns PAIRED (module `paired`). difference = second − first, with its 95 %
+    interval (module `bootstrap`: every round draws the same pairs for both runs). `p` is two-sided:
+    `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and `sign_flip` over the pairs for
+    the rest; `p_holm` comes from `correct_p_values`. `effect_size` is Cohen's h, of shares alone.
+    `n_pairs` and `n_prompts` count common pairs and prompts; `n_prompts` is null where facts are
+    paired.
     """
-    found = []
-    for rows in paired.partition_by("metric", maintain_order=True):
-        change = rows.with_columns(numerator=pl.col("second") - pl.col("first"))
-        intervals = bootstrap.bootstrap_ratio(change, seed=seed, n_rounds=n_rounds)
-        found.append(_row(change, intervals.overall, None))
-        for relation, part in bootstrap.relations(change):
-            found.append(_row(part, intervals.by_relation[relation], relation))
-    return _with_holm(found)
+    rows = []
+    for paired_rows in paired.partition_by("metric", maintain_order=True):
+        changes = paired_rows.with_columns(numerator=pl.col("second") - pl.col("first"))
+        intervals = bootstrap.bootstrap_ratio(changes, seed=seed, n_rounds=n_rounds)
+        rows.append(_compare_metric(changes, intervals.overall, None))
+        for relation, relation_changes in bootstrap.relations(changes):
+            interval = intervals.by_relation[relation]
+            rows.append(_compare_metric(relation_changes, interval, relation))
+    return _with_holm(rows)
 
 
 def compare_ranked(
@@ -74,22 +74,23 @@ def compare_ranked(
     """
     runs = in_both(first, second, unit)
     several = any(run["pair_id"].is_duplicated().any() for run in runs)
-    before, after = (ranked_rounds(run, seed, 0 if several else n_rounds, n_bins) for run in runs)
+    old, new = (ranked_rounds(run, seed, 0 if several else n_rounds, n_bins) for run in runs)
     n_prompts = runs[0].height if unit == "prompt" else None
     rows = []
-    for metric, rounds in before.items():
-        one, other = (bootstrap.estimate(each[:1]).value for each in (rounds, after[metric]))
-        change = _interval(bootstrap.estimate(after[metric] - rounds))
+    for metric, rounds in old.items():
+        first_value, second_value = (bootstrap.estimate(run[metric][:1])[0] for run in (old, new))
+        change = _difference(bootstrap.estimate(new[metric] - rounds))
         sizes = {"n_pairs": runs[0]["pair_id"].n_unique(), "n_prompts": n_prompts}
-        rows.append({"metric": metric, "first": one, "second": other, **change, **sizes})
+        values = {"first": first_value, "second": second_value}
+        rows.append({"metric": metric, **values, **change, **sizes})
     return _with_holm(rows)
 
 
-def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
+def count_gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     """Count the facts that only one of two runs knows, over all and by relation: the table FACTS.
 
-    Columns in: PAIRED. Known is a fact that is right under some prompt (`coverage_oracle`), or
-    under enough of them (`coverage_robust`). The p-values are those of `mcnemar`, uncorrected.
+    Columns in: PAIRED. A known fact is right under some prompt (`coverage_oracle`), or under enough
+    of them (`coverage_robust`). The p-values are those of `mcnemar`, uncorrected.
     """
     facts = paired.filter(pl.col("metric").is_in(OF_FACTS))
     everything = facts.with_columns(relation_id=pl.lit(None, pl.String))
@@ -101,56 +102,51 @@ def gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
-def corrected(comparison: pl.DataFrame) -> pl.DataFrame:
+def correct_p_values(comparison: pl.DataFrame) -> pl.DataFrame:
     """Correct the p-values of a comparison (columns: COMPARISON) again, for the rows that are kept.
 
-    What is over all is one family, the relations of each metric are another. A metric that decides
+    The rows over all are one family, the relations of each metric another. A metric that decides
     nothing would weaken the tests of the others: leave its rows out first.
 
     >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist"], "relation_id": [None, None],
     ...     "p": [0.03, 0.5]}, schema_overrides={"relation_id": pl.String})
-    >>> corrected(rows)["p_holm"].to_list()
-    [0.06, 0.5]
-    >>> corrected(rows.filter(metric="acc_at_1"))["p_holm"].to_list()
-    [0.03]
+    >>> corrected(rows)["p_holm"].to_list(), corrected(rows.head(1))["p_holm"].to_list()
+    ([0.06, 0.5], [0.03])
     """
     family = pl.when(pl.col("relation_id").is_not_null()).then(pl.col("metric"))
     return comparison.with_columns(p_holm=holm(pl.col("p")).over(family))
 
 
-def _row(
-    change: pl.DataFrame, interval: bootstrap.Estimate, relation: str | None
+def _compare_metric(
+    changes: pl.DataFrame, interval: bootstrap.Estimate, relation: str | None
 ) -> dict[str, Any]:
-    metric = change["metric"][0]
-    first, second, total = change.select(pl.sum("first", "second", "denominator")).row(0)
+    metric, numerators = changes["metric"][0], changes["numerator"].to_numpy()
+    first, second, total = changes.select(pl.sum("first", "second", "denominator")).row(0)
     values = {"first": first / total, "second": second / total}
+    p = None
+    if metric in OF_FACTS:
+        p = mcnemar(int((numerators > 0).sum()), int((numerators < 0).sum())).mid_p
+    elif metric != _UNTESTED:
+        p = sign_flip(numerators)
     return {
         "metric": metric,
         "relation_id": relation,
         **values,
-        **_interval(interval),
-        "p": _p_value(metric, change["numerator"].to_numpy()),
+        **_difference(interval),
+        "p": p,
         "effect_size": cohens_h(**values) if metric in SHARES else None,
-        "design_effect": design_effect(change),
-        "n_pairs": change.height,
-        "n_prompts": None if change["n_prompts"].has_nulls() else change["n_prompts"].sum(),
+        "design_effect": design_effect(changes),
+        "n_pairs": changes.height,
+        "n_prompts": None if changes["n_prompts"].has_nulls() else changes["n_prompts"].sum(),
     }
 
 
-def _interval(of: bootstrap.Estimate) -> dict[str, float | None]:
-    return {"difference": of.value, "ci_low": of.ci_low, "ci_high": of.ci_high}
-
-
-def _p_value(metric: str, changes: FloatArray) -> float | None:
-    if metric == _UNTESTED:
-        return None
-    if metric in OF_FACTS:
-        return mcnemar(int((changes > 0).sum()), int((changes < 0).sum())).mid_p
-    return sign_flip(changes)
+def _difference(estimate: bootstrap.Estimate) -> dict[str, float | None]:
+    return dict(zip(("difference", "ci_low", "ci_high"), estimate, strict=True))
 
 
 def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return corrected(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
+    return correct_p_values(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
 
 
 class McNemar(NamedTuple):
@@ -163,10 +159,9 @@ class McNemar(NamedTuple):
 def mcnemar(n_gained: int, n_lost: int) -> McNemar:
     """Test whether as many facts are gained as are lost (McNemar 1947).
 
-    If both runs know equally much, a fact that only one of them knows belongs to either with
-    probability 1/2. `exact` is the binomial test on that; `mid_p` counts what is as likely as the
-    observed half, which keeps its level in practice and is less conservative (Fagerland, Lydersen
-    and Laake 2013). Both are 1 where no fact changed.
+    `exact` is the binomial test with probability 1/2; `mid_p` counts outcomes as likely as the
+    observed one half, which keeps its level in practice and is less conservative (Fagerland,
+    Lydersen and Laake 2013). Both are 1 where no fact changed.
 
     >>> mcnemar(5, 0)
     McNemar(exact=0.0625, mid_p=0.03125)
@@ -182,24 +177,24 @@ def sign_flip(changes: FloatArray) -> float | None:
     """Test whether changes of facts (second − first) lie around 0: a two-sided mid-p-value.
 
     If the two runs are alike, each fact's change is as likely with the opposite sign (Fisher's
-    randomisation test for pairs, 1935, section 21). The statistic is the sum of the changes. With
-    changes of −1, 0 and 1 this is McNemar's test, so that facts and shares are tested alike. Exact
-    up to 14 changes that are not 0; beyond, the normal approximation with the same variance, Σ
-    change². 1 where nothing changed; None without facts.
+    randomisation test for pairs, 1935, section 21). The statistic is the sum of the changes; of
+    changes of −1, 0 and 1 this is McNemar's test. Exact up to 14 changes that are not 0; beyond,
+    the normal approximation with the same variance, Σ change². 1 where nothing changed; None
+    without facts.
 
     >>> sign_flip(np.array([0.5, 0.25, 0.0]))
     0.25
     """
     if not changes.size:
         return None
-    moved = changes[changes != 0]
-    if not moved.size:
+    nonzero = changes[changes != 0]
+    if not nonzero.size:
         return 1.0
-    if moved.size > _EXACT:
-        return erfc(abs(moved.sum()) / sqrt(2 * np.square(moved).sum()))
-    signs = np.array(list(product((-1.0, 1.0), repeat=moved.size)))
-    sums, observed = np.abs(signs @ moved), abs(moved.sum())
-    tie = _TIE * np.abs(moved).sum()
+    if nonzero.size > _EXACT:
+        return erfc(abs(nonzero.sum()) / sqrt(2 * np.square(nonzero).sum()))
+    signs = np.array(list(product((-1.0, 1.0), repeat=nonzero.size)))
+    sums, observed = np.abs(signs @ nonzero), abs(nonzero.sum())
+    tie = _TIE * np.abs(nonzero).sum()
     if observed <= tie:
         return 1.0
     beyond, tied = sums > observed + tie, np.abs(sums - observed) <= tie
@@ -207,14 +202,9 @@ def sign_flip(changes: FloatArray) -> float | None:
 
 
 def holm(p: pl.Expr) -> pl.Expr:
-    """Correct the p-values of one family of tests (Holm 1979); null is no test, and stays.
+    """Correct the p-values of one family of tests (Holm 1979); a null p stays null.
 
     The k-th smallest of m is multiplied by m − k + 1, and none is smaller than the one before it.
-    The chance of any false alarm is then at most the level, however the tests depend on each
-    other.
-
-    >>> pl.DataFrame({"p": [0.01, None, 0.04, 0.03]}).select(holm(pl.col("p")))["p"].to_list()
-    [0.03, None, 0.06, 0.06]
     """
     place = p.rank("ordinal").cast(pl.Int64)
     steps = (p * (p.count() - place + 1)).clip(upper_bound=1.0)
@@ -222,25 +212,23 @@ def holm(p: pl.Expr) -> pl.Expr:
 
 
 def cohens_h(first: float, second: float) -> float:
-    """The distance of two shares (0 to 1) after the arcsine transformation (Cohen 1988, chapter 6).
+    """The distance of two shares, 2 asin √second − 2 asin √first (Cohen 1988, chapter 6).
 
-    2 asin √second − 2 asin √first, −π to π: a step near 0 or 1 weighs more than one around the
-    middle. Cohen calls .2 small, .5 medium and .8 large.
-
-    >>> round(cohens_h(0.5, 0.75), 4)
-    0.5236
+    −π to π; Cohen calls .2 small, .5 medium and .8 large.
     """
     # Means of shares can pass 0 or 1 by a rounding error.
-    one, other = (2 * asin(sqrt(min(max(share, 0.0), 1.0))) for share in (first, second))
-    return other - one
+    first_angle, second_angle = (
+        2 * asin(sqrt(min(max(share, 0.0), 1.0))) for share in (first, second)
+    )
+    return second_angle - first_angle
 
 
 def design_effect(changes: pl.DataFrame) -> float | None:
-    """Divide the variance of a difference by what it would be if each prompt had its own fact.
+    """Divide the variance of a difference by its variance if each prompt had its own fact.
 
-    The prompts of a fact are right and wrong together: 250 of them say less than 250 facts would.
-    n_prompts / design effect is the number of independent prompts that would measure as sharply.
-    Above 1 as a rule; below, where relations differ more than the facts in them do.
+    n_prompts / design effect is the number of independent prompts that would measure as sharply:
+    250 prompts of a fact say less than 250 facts would. Below 1 where relations differ more than
+    the facts in them do.
 
     `changes` has one row per pair: relation_id, numerator (its change, times its denominator),
     denominator, squares (its denominator × the mean of its prompts' squared changes) and n_prompts.
@@ -249,8 +237,7 @@ def design_effect(changes: pl.DataFrame) -> float | None:
         clustered    Σ over relations of  n / (n − 1) · Σ (z − mean z)²,  n the relation's pairs
         independent  (Σ squares / Σ denominator − δ²) / (number of prompts − 1)
 
-    Pairs within relations are what the intervals resample, too. None: the metric is no mean over
-    prompts, no relation has two pairs, or all prompts change alike.
+    None: no mean over prompts, no relation has two pairs, or all prompts change alike.
 
     Source: Kish 1965, section 8.2; linearised for ratios as in Cochran 1977, section 6.3. Miller
     2024 ("Adding error bars to evals") does so for evaluations of language models.
@@ -261,9 +248,9 @@ def design_effect(changes: pl.DataFrame) -> float | None:
     difference = changes["numerator"].sum() / total
     residual = (pl.col("numerator") - difference * pl.col("denominator")) / total
     # `var` divides by n − 1, and is null for a relation of a single pair.
-    parts = changes.group_by("relation_id").agg(z=residual.var() * pl.len())
-    within = parts.sort("relation_id")["z"].drop_nulls()
+    by_relation = changes.group_by("relation_id").agg(z=residual.var() * pl.len())
+    variances = by_relation.sort("relation_id")["z"].drop_nulls()
     variance = changes["squares"].sum() / total - difference**2
-    if within.is_empty() or variance < _NO_VARIANCE:
+    if variances.is_empty() or variance < _ROUNDING:
         return None
-    return float(within.sum() / (variance / (n_prompts - 1)))
+    return float(variances.sum() / (variance / (n_prompts - 1)))

@@ -1,7 +1,6 @@
-"""Two runs set side by side, prompt by prompt or fact by fact: what each pair adds to each metric.
+"""Two runs side by side, prompt by prompt or fact by fact: the terms of each pair in each metric.
 
-Tables of terms can be made relation by relation and put together (`pl.concat`): memory then holds
-the answers of one relation.
+Terms can be computed relation by relation and concatenated.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,7 +23,7 @@ from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.schemas import schema
 from factsweep.operators.wording import count
 
-# What is paired: a prompt of both runs, or a fact with all the prompts that each run has of it.
+# The unit of pairing: a prompt of both runs, or a fact with all its prompts in each run.
 Unit = Literal["prompt", "fact"]
 FACT = ("relation_id", "pair_id")
 COVERAGE_ROBUST = Metric("coverage_robust", heading="robust", better="higher")
@@ -44,7 +43,7 @@ _RIGHT = pl.col("correct").cast(pl.Float64)
 
 
 class Shared(NamedTuple):
-    """How much two runs share, and what the first and the second alone have.
+    """How much two runs share, and what only the first or only the second has.
 
     `own` and `other` count the prompts of the first and the second run on the facts of both.
     """
@@ -64,14 +63,14 @@ class Shared(NamedTuple):
         return cls(*map(sum, zip((0,) * len(cls._fields), *parts, strict=True)))
 
     def left_out(self, unit: Unit) -> str:
-        """What the first and the second alone have, for a narrow column.
+        """What only the first and only the second has, for a narrow column.
 
         >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
         '0 and 18 prompts'
         """
-        return "{:,} and {:,} {}s".format(*self._alone(unit), unit)
+        return "{:,} and {:,} {}s".format(*self._unpaired(unit), unit)
 
-    def _alone(self, unit: Unit) -> tuple[int, int]:
+    def _unpaired(self, unit: Unit) -> tuple[int, int]:
         prompts, facts = self[4:6], self[6:8]
         return prompts if unit == "prompt" else facts
 
@@ -89,23 +88,23 @@ first, 18 of the second'
         if unit == "prompt":
             paired = f"{count(self.prompts, 'prompt')} of {paired}, template and name"
         else:
-            own = count(self.own, "prompt")
-            paired = f"{paired}, with {own} in the first and {self.other:,} in the second"
-        alone, rest = self._alone(unit)
-        first = count(alone, unit)
-        return f"{paired}; not paired: {first} of the first, {rest:,} of the second"
+            n_first = count(self.own, "prompt")
+            paired = f"{paired}, with {n_first} in the first and {self.other:,} in the second"
+        first, second = self._unpaired(unit)
+        only_first = count(first, unit)
+        return f"{paired}; not paired: {only_first} of the first, {second:,} of the second"
 
 
-def shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
+def count_shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
     """Count what the answers of two runs share; both need prompt_id, relation_id and pair_id."""
     n_prompts = first.join(second, on="prompt_id", how="semi").height
-    own, others = (each.select(FACT) for each in in_both(first, second, "fact"))
-    n_facts = own.n_unique()
-    left_out = (
-        *(each.height - n_prompts for each in (first, second)),
-        *(each.select(FACT).n_unique() - n_facts for each in (first, second)),
+    first_facts, second_facts = (run.select(FACT) for run in in_both(first, second, "fact"))
+    n_facts = first_facts.n_unique()
+    unpaired = (
+        *(run.height - n_prompts for run in (first, second)),
+        *(run.select(FACT).n_unique() - n_facts for run in (first, second)),
     )
-    return Shared(n_prompts, n_facts, own.height, others.height, *left_out)
+    return Shared(n_prompts, n_facts, first_facts.height, second_facts.height, *unpaired)
 
 
 def in_both(
@@ -113,27 +112,31 @@ def in_both(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of each run that count: of the prompts of both, or of the facts of both (`unit`)."""
     on = ("prompt_id",) if unit == "prompt" else FACT
-    one, other = (each.with_columns(pl.col(on).cast(pl.String)) for each in (first, second))
-    return one.join(other, on=on, how="semi"), other.join(one, on=on, how="semi")
+    first_rows, second_rows = (
+        run.with_columns(pl.col(on).cast(pl.String)) for run in (first, second)
+    )
+    return first_rows.join(second_rows, on=on, how="semi"), second_rows.join(
+        first_rows, on=on, how="semi"
+    )
 
 
 def unit_between(
     parts: Iterable[tuple[pl.DataFrame, pl.DataFrame]], *, templates_alone: bool
 ) -> Unit:
-    """Prompts, as far as two runs have any in common; read relation by relation until one is found.
+    """Prompts, if two runs have any in common; relations are read until a common prompt is found.
 
-    `templates_alone`: the runs differ in nothing but which templates are asked. Of the templates of
-    both they have the very same prompts, and the same answers: then facts are paired.
+    `templates_alone`: the runs differ in nothing but which templates are asked. Prompts of common
+    templates, and their answers, are then identical, so facts are paired.
     """
-    alike = not templates_alone and any(shared(one, other).prompts for one, other in parts)
-    return "prompt" if alike else "fact"
+    has_common = not templates_alone and any(count_shared(*runs).prompts for runs in parts)
+    return "prompt" if has_common else "fact"
 
 
 def unit_of(first: pl.DataFrame, second: pl.DataFrame) -> Unit:
-    """Prompts, unless some fact that both runs asked was asked by other prompts in each.
+    """Prompts, unless some fact of both runs was asked by other prompts in each.
 
-    A seed, a style or a choice of templates decides by which prompt a fact is sampled: by prompts,
-    such facts would be lost. Both tables need prompt_id, relation_id and pair_id.
+    A seed, a style or a choice of templates decides by which prompt a fact is sampled: pairing by
+    prompts would lose such facts. Both tables need prompt_id, relation_id and pair_id.
     """
     prompts, facts = (in_both(first, second, unit)[0].select(FACT) for unit in get_args(Unit))
     return "prompt" if prompts.n_unique() == facts.n_unique() else "fact"
@@ -150,20 +153,19 @@ def paired_terms(
     r"""Give each pair's terms of the metrics of answers in both runs (columns: PAIRED).
 
     Both tables need prompt_id, relation_id, pair_id, template_id, key, n_lemmas and correct. Only
-    prompts that both runs have an answer to count; where facts are paired (`unit`), each run has
-    all its prompts of the facts of both. A metric's value in a run is the sum of its
-    terms (`first`, `second`) over the sum of `denominator`: `acc_at_1`, `consist`,
-    `one_word_ratio`, `coverage_oracle`, `coverage_maximum`, as in their own modules, and
-    `coverage_robust`, the share of pairs that are right under at least `robust_share` of their
-    prompts. `coverage_maximum` holds each run's own best template. Where facts are paired, each
-    counts once in `one_word_ratio`, however many prompts it has.
+    prompts answered in both runs count; where facts are paired (`unit`), each run has all its
+    prompts of the facts of both. A metric's value in a run is the sum of its terms (`first`,
+    `second`) over the sum of `denominator`. `coverage_robust` is the share of pairs that are right
+    under at least `robust_share` of their prompts; `coverage_maximum` uses each run's own best
+    template. Where facts are paired, each counts once in `one_word_ratio`, however many prompts it
+    has.
 
     Raises:
-        InputError: a prompt stands twice in a run.
+        InputError: a run has a prompt twice.
     """
-    one_word, (total, n) = (pl.col("n_lemmas") == 1).cast(pl.Float64), _over(unit)
+    one_word, (total, n) = (pl.col("n_lemmas") == 1).cast(pl.Float64), _sum_over(unit)
     columns = ("template_id", "key", "correct")
-    runs = _runs(first, second, unit, *columns, right=_RIGHT, one_word=one_word)
+    runs = _select_both(first, second, unit, *columns, right=_RIGHT, one_word=one_word)
     values = {
         "share": pl.mean("right"),
         "known": pl.col("correct").any(),
@@ -171,17 +173,17 @@ def paired_terms(
         "n_one_word": total("one_word"),
     }
     facts = _by_fact(runs, unit, values, ("right", "one_word"))
-    consist = (consist_terms(each, by=by) for each in runs)
-    best = map(coverage_maximum_terms, runs)
-    found = [
+    consist = (consist_terms(run, by=by) for run in runs)
+    best_template = map(coverage_maximum_terms, runs)
+    terms = [
         _terms(facts, "acc_at_1", "share", squares=pl.col("right_changes") / pl.col("n_prompts")),
         _terms(facts, "one_word_ratio", "n_one_word", n, squares=pl.col("one_word_changes")),
-        _terms(_side_by_side(facts, *consist), "consist", "numerator"),
+        _terms(_join_terms(facts, *consist), "consist", "numerator"),
         _terms(facts, "coverage_oracle", "known"),
         _terms(facts, "coverage_robust", "robust"),
-        _terms(_side_by_side(facts, *best), "coverage_maximum", "numerator"),
+        _terms(_join_terms(facts, *best_template), "coverage_maximum", "numerator"),
     ]
-    return pl.concat(found)
+    return pl.concat(terms)
 
 
 def paired_calibration_terms(
@@ -191,35 +193,29 @@ def paired_calibration_terms(
 
     Both tables need prompt_id, relation_id, pair_id, confidence and correct. Only prompts with a
     confidence in both runs count; where facts are paired (`unit`), the means over each run's own.
-
-    >>> prompt = {"prompt_id": ["p"], "relation_id": ["P1"], "pair_id": ["t"], "correct": [True]}
-    >>> first, second = (pl.DataFrame({**prompt, "confidence": [each]}) for each in (0.5, 1.0))
-    >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
-    [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
-    gap, (total, n) = pl.col("confidence") - _RIGHT, _over(unit)
-    runs = _runs(first, second, unit, ovconf=gap, brier=gap**2)
+    gap, (total, n) = pl.col("confidence") - _RIGHT, _sum_over(unit)
+    runs = _select_both(first, second, unit, ovconf=gap, brier=gap**2)
     values = {name: total(name) for name in ("ovconf", "brier")}
     facts = _by_fact(runs, unit, values, tuple(values))
     changes = {name: pl.col(f"{name}_changes") for name in values}
     return pl.concat(_terms(facts, name, name, n, squares=changes[name]) for name in values)
 
 
-def _runs(
+def _select_both(
     first: pl.DataFrame, second: pl.DataFrame, unit: Unit, *columns: str, **values: pl.Expr
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    one, other = (run.select("prompt_id", *FACT, *columns, **values) for run in (first, second))
-    return in_both(_checked(one, "first"), _checked(other, "second"), unit)
+    for name, run in (("first", first), ("second", second)):
+        if run["prompt_id"].is_duplicated().any():
+            raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
+    first_rows, second_rows = (
+        run.select("prompt_id", *FACT, *columns, **values) for run in (first, second)
+    )
+    return in_both(first_rows, second_rows, unit)
 
 
-def _checked(run: pl.DataFrame, name: str) -> pl.DataFrame:
-    if run["prompt_id"].is_duplicated().any():
-        raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    return run
-
-
-def _over(unit: Unit) -> tuple[Callable[[str], pl.Expr], pl.Expr]:
-    """What a fact adds to a mean over prompts, or over facts where these are paired; its weight."""
+def _sum_over(unit: Unit) -> tuple[Callable[[str], pl.Expr], pl.Expr]:
+    """A fact's term in a mean over prompts, or over facts where these are paired; its weight."""
     return (pl.sum, pl.col("n_prompts")) if unit == "prompt" else (pl.mean, _ONE)
 
 
@@ -229,12 +225,11 @@ def _by_fact(
     values: Mapping[str, pl.Expr],
     changing: Collection[str],
 ) -> pl.DataFrame:
-    """What each fact's prompts say in each run, and how far they change between the two.
+    """Aggregate each fact's prompts in each run, and their changes between the two.
 
     `…_changes` has the sum of squared changes of each column `changing`; null if facts are paired.
     """
-    one, other = (_grouped(side, values) for side in runs)
-    facts = one.join(other, on=FACT, suffix=_SECOND, maintain_order="left")
+    facts = _join_facts(runs, values)
     changes = {
         f"{name}_changes": ((pl.col(f"{name}{_SECOND}") - pl.col(name)) ** 2).sum()
         for name in changing
@@ -242,18 +237,22 @@ def _by_fact(
     if unit == "fact":
         return facts.with_columns(**dict.fromkeys(("n_prompts", *changes), _NONE))
     joined = runs[0].join(runs[1], on="prompt_id", suffix=_SECOND)
-    changed = _grouped(joined, {"n_prompts": pl.len(), **changes})
-    return facts.join(changed, on=FACT, maintain_order="left")
+    fact_changes = joined.group_by(pl.col(FACT).cast(pl.String)).agg(n_prompts=pl.len(), **changes)
+    return facts.join(fact_changes.sort(FACT), on=FACT, maintain_order="left")
 
 
-def _grouped(rows: pl.DataFrame, values: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    return rows.group_by(pl.col(FACT).cast(pl.String)).agg(**values).sort(FACT)
+def _join_facts(runs: Iterable[pl.DataFrame], values: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    """The `values` of each fact in both runs, sorted by the ids as text."""
+    first_facts, second_facts = (
+        run.group_by(pl.col(FACT).cast(pl.String)).agg(**values) for run in runs
+    )
+    return first_facts.sort(FACT).join(second_facts, on=FACT, suffix=_SECOND, maintain_order="left")
 
 
-def _side_by_side(facts: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """The facts that both tables have, with the columns of both."""
-    both = first.join(second, on=FACT, suffix=_SECOND)
-    return facts.select(*FACT, "n_prompts").join(both, on=FACT, maintain_order="left")
+def _join_terms(facts: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The facts that both tables of terms have, with the columns of both."""
+    joined = first.join(second, on=FACT, suffix=_SECOND)
+    return facts.select(*FACT, "n_prompts").join(joined, on=FACT, maintain_order="left")
 
 
 def _terms(
@@ -280,46 +279,32 @@ def paired_preferences(
 ) -> pl.DataFrame:
     """Give each fact's Min@n and Avg@n in both runs (columns: PAIRED).
 
-    Both tables are `preferred`. Of each n those facts count that have n distractors after all their
-    clozes in both runs; with the unit `prompt`, only clozes that both runs have an answer to. Each
-    run has its own distractors: where a model finds them (`optimal`), they are others.
+    Both tables are `preferred`. A fact counts for each n for which it has n distractors after all
+    its clozes in both runs; with the unit `prompt`, only clozes answered in both runs. Each run has
+    its own distractors: where a model finds them (`optimal`), they differ.
 
     Raises:
-        InputError: a prompt stands twice in a run.
+        InputError: a run has a prompt twice.
     """
-    runs = in_both(_checked(first, "first"), _checked(second, "second"), unit)
-    paired = [PAIRED.to_frame()]
-    values, others = pl.col("values"), pl.col("values_second")
-    changes = (others - values).list.eval(pl.element() ** 2).list.mean()
+    columns = ("n_distractors", "n_beaten")
+    runs = _select_both(first, second, unit, *columns)
+    terms = [PAIRED.to_frame()]
+    values, second_values = pl.col("values"), pl.col("values_second")
+    changes = (second_values - values).list.eval(pl.element() ** 2).list.mean()
     squares, n_prompts = (changes, values.list.len()) if unit == "prompt" else (_NONE, _NONE)
+    means = {"mean": values.list.mean(), "mean_second": second_values.list.mean()}
     for n, aggregation in product(numbers(runs[0]), AGGREGATIONS):
         if n not in numbers(runs[1]):
             continue
         # K after each cloze of each fact that has n distractors, in the order of the clozes.
-        in_order = knowledge(aggregation, n).sort_by("prompt_id")
-        one, other = (
-            with_n(run, n).group_by(pl.col(FACT).cast(pl.String)).agg(values=in_order)
-            for run in runs
-        )
-        facts = (
-            one.join(other, on=FACT, suffix=_SECOND)
-            .sort(FACT)
-            .with_columns(
-                mean=values.list.mean(), mean_second=others.list.mean(), n_prompts=n_prompts
-            )
-        )
-        paired.append(_terms(facts, f"{aggregation}_at_{n}", "mean", squares=squares))
-    return pl.concat(paired)
+        in_order = {"values": knowledge(aggregation, n).sort_by("prompt_id")}
+        facts = _join_facts((with_n(run, n) for run in runs), in_order)
+        facts = facts.with_columns(**means, n_prompts=n_prompts)
+        terms.append(_terms(facts, f"{aggregation}_at_{n}", "mean", squares=squares))
+    return pl.concat(terms)
 
 
-def known(preferred: pl.DataFrame) -> pl.DataFrame:
-    """Whether the right answer beats every distractor, after each cloze that has any.
-
-    Columns: those of the table, and `correct`.
-
-    >>> row = {"n_distractors": [2, 0], "n_beaten": [[1, 2], []]}
-    >>> known(pl.DataFrame(row))["correct"].to_list()
-    [True]
-    """
+def mark_known(preferred: pl.DataFrame) -> pl.DataFrame:
+    """Whether the right answer beats every distractor, after each cloze that has any: `correct`."""
     compared = preferred.filter(pl.col("n_distractors") > 0)
     return compared.with_columns(correct=pl.col("n_beaten").list.last() == pl.col("n_distractors"))

@@ -16,7 +16,7 @@ from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.metric import higher_is_better
 from factsweep.operators.schemas import schema
 
-# What is said of several is the first of these that is said of any.
+# The verdict on several metrics is the first of these that any of them has.
 Outcome = Literal["regression", "not enough evidence", "improvement", "no change"]
 
 WORST_FIRST: tuple[Outcome, ...] = get_args(Outcome)
@@ -27,12 +27,11 @@ _N_NAMED = 3
 
 @dataclass(frozen=True)
 class Bar:
-    """What a difference must pass to count.
+    """The thresholds that a difference must pass to count.
 
     `noise_floor` is the flip rate of the canary, `smallest_difference` the threshold (both in the
     metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
-    than `min_facts` never show that nothing changed: the interval of a few facts that did not
-    change has no width.
+    than `min_facts` never show that nothing changed: their interval may have no width.
 
     Raises:
         InputError: one of them is out of its range.
@@ -60,28 +59,28 @@ class Bar:
 
 
 class Verdict(NamedTuple):
-    """What is said of two runs, and the sentence that says why."""
+    """The verdict on two runs, and the sentence that gives the reason."""
 
     outcome: Outcome
     reason: str
 
 
-def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
+def judge_runs(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON) that are to decide.
 
     Any regression, over all or in a relation, makes a regression: a gain in one relation does not
     make up for a loss in another. Else any improvement makes an improvement; else it is no change
-    if that is so of every metric over all.
+    if every metric over all is unchanged.
 
     Raises:
         InputError: a metric has no better direction.
     """
-    found = verdicts(comparison, bar).sort("relation_id", maintain_order=True)
+    rows = judge_rows(comparison, bar).sort("relation_id", maintain_order=True)
     for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
-        if reasons := found.filter(verdict=outcome)["reason"].to_list():
-            more = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)
-            return Verdict(outcome, " ".join(reasons[:_N_NAMED] + more))
-    overall = found.filter(pl.col("relation_id").is_null())
+        if reasons := rows.filter(verdict=outcome)["reason"].to_list():
+            n_further = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)
+            return Verdict(outcome, " ".join(reasons[:_N_NAMED] + n_further))
+    overall = rows.filter(pl.col("relation_id").is_null())
     unsure = overall.filter(verdict="not enough evidence")["reason"].to_list()
     if overall.is_empty():
         unsure = ["The runs have no prompt in common."]
@@ -90,7 +89,7 @@ def verdict(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     return Verdict("no change", " ".join(overall["reason"][:_N_NAMED]))
 
 
-def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
+def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     """Judge each row of a comparison (columns: COMPARISON) by itself: the table VERDICTS.
 
     With the difference d and m = `bar.margin`, it is
@@ -99,7 +98,7 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
       (where there is a test);
     - improvement: the same on the better side;
     - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
-    - not enough evidence: all others, also what has no value or interval.
+    - not enough evidence: all others, also a missing value or interval.
 
     Raises:
         InputError: a metric has no better direction.
@@ -111,42 +110,45 @@ def verdicts(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
             raise InputError(
                 f"{metric} has no better direction; leave its rows out of the verdict."
             )
-        where = f"{metric} {'over all' if relation is None else f'in {relation}'}"
-        found = Verdict("not enough evidence", f"{where} has no value and interval in both runs.")
+        place = f"{metric} {'over all' if relation is None else f'in {relation}'}"
+        judgement = Verdict(
+            "not enough evidence", f"{place} has no value and interval in both runs."
+        )
         if None not in (row["difference"], row["ci_low"], row["ci_high"]):
-            found = _judged(row, where, bar)
-        rows.append((metric, relation, *found))
+            judgement = _judge_row(row, place, bar)
+        rows.append((metric, relation, *judgement))
     return pl.DataFrame(rows, schema=VERDICTS, orient="row")
 
 
-def _judged(row: Mapping[str, Any], where: str, bar: Bar) -> Verdict:
-    difference, low, high, p = (row[n] for n in ("difference", "ci_low", "ci_high", "p_holm"))
-    margin, seen = bar.margin, _told(where, difference, low, high)
-    matters, within = abs(difference) >= margin, max(-low, high) <= margin
+def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
+    names = ("difference", "ci_low", "ci_high", "p_holm")
+    difference, low, high, p = (row[name] for name in names)
+    margin, sentence = bar.margin, _describe(place, difference, low, high)
+    matters, is_within = abs(difference) >= margin, max(-low, high) <= margin
     one_sided = min(difference * low, difference * high) > 0
     if matters and one_sided and (p is None or p <= bar.alpha):
-        why = f"which exceeds the {margin:.4g} threshold"
-        return Verdict(_direction(row["metric"], difference), f"{seen}, {why}.")
-    if not matters and within and row["n_pairs"] >= bar.min_facts:
-        return Verdict("no change", f"{seen}, within the ±{margin:.4g} tolerance.")
+        reason = f"which exceeds the {margin:.4g} threshold"
+        return Verdict(_direction(row["metric"], difference), f"{sentence}, {reason}.")
+    if not matters and is_within and row["n_pairs"] >= bar.min_facts:
+        return Verdict("no change", f"{sentence}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
-        why = "and the interval contains 0"
+        reason = "and the interval contains 0"
     elif matters:
-        why = f"but p is {p:.4f} after Holm's correction, above {bar.alpha:g}"
-    elif not within:
-        why = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
+        reason = f"but p is {p:.4f} after Holm's correction, above {bar.alpha:g}"
+    elif not is_within:
+        reason = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
-        why = f"but {row['n_pairs']} facts are fewer than min_facts={bar.min_facts}"
-    return Verdict("not enough evidence", f"{seen}, {why}.")
+        reason = f"but {row['n_pairs']} facts are fewer than min_facts={bar.min_facts}"
+    return Verdict("not enough evidence", f"{sentence}, {reason}.")
 
 
 def _direction(metric: str, difference: float) -> Outcome:
     return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
 
 
-def _told(where: str, difference: float, low: float, high: float) -> str:
+def _describe(place: str, difference: float, low: float, high: float) -> str:
     """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
     if not difference:
-        return f"{where} did not change {interval}"
-    return f"{where} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"
+        return f"{place} did not change {interval}"
+    return f"{place} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"

@@ -22,11 +22,7 @@ AGREEMENT = columns("agreement", *SETTING)
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of numbers; null where one is constant, or has fewer than two.
-
-    >>> tau_b([1, 2, 3], [1, 2, 2]), tau_b([1, 1], [1, 2])
-    (0.816496580927726, None)
-    """
+    """Kendall's tau-b of two lists; None where one is constant, or has fewer than two numbers."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
     from scipy.stats import kendalltau
@@ -47,26 +43,18 @@ def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.D
     `clozes` has the columns `distractors.VALUES`, `ratings` has pair_id and rating. Columns:
     AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
     value or a rating are in neither.
-
-    >>> clozes = pl.DataFrame({
-    ...     "pair_id": list("abcdef"), "cloze": 0, "measure": "probability",
-    ...     "hyperparameters": "", "value": [.1, .2, .3, .4, .5, .6],
-    ... })
-    >>> people = clozes.select("pair_id", rating="value")
-    >>> agreement(clozes, people, seed=0).select("n_clozes", "fold", "chosen", "tau", "n").rows()
-    [(1, 0, True, 1.0, 2), (1, 1, True, 1.0, 2), (1, 2, True, 1.0, 2)]
     """
-    known = clozes.filter(pl.col("value").is_not_null() & pl.col("value").is_not_nan())
-    rated = known.join(ratings.drop_nulls("rating"), on="pair_id", maintain_order="left")
+    defined = clozes.filter(pl.col("value").is_not_null() & pl.col("value").is_not_nan())
+    rated = defined.join(ratings.drop_nulls("rating"), on="pair_id", maintain_order="left")
     if rated.is_empty():
         return AGREEMENT.to_frame()
     parted = rated.join(folds(rated["pair_id"], seed), on="pair_id", maintain_order="left")
     of_fact = parted.select("pair_id", "rating", "fold").unique("pair_id")
-    found = [
+    taus = [
         _taus(of_facts(parted, n).join(of_fact, on="pair_id", maintain_order="left"), n)
         for n in range(1, 2 + int(parted["cloze"].to_numpy().max()))
     ]
-    return _with_chosen(pl.concat(found))
+    return _with_chosen(pl.concat(taus))
 
 
 def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
@@ -79,12 +67,12 @@ def agreement_rows(taus: pl.DataFrame) -> pl.DataFrame:
     """
     complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max(), "chosen")
     tau = pl.when(pl.col("tau").count() == N_FOLDS).then("tau")
-    found = complete.group_by("measure", maintain_order=True).agg(
+    summary = complete.group_by("measure", maintain_order=True).agg(
         mean=tau.mean(), sd=tau.std(ddof=0), n=pl.sum("n")
     )
     rows = [
         _row(measure, metric, value, n)
-        for measure, mean, sd, n in found.iter_rows()
+        for measure, mean, sd, n in summary.iter_rows()
         for metric, value in ((KENDALL_TAU, mean), (KENDALL_TAU_SD, sd))
     ]
     return table(rows)
@@ -94,12 +82,12 @@ def robustness_rows(taus: pl.DataFrame) -> pl.DataFrame:
     """Of each measure `robustness`, the mean tau over its configurations (table ROWS).
 
     `taus` has the columns ROBUSTNESS. The paper takes the configurations that agree best with
-    people; which those are is known on other facts, so that here all of the grid count.
+    people; those are found on other facts, so here the whole grid counts.
 
     Source: the paper, Table 4.
     """
-    found = taus.group_by("measure", maintain_order=True).agg(pl.mean("tau"), pl.max("n"))
-    return table([_row(measure, ROBUSTNESS_TAU, *of) for measure, *of in found.iter_rows()])
+    means = taus.group_by("measure", maintain_order=True).agg(pl.mean("tau"), pl.max("n"))
+    return table([_row(name, ROBUSTNESS_TAU, mean, n) for name, mean, n in means.iter_rows()])
 
 
 def _row(measure: str, metric: Metric, value: float | None, n: int) -> Row:
@@ -123,18 +111,18 @@ def _taus(rated: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
 
 
 def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
-    """Marks, in each fold, the configuration that is best on the others; of equals, the first."""
-    same = ["measure", "fold"]
+    """Mark, in each fold, the configuration that is best on the others; of equals, the first."""
+    by_fold = ["measure", "fold"]
     complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max())
     best = (
         complete.drop_nulls("tau_others")
         .with_row_index("place")
         # Rounded, so that no last digit of a float tells equals apart.
         .sort(pl.col("tau_others").round(9), "place", descending=[True, False])
-        .unique(same, keep="first", maintain_order=True)
-        .select(*same, best="hyperparameters")
+        .unique(by_fold, keep="first", maintain_order=True)
+        .select(*by_fold, best="hyperparameters")
     )
-    marked = taus.join(best, on=same, how="left", maintain_order="left")
+    marked = taus.join(best, on=by_fold, how="left", maintain_order="left")
     chosen = (pl.col("hyperparameters") == pl.col("best")).fill_null(False)
     return marked.with_columns(chosen=chosen).select(AGREEMENT.names())
 
@@ -151,11 +139,11 @@ def robustness(clozes: pl.DataFrame) -> pl.DataFrame:
     wide = clozes.group_by(*names_of, "pair_id", maintain_order=True).agg(
         flawed=value.filter(cloze=0).mean(), corrected=value.filter(cloze=1).mean()
     )
-    found = [
+    rows = [
         (*names, tau_b(facts["flawed"].to_list(), facts["corrected"].to_list()), facts.height)
         for names, facts in wide.drop_nulls().group_by(names_of, maintain_order=True)
     ]
-    return pl.DataFrame(found, schema=ROBUSTNESS, orient="row")
+    return pl.DataFrame(rows, schema=ROBUSTNESS, orient="row")
 
 
 ROBUSTNESS = columns("robustness", *SETTING)

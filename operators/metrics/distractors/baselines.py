@@ -4,7 +4,7 @@ The table `continued` has, of each cloze, the likeliest sequences of a beam sear
 likeliest first) and the likeliest next tokens (`top_tokens`). The right answer's names are its
 labels. A measure of sequences takes the best of the first `width` of them.
 
-KaRR says how many times likelier the right answer is behind its own clozes than by chance:
+KaRR is the ratio of the right answer's probability after its own clozes to that by chance:
 
     P = mean over the fact's clozes c of the sum over the answer's labels of P(label | c)
     S, R = the same, of clozes of other subjects, and of other relations (operators.prompts.clozes)
@@ -12,7 +12,7 @@ KaRR says how many times likelier the right answer is behind its own clozes than
 
 Source: "Factual Knowledge Assessment of Language Models Using Distractors", Table 2. KaRR: Dong et
 al. 2023, "Statistical Knowledge Assessment for Large Language Models", the geometric mean of two
-risk ratios; a fact is known above 22. How we differ: docs/metrics.md.
+risk ratios; a fact is known above 22. Differences from the paper: docs/metrics.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
     Counts,
     Row,
-    counted,
+    count_answers,
     pair_terms,
     ratio_rows,
     table,
@@ -53,19 +53,12 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
     """Precision@n of each cloze: whether one of the n likeliest next tokens is a label (VALUES).
 
     Blanks around a token do not count: the first token after a cloze begins with one.
-
-    >>> continued = pl.DataFrame({
-    ...     "prompt_id": ["p"], "pair_id": ["t"], "relation_id": ["P36"],
-    ...     "template_id": ["P36.0"], "subject_index": [0], "top_tokens": [[" the", " Rome"]],
-    ... })
-    >>> of_top_tokens(continued, {"t": ["Rome"]}).select("hyperparameters", "value").rows()
-    [('n=1', 0.0), ('n=2', 1.0)]
     """
-    found = [
+    hits = [
         [token.strip() in labels[pair_id] for token in tokens]
         for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
     ]
-    return _best_of_first(continued, found, "precision", "n={}", N_GRID)
+    return _best_of_first(continued, hits, "precision", "n={}", N_GRID)
 
 
 def of_texts(
@@ -81,11 +74,11 @@ def of_texts(
     )
     pairs = list(dict.fromkeys(all_pairs))
     scores = dict(zip(pairs, alike(pairs), strict=True))
-    found = [
+    best = [
         [max(scores[label, text] for label in labels[pair_id]) for text in texts]
         for pair_id, texts in rows
     ]
-    return _best_of_first(continued, found, measure, "width={}", widths)
+    return _best_of_first(continued, best, measure, "width={}", widths)
 
 
 def of_judged(
@@ -97,35 +90,35 @@ def of_judged(
     """
     first = pl.col("texts").list.head(_JUDGE_WIDTHS[-1])
     rows = list(continued.select("prompt_id", "pair_id", first).iter_rows())
-    asked = [
+    questions = [
         (clozes[prompt_id], labels[pair_id], text)
         for prompt_id, pair_id, texts in rows
         for text in texts
     ]
-    verdicts = iter(judge(asked))
-    found = [[next(verdicts) for _ in texts] for _, _, texts in rows]
-    return _best_of_first(continued, found, "judge", "width={}", _JUDGE_WIDTHS)
+    verdicts = iter(judge(questions))
+    row_verdicts = [[next(verdicts) for _ in texts] for _, _, texts in rows]
+    return _best_of_first(continued, row_verdicts, "judge", "width={}", _JUDGE_WIDTHS)
 
 
 def _best_of_first(
     continued: pl.DataFrame,
-    found: Sequence[Sequence[float | None]],
+    row_values: Sequence[Sequence[float | None]],
     measure: str,
     name: str,
     grid: Sequence[int],
 ) -> pl.DataFrame:
     """The best of the first n of each row's values, for each n; null without any."""
-    best = [list(accumulate(values_of_row, _best)) for values_of_row in found]
+    best = [list(accumulate(numbers, _larger)) for numbers in row_values]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
     parts = [VALUES.to_frame()]
-    for n in up_to(grid, max(map(len, found), default=0)):
+    for n in up_to(grid, max(map(len, row_values), default=0)):
         best_of_n = pl.col("best").list.head(n).list.last()
         parts.append(values(rows, measure, name.format(n), best_of_n))
     return pl.concat(parts)
 
 
-def _best(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _larger(first: float | None, second: float | None) -> float | None:
+    return max((value for value in (first, second) if value is not None), default=None)
 
 
 def rouge_l(pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -150,24 +143,12 @@ def _rouge_scorer() -> Any:
 def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
     """P(c) / sqrt(S · R) of each cloze, whose mean over a fact's clozes is its KaRR (VALUES).
 
-    `by_chance` has pair_id, `subjects` and `relations`: nats behind each such cloze. Null: there is
-    no cloze of either kind. Without any row in it there are no values: none were asked for.
-
-    >>> import math
-    >>> preferred = pl.DataFrame({
-    ...     "pair_id": ["t"], "relation_id": ["P36"], "template_id": ["P36.0"],
-    ...     "subject_index": [0], "prompt_id": ["t.0.0"], "open_logprob": [math.log(0.8)],
-    ... })
-    >>> chance = pl.DataFrame({
-    ...     "pair_id": ["t"], "subjects": [[math.log(0.3), math.log(0.1)]],
-    ...     "relations": [[math.log(0.05)]],
-    ... })
-    >>> of_karr(preferred, chance)["value"].round(6).to_list()
-    [8.0]
+    `by_chance` has pair_id, `subjects` and `relations`: nats after each such cloze. Null: there is
+    no cloze of either kind. Without any row in it there are no values.
     """
     if by_chance.is_empty():
         return VALUES.to_frame()
-    # The logarithm of the mean of probabilities that are given as logarithms; null of none.
+    # The logarithm of the mean of probabilities from their logarithms; null without any.
     most = pl.element().max()
     log_mean = most + (pl.element() - most).exp().mean().log()
     subjects, relations = (
@@ -180,7 +161,7 @@ def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
 
 
 _WIDTH = "width="
-# The numbers of next tokens that stand in the metrics table.
+# The numbers of next tokens in the metrics table.
 _N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
 _PRECISION = "share of clozes with a right name among the {} likeliest next tokens"
 METRICS = (
@@ -210,44 +191,36 @@ def baselines(
 ) -> pl.DataFrame:
     """The mean over facts of each measure of continuations (table ROWS).
 
-    `precision_at_n` has a row for each n of NUMBERS that is in the grid; the other measures have
-    one for the largest width, which stands in the variant (`width=5`). A cloze without a value
+    `precision_at_n` has a row for each n of NUMBERS in the grid; the other measures have
+    one for the largest width, which is the variant (`width=5`). A cloze without a value
     counts in `n_failed`. Slices: each relation.
     """
     rows: list[Row] = []
-    for metric, variant, mine in _measured(clozes):
-        terms, counts = _cloze_terms(mine, n_failed, pl.col("value").mean())
-        drawn = {"seed": seed, "n_rounds": n_rounds}
-        rows += ratio_rows(metric, terms, counts, **drawn, variant=variant)
+    for metric, variant, values_of_metric in _by_metric(clozes):
+        terms, counts = _cloze_terms(values_of_metric, n_failed, pl.col("value").mean())
+        draws = {"seed": seed, "n_rounds": n_rounds}
+        rows += ratio_rows(metric, terms, counts, **draws, variant=variant)
     return table(rows)
 
 
-def _measured(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFrame]]:
+def _by_metric(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataFrame]]:
     for n in _N_TOKENS:
-        mine = clozes.filter(measure="precision", hyperparameters=f"n={n}")
-        if mine.height:
-            yield f"precision_at_{n}", None, mine
+        rows = clozes.filter(measure="precision", hyperparameters=f"n={n}")
+        if rows.height:
+            yield f"precision_at_{n}", None, rows
     for measure in ("rouge_l", "bertscore", "judge"):
-        mine = clozes.filter(measure=measure)
-        widths = mine["hyperparameters"].str.strip_prefix(_WIDTH).cast(pl.Int64).to_list()
+        rows = clozes.filter(measure=measure)
+        widths = rows["hyperparameters"].str.strip_prefix(_WIDTH).cast(pl.Int64).to_list()
         if widths:
             variant = f"{_WIDTH}{max(widths)}"
-            yield measure, variant, mine.filter(hyperparameters=variant)
+            yield measure, variant, rows.filter(hyperparameters=variant)
 
 
 def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: int) -> pl.DataFrame:
-    """`karr`, the share of facts that are known by it, and `log_karr`, the mean of ln KaRR (ROWS).
+    """`karr`, the share of known facts, and `log_karr`, the mean of ln KaRR (table ROWS).
 
-    `clozes` has what `of_karr` gives. A cloze without a value counts in `n_failed`. Slices: each
+    `clozes` comes from `of_karr`. A cloze without a value counts in `n_failed`. Slices: each
     relation.
-
-    >>> clozes = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 3, "pair_id": ["t", "t", "u"], "value": [40.0, 10.0, 1.0]
-    ... })
-    >>> none = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
-    >>> rows = karr(clozes, none, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
-    >>> rows.select("metric", pl.col("value").round(3), "n").rows()
-    [('karr', 0.5, 3), ('log_karr', 1.609, 3)]
     """
     mean, rows = pl.col("value").mean(), []
     for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):
@@ -259,8 +232,8 @@ def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: i
 def _cloze_terms(
     clozes: pl.DataFrame, n_failed: pl.DataFrame, of_fact: pl.Expr
 ) -> tuple[pl.DataFrame, Counts]:
-    """The terms of a mean over facts of what their clozes say; one without a value has failed."""
-    known, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
-    more = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
-    failed = pl.concat([n_failed, more], how="vertical_relaxed")
-    return pair_terms(known, of_fact, pl.lit(1)), counted(known, failed)
+    """The terms of a mean over facts of their clozes; a cloze without a value has failed."""
+    defined, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
+    absent_counts = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
+    failed = pl.concat([n_failed, absent_counts], how="vertical_relaxed")
+    return pair_terms(defined, of_fact, pl.lit(1)), count_answers(defined, failed)

@@ -15,7 +15,7 @@ from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_rat
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
     Row,
-    counted,
+    count_answers,
     pair_terms,
     parts,
     ratio_rows,
@@ -25,9 +25,9 @@ from factsweep.operators.schemas import SETTING, columns, schema
 
 Aggregation = Literal["min", "avg"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("min", "avg")
-# The numbers of distractors that stand in the metrics table.
+# The numbers of distractors in the metrics table.
 NUMBERS = (1, 2, 5, 10, 20, 50, 100)
-# The most distractors, or next tokens, that are looked at.
+# The grid of numbers of distractors, or of next tokens.
 N_GRID = (1, 2, 5, 10, *range(20, 201, 20))
 # A cloze's place among those of its fact counts from 0.
 VALUES = schema("""
@@ -62,24 +62,24 @@ def distractors(
 
     `details` has pair_id, popularity and sample; n is each of `numbers(preferred)`. `left_out_at_n`
     counts the facts with fewer, which `min_at_n` and `avg_at_n` leave out (their `n` counts the
-    prompts that are in). Slices: each relation, popularity decile, sample of the set, and number of
+    other prompts). Slices: each relation, popularity decile, sample of the set, and number of
     tokens of the answer's likeliest label. 95 % intervals, of facts resampled in their relations.
 
     Source: the paper, section 3.2 and Table 2; it has neither slices nor intervals.
     """
     rows: list[Row] = []
     for metric, clozes, terms in _terms(preferred):
-        counts = counted(clozes, n_failed)
+        counts = count_answers(clozes, n_failed)
         rows += ratio_rows(metric, terms, counts, seed=seed, n_rounds=n_rounds)
-    counts, n_facts = counted(preferred, n_failed), preferred["pair_id"].n_unique()
+    counts, n_facts = count_answers(preferred, n_failed), preferred["pair_id"].n_unique()
     for n in numbers(preferred):
         n_left_out = float(n_facts - with_n(preferred, n)["pair_id"].n_unique())
         rows.append(counts.row(f"left_out_at_{n}", Estimate(n_left_out)))
     # A prompt without an answer has no length: none failed in a slice that is no relation.
     for name, part in parts(preferred, details, tokens="n_tokens"):
         for metric, clozes, terms in _terms(part):
-            estimate = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
-            rows.append(Row(None, name, metric, *estimate, clozes.height, 0))
+            interval = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            rows.append(Row(None, name, metric, *interval, clozes.height, 0))
     return table(rows)
 
 
@@ -89,9 +89,9 @@ def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.Data
         for n in numbers(preferred):
             rows = with_n(preferred, n)
             yield f"{aggregation}_at_{n}", rows, knowledge_terms(rows, aggregation, n)
-    known = preferred.drop_nulls("open_logprob")  # of another system it may not be known
-    if known.height:
-        yield "probability", known, probability_terms(known)
+    scored = preferred.drop_nulls("open_logprob")  # null where another system answered
+    if scored.height:
+        yield "probability", scored, probability_terms(scored)
 
 
 def with_n(preferred: pl.DataFrame, n: int) -> pl.DataFrame:
@@ -116,17 +116,11 @@ def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -
 
 
 def probability_terms(preferred: pl.DataFrame) -> pl.DataFrame:
-    """The probability of the right answer's labels, mean over a fact's clozes, as terms.
+    """The probability of the right answer's labels, mean over a fact's clozes (TERMS).
 
-    The labels need no ending: whatever follows them counts. Columns: TERMS.
+    The labels need no ending: any continuation counts.
 
     Source: the paper, Table 2, "Probability".
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "pair_id": ["t"] * 2, "open_logprob": [0.0, float("-inf")],
-    ... })
-    >>> probability_terms(rows).rows()
-    [('P36', 't', 0.5, 1.0)]
     """
     return pair_terms(preferred, pl.col("open_logprob").exp().mean(), pl.lit(1))
 
@@ -137,10 +131,6 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     Each n is measured on the facts that have n distractors after each of their clozes.
 
     Source: the paper, Figures 1 and 2.
-
-    >>> counts = {"n_distractors": [2, 1], "n_beaten": [[1, 1], [0]]}
-    >>> curve(pl.DataFrame({"pair_id": ["t", "u"], **counts})).rows()
-    [(1, 0.5, 0.5, 2), (2, 0.0, 0.5, 1)]
     """
     n_of_fact = pl.col("n_distractors").min().over("pair_id")
     ranks = pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
@@ -153,11 +143,7 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
 
 
 def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int]:
-    """Those numbers of distractors that some row has; the smallest always.
-
-    >>> [numbers(pl.DataFrame({"n_distractors": [most]})) for most in (7, 0)]
-    [[1, 2, 5], [1]]
-    """
+    """The numbers of distractors `among` these that some row has; the smallest always."""
     most = preferred["n_distractors"].max()
     return [n for n in among if n == among[0] or (isinstance(most, int) and n <= most)]
 
@@ -171,25 +157,26 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
     rows = preferred.filter(pl.col("n_distractors") > 0)
     most = rows["n_distractors"].max()
     grid = up_to(N_GRID, most if isinstance(most, int) else 0)
-    found = [VALUES.to_frame()]
+    tables = [VALUES.to_frame()]
     for aggregation, n in product(AGGREGATIONS, grid):
-        n_there = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
-        value = knowledge(aggregation, n_there)
-        found.append(values(rows, "distractors", f"{aggregation}@{n}", value))
-    return pl.concat(found)
+        n_measured = pl.min_horizontal(pl.lit(n, pl.Int64), pl.col("n_distractors").cast(pl.Int64))
+        value = knowledge(aggregation, n_measured)
+        tables.append(values(rows, "distractors", f"{aggregation}@{n}", value))
+    return pl.concat(tables)
 
 
 def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
-    """The probability of the right answer's labels after each cloze (VALUES); it has no choices."""
+    """The probability of the right answer's labels after each cloze (VALUES); without choices."""
     return values(
         preferred.drop_nulls("open_logprob"), "probability", "", pl.col("open_logprob").exp()
     )
 
 
 def values(rows: pl.DataFrame, measure: str, hyperparameters: str, value: pl.Expr) -> pl.DataFrame:
-    """One configuration's value of each row (VALUES).
+    """One configuration's `value` of each row (VALUES).
 
-    `rows` has prompt_id, relation_id, pair_id, template_id, subject_index, and what `value` reads.
+    `rows` has prompt_id, relation_id, pair_id, template_id, subject_index, and the inputs of
+    `value`.
     """
     order = pl.struct("template_id", "subject_index", "prompt_id").rank("ordinal").over("pair_id")
     return rows.select(
@@ -213,7 +200,7 @@ def of_facts(clozes: pl.DataFrame, n_clozes: int) -> pl.DataFrame:
 
 
 def up_to(grid: Sequence[int], most: int) -> Iterator[int]:
-    """The grid up to the most that there are: a larger number would say the same.
+    """The grid up to the most available: a larger number would give the same.
 
     >>> list(up_to((1, 2, 5, 10), 3)), list(up_to((1, 2), 0))
     ([1, 2, 3], [])

@@ -1,18 +1,16 @@
 """95 % intervals: resample the pairs, with replacement, within each relation.
 
-Pairs are nested in relations, and the relations are all there are: each keeps its weight in every
-round. A round is a vector of weights; round 0 takes every unit once, so that it gives the value of
-the sample itself. The weights of a relation are drawn from (seed, relation) alone: a slice of one
-relation and a table of all agree.
+Pairs are nested in relations, which are all there are: each keeps its weight in every round. A
+round is a vector of weights; round 0 takes every unit once, which gives the value of the sample
+itself. The weights of a relation are drawn from (seed, relation) alone: a slice of one relation
+and a table of all agree.
 
-Of n pairs, rounds that take n have sums whose variance is (n − 1)/n of what it should be: a tenth
-too little for relations of ten pairs, however many relations there are. So a round takes n − 1,
-each for n/(n − 1) pairs, which gives the right variance and no weight below 0 (the rescaling
-bootstrap of Rao, Wu and Yue 1992). The variance itself is known from few pairs: as Student's
-interval is wider than the normal one, so the quantiles of the rounds that make the interval are
-further out (the expanded percentiles of Hesterberg 2015, section 4.3), by the degrees of freedom
-of all pairs within their relations. What sorts the units that a round took (ECE, AUROC, medians)
-takes n whole ones (`weight_blocks`), and plain percentiles.
+Sums of rounds that take all n pairs have (n − 1)/n of the right variance. So a round takes n − 1,
+each for n/(n − 1) pairs, with no weight below 0 (the rescaling bootstrap of Rao, Wu and Yue 1992).
+The variance itself is known from few pairs: as in Student's interval, the quantiles of the rounds
+are further out (the expanded percentiles of Hesterberg 2015, section 4.3), by the degrees of
+freedom of all pairs within their relations. Metrics that sort the units of a round (ECE, AUROC,
+medians) take n whole units (`weight_blocks`), and plain percentiles.
 
 Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper has no intervals.
 """
@@ -60,7 +58,7 @@ def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> 
 def bootstrap_ratios(
     terms: Mapping[str, pl.DataFrame], *, seed: int, n_rounds: int = 1000
 ) -> dict[str, Bootstrapped]:
-    """Estimate several ratios as `bootstrap_ratio` does; what all draw alike is drawn once."""
+    """Estimate several ratios as `bootstrap_ratio` does; common draws are made once."""
     matrices: dict[str, dict[str, FloatArray]] = {}
     for name, terms_of_metric in terms.items():
         for relation, rows in relations(terms_of_metric, "pair_id"):
@@ -93,7 +91,7 @@ def _pooled(relations: Collection[tuple[FloatArray, int]]) -> Estimate:
 def estimate(rounds: FloatArray, degrees: int | None = None) -> Estimate:
     """Read the value from round 0 and the interval from the others; NaN is undefined.
 
-    `degrees` of freedom widen the interval as Student's; null: they are many.
+    `degrees` of freedom widen the interval as Student's; null: infinitely many.
     """
     if not rounds.size or np.isnan(rounds[0]):
         return UNDEFINED
@@ -122,29 +120,25 @@ def weight_blocks(
     rounds_per_block = max(1, CELLS_PER_BLOCK // n_units)
     for start in range(0, n_rounds, rounds_per_block):
         n = min(rounds_per_block, n_rounds - start)
-        taken = rng.integers(n_units, size=(n, n_taken or n_units))
-        flat = taken + n_units * np.arange(n)[:, None]
+        taken_units = rng.integers(n_units, size=(n, n_taken or n_units))
+        flat = taken_units + n_units * np.arange(n)[:, None]
         yield np.bincount(flat.ravel(), minlength=n * n_units).reshape(n, n_units)
 
 
 def relation_weights(rows: pl.DataFrame, seed: int, n_rounds: int) -> dict[str, IntArray]:
     """How often each round takes each row of a relation: rounds × rows, by relation."""
     sizes = rows.group_by("relation_id", maintain_order=True).len()
-    found = {}
+    weights = {}
     for relation, n in sizes.iter_rows():
         blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds)
-        found[relation] = np.concatenate(list(blocks))
-    return found
+        weights[relation] = np.concatenate(list(blocks))
+    return weights
 
 
 def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: int) -> FloatArray:
     """Sum the statistics (pairs × statistics) over each round's pairs: rounds × statistics.
 
     A round takes one pair less than there are, and its sums are scaled to all of them.
-
-    >>> sums = resampled_sums(np.array([[1.0], [1.0], [4.0]]), seed=1, relation="P1", n_rounds=3)
-    >>> sums.ravel().tolist()
-    [6.0, 7.5, 7.5, 3.0]
     """
     return _resampled([statistics], seed, relation, n_rounds)[0]
 
@@ -158,11 +152,11 @@ def _resampled(
         places = [place for place, matrix in enumerate(matrices) if len(matrix) == n]
         n_taken = max(1, n - 1)
         blocks = weight_blocks(n, generator(seed, "bootstrap", relation), n_rounds, n_taken)
-        # A product for each: one of all might add in another order, and differ in a last digit.
+        # One product per matrix: one of all might add in another order, and differ in a last digit.
         weights = (block.astype(np.float64) for block in blocks)
         sums = [[block @ matrices[place] for place in places] for block in weights]
         for place, (sample, *rounds) in zip(places, zip(*sums, strict=True), strict=True):
-            # In this order, so that n pairs of 1 sum up to n and to nothing beside it.
+            # In this order, so that n pairs of 1 sum up to exactly n.
             scaled = (block * n / n_taken for block in rounds)
             sums_by_place[place] = np.concatenate([sample, *scaled])
     return [sums_by_place[place] for place in range(len(matrices))]
@@ -180,11 +174,9 @@ def relations(rows: pl.DataFrame, *order: str) -> Iterator[tuple[str, pl.DataFra
 def single_threaded_blas() -> Iterator[None]:
     """Limit the BLAS of NumPy and SciPy to one thread; as a context or as a decorator.
 
-    OpenBLAS splits even small products among all cores, and its threads wait for each other
-    actively: on two busy cores an estimate over 4,100 templates took 109 s, and 5 s in one thread.
-
-    The limit is the process's; of several threads the first sets it, and lifts it when it is done
-    (threadpoolctl). Other libraries (Polars, torch) keep their threads.
+    OpenBLAS splits even small products among all cores, and its threads wait actively: on two busy
+    cores an estimate over 4,100 templates took 109 s, and 5 s in one thread. The limit is the
+    process's; of several threads the first sets it, and lifts it when it is done (threadpoolctl).
     """
     from threadpoolctl import threadpool_limits
 

@@ -1,4 +1,4 @@
-"""How a metric is named and shown; each declares this in its module, next to its function."""
+"""A metric and how it is shown; each is declared in its module, next to its function."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Metric:
 
     `heading` is the title of its column, and of its row on the card; a metric without one has
     neither. `says` is its line in the glossary. `better` is the direction in which it improves;
-    null: none. `range` has the least and the largest value that it can have. `terms` computes, for
-    a ratio of two sums over pairs, each pair's terms from the table of answers.
+    null: none. `range` has the least and the largest possible value. `terms` computes, for a ratio
+    of two sums over pairs, each pair's terms from the table of answers.
     """
 
     name: str
@@ -33,10 +33,6 @@ def headings(metrics: Iterable[Metric]) -> dict[str, str]:
 
 
 def higher_is_better(metrics: Iterable[Metric]) -> dict[str, bool]:
-    """Whether higher is better, for each metric of which one direction is better.
-
-    >>> higher_is_better([Metric("f1", better="higher"), Metric("ovconf", better="zero")])
-    {'f1': True}
-    """
+    """Whether higher is better, for each metric with one better direction."""
     ends = {"higher": True, "lower": False}
-    return {each.name: ends[each.better] for each in metrics if each.better in ends}
+    return {metric.name: ends[metric.better] for metric in metrics if metric.better in ends}

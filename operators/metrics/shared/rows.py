@@ -48,7 +48,7 @@ class Counts(NamedTuple):
     ) -> Row:
         """Give the row of a metric over one relation, or over all (None): the slice `part`."""
         counts = (
-            sum(each.values()) if relation is None else each.get(relation, 0) for each in self
+            sum(counts.values()) if relation is None else counts.get(relation, 0) for counts in self
         )
         name = part if relation is None else f"relation={relation}"
         return Row(variant, name, metric, *estimate, *counts)
@@ -64,34 +64,25 @@ class Counts(NamedTuple):
         return [self.row(metric, bootstrapped.overall, variant=variant), *slices]
 
 
-def counted(
+def count_answers(
     answers: pl.DataFrame, n_failed: pl.DataFrame | None = None, n: pl.Expr = _ROWS
 ) -> Counts:
-    """Count `answers` per relation, a row each or `n`; `n_failed` has relation_id and n_failed.
-
-    >>> answers = pl.DataFrame({"relation_id": ["P1", "P1", "P2"]})
-    >>> counted(answers, pl.DataFrame({"relation_id": ["P2"], "n_failed": [5]}))
-    Counts(n={'P1': 2, 'P2': 1}, n_failed={'P2': 5})
-    """
-    there = _by_relation(answers.group_by("relation_id").agg(n=n), "n")
+    """Count `answers` per relation, a row each or `n`; `n_failed` has relation_id and n_failed."""
+    n_answers = _by_relation(answers.group_by("relation_id").agg(n=n), "n")
     if n_failed is None:
-        return Counts(there, {})
+        return Counts(n_answers, {})
     failed = n_failed.group_by("relation_id").agg(pl.sum("n_failed"))
-    return Counts(there, _by_relation(failed, "n_failed"))
+    return Counts(n_answers, _by_relation(failed, "n_failed"))
 
 
-def counted_pairs(asked: pl.DataFrame, scored: pl.DataFrame) -> Counts:
-    """Count per relation the pairs of `asked` that are in `scored`, and those that are not.
+def count_scored_pairs(asked_pairs: pl.DataFrame, scored: pl.DataFrame) -> Counts:
+    """Count per relation the pairs of `asked_pairs` that are in `scored`, and the other pairs.
 
-    Both have pair_id, one row per pair; `asked` has relation_id, too.
-
-    >>> asked = pl.DataFrame({"relation_id": ["P1", "P1", "P2"], "pair_id": ["a", "b", "c"]})
-    >>> counted_pairs(asked, pl.DataFrame({"pair_id": ["a", "b"]}))
-    Counts(n={'P1': 2, 'P2': 0}, n_failed={'P1': 0, 'P2': 1})
+    Both have pair_id, one row per pair; `asked_pairs` has relation_id, too.
     """
     is_scored = pl.col("pair_id").is_in(scored["pair_id"].implode())
-    n_failed = asked.group_by("relation_id").agg(n_failed=(~is_scored).sum())
-    return counted(asked, n_failed, is_scored.sum())
+    n_failed = asked_pairs.group_by("relation_id").agg(n_failed=(~is_scored).sum())
+    return count_answers(asked_pairs, n_failed, is_scored.sum())
 
 
 def ratio_rows(
@@ -110,21 +101,15 @@ def ratio_rows(
 def plain_rows(
     metric: str, sums: pl.DataFrame, counts: Counts, variant: str | None = None
 ) -> list[Row]:
-    """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator.
-
-    >>> terms = {"numerator": [1.0, 1.0], "denominator": [1.0, 3.0]}
-    >>> sums = pl.DataFrame({"relation_id": ["P1", "P2"], **terms})
-    >>> [row.value for row in plain_rows("x", sums, Counts({"P1": 1, "P2": 3}, {}))]
-    [0.5, 1.0, 0.3333333333333333]
-    """
+    """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator."""
     relation, terms = pl.col("relation_id").cast(pl.String), pl.sum("numerator", "denominator")
     by_relation = sums.group_by(relation).agg(terms).sort(relation)
     overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), terms)
     value = pl.when(pl.col("denominator") > 0).then(pl.col("numerator") / pl.col("denominator"))
-    found = dict(pl.concat([overall, by_relation]).select("relation_id", value).iter_rows())
+    values = dict(pl.concat([overall, by_relation]).select("relation_id", value).iter_rows())
     return [
-        counts.row(metric, Estimate(found.get(each)), each, variant)
-        for each in (None, *sorted(counts.n.keys() | counts.n_failed.keys()))
+        counts.row(metric, Estimate(values.get(relation_id)), relation_id, variant)
+        for relation_id in (None, *sorted(counts.n.keys() | counts.n_failed.keys()))
     ]
 
 
@@ -143,12 +128,6 @@ def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> 
 
     Ids become text and the rows are sorted by them, so that neither the type of an id nor the
     order of the rows changes a later sum or draw.
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P1", "P1", "P1"], "pair_id": ["t2", "t1", "t1"], "hit": [1, 0, 1]
-    ... })
-    >>> pair_terms(rows, pl.sum("hit"), pl.len()).rows()
-    [('P1', 't1', 1.0, 2.0), ('P1', 't2', 1.0, 1.0)]
     """
     return (
         rows.group_by("relation_id", "pair_id")
@@ -173,14 +152,10 @@ def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
 
     `popularity` has pair_id and popularity; facts without one are left out. Facts that are equally
     popular share a decile, so that parts are as equal as ties allow.
-
-    >>> facts = pl.DataFrame({"pair_id": ["a", "b", "c", "d"], "popularity": [9.0, 1.0, None, 1.0]})
-    >>> deciles(facts).sort("pair_id").rows()
-    [('a', 6), ('b', 0), ('d', 0)]
     """
-    known = popularity.drop_nulls("popularity")
+    with_popularity = popularity.drop_nulls("popularity")
     below = pl.col("popularity").rank("min").cast(pl.Int64) - 1
-    return known.select("pair_id", decile=below * _N_DECILES // pl.len().cast(pl.Int64))
+    return with_popularity.select("pair_id", decile=below * _N_DECILES // pl.len().cast(pl.Int64))
 
 
 def parts(answers: pl.DataFrame, details: pl.DataFrame, **columns: str) -> Iterator[Part]:
@@ -199,8 +174,8 @@ def parts(answers: pl.DataFrame, details: pl.DataFrame, **columns: str) -> Itera
 
 def samples(answers: pl.DataFrame, details: pl.DataFrame) -> Iterator[Part]:
     """The rows by the sample that their fact is in, where there are several samples."""
-    known = details.select("pair_id", "sample").drop_nulls()
-    rows = answers.join(known, on="pair_id", maintain_order="left")
+    sample_of_pair = details.select("pair_id", "sample").drop_nulls()
+    rows = answers.join(sample_of_pair, on="pair_id", maintain_order="left")
     names = rows["sample"].unique().sort()
     for name in names if names.len() > 1 else ():
         yield name, rows.filter(sample=name)
@@ -215,39 +190,39 @@ def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One row for each number of the metrics tables of several seeds.
 
     `value` is the mean over the seeds that have one, `sd` their standard deviation (over n − 1;
-    null of a single one), `n_seeds` how many they are, of `n_asked`. An interval is null where
-    there are several. `n` is the smallest of the seeds', `n_failed` the largest.
+    null of a single one), `n_seeds` their number, of `n_asked`. An interval is null where there are
+    several. `n` is the smallest of the seeds', `n_failed` the largest.
     """
     rows = pl.concat(metrics)
-    alone = pl.len() == 1
-    found = rows.group_by(PLACE, maintain_order=True).agg(
+    is_single = pl.len() == 1
+    summary = rows.group_by(PLACE, maintain_order=True).agg(
         pl.mean("value"),
-        *(pl.when(alone).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
+        *(pl.when(is_single).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
         pl.min("n"),
         pl.max("n_failed"),
         sd=pl.std("value"),
         n_seeds=pl.col("value").count().cast(pl.Int64),
         n_asked=pl.len().cast(pl.Int64),
     )
-    return found.select(*rows.columns, "sd", "n_seeds", "n_asked")
+    return summary.select(*rows.columns, "sd", "n_seeds", "n_asked")
 
 
 def mean_over_seeds(tables: Sequence[pl.DataFrame], *, weight: str | None = None) -> pl.DataFrame:
     """The rows of several seeds' tables with the mean of each number; the other columns name a row.
 
-    Floating-point numbers are averaged, by the integers of the column `weight` where there is one,
-    which are summed.
+    Floating-point numbers are averaged, by the integers of the column `weight` if given, which are
+    summed.
     """
     rows = pl.concat(tables)
     numbers = [name for name, dtype in rows.schema.items() if dtype.is_float()]
     keys = [name for name in rows.columns if name not in (*numbers, weight)]
     if weight is None:
         return rows.group_by(keys, maintain_order=True).agg(pl.mean(*numbers)).select(rows.columns)
-    heavy = pl.col(weight)
+    weights = pl.col(weight)
     means = {
-        name: (pl.col(name) * heavy).sum() / heavy.filter(pl.col(name).is_not_null()).sum()
+        name: (pl.col(name) * weights).sum() / weights.filter(pl.col(name).is_not_null()).sum()
         for name in numbers
     }
-    found = rows.group_by(keys, maintain_order=True).agg(heavy.sum(), **means)
+    weighted = rows.group_by(keys, maintain_order=True).agg(weights.sum(), **means)
     defined = (pl.when(pl.col(name).is_not_nan()).then(name).alias(name) for name in numbers)
-    return found.with_columns(*defined).select(rows.columns)
+    return weighted.with_columns(*defined).select(rows.columns)

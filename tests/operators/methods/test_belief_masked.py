@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.methods.belief_masked import REASON, label_probabilities, matched
+from factsweep.operators.methods.belief_masked import REASON, label_probabilities, match_tokens
 from factsweep.operators.schemas import conform, schema
 
 TOKENS = {1: "rome", 2: "##s", 3: "▁oslo"}
@@ -41,7 +41,7 @@ def test_matched_any_predictions_equal_reading_one_by_one(
     given_answers = answered([pair for pair, _ in asked], [token for _, token in asked])
     rows = [(pair, token) for pair, tokens in right.items() for token in tokens]
     labels = pl.DataFrame(rows, schema=LABELS, orient="row")
-    found = matched(given_answers, labels.sample(fraction=1, shuffle=True, seed=1))
+    found = match_tokens(given_answers, labels.sample(fraction=1, shuffle=True, seed=1))
     ids = given_answers["prompt_id"]
     expected = [
         (i, f"\x1f{TOKENS[token]}\x1f", 1, token in right[pair])
@@ -60,7 +60,7 @@ def test_matched_any_predictions_equal_reading_one_by_one(
 
 def test_matched_tables_are_canonical() -> None:
     labels = pl.DataFrame({"pair_id": ["P1.a", "P1.b"], "token_id": [1, None]})
-    found = matched(answered(["P1.a", "P1.b"], [1, 1]), labels)
+    found = match_tokens(answered(["P1.a", "P1.b"], [1, 1]), labels)
     assert list(found) == ["answers", "calibration", "errors"]
     for name, rows in found.items():
         assert conform(rows, name).num_rows == 1

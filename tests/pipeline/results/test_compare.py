@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.verdict import Bar, verdicts
+from factsweep.operators.metrics.comparing.verdict import Bar, judge_rows
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
@@ -203,7 +203,7 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
 
     def seen(rows: pl.DataFrame, bar: Bar) -> pl.DataFrame:
         judged.append(rows)
-        return verdicts(rows, bar)
+        return judge_rows(rows, bar)
 
     monkeypatch.setattr("factsweep.pipeline.results.compare.verdicts", seen)
     (found,) = compared("first", "damaged", str(results), given, anyway=True)

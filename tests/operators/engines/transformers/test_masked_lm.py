@@ -29,7 +29,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
 from factsweep.operators.engines.transformers import batched_lm
 from factsweep.operators.engines.transformers.batched_lm import MaskedLM, bounded
-from factsweep.operators.methods.belief_masked import matched
+from factsweep.operators.methods.belief_masked import match_tokens
 from factsweep.operators.prompts.masked import Masked, candidates, encode, expand, label_tokens
 from tests.messages import naming
 
@@ -213,7 +213,7 @@ def test_predictions_tiny_bert_is_right_on_some_prompts(mini: Facts, tiny_bert: 
     predictions = pl.DataFrame({"prompt_id": [each.request_id for each in found], **columns})
     answers = prompts.join(predictions, on="prompt_id", maintain_order="left")
     answers = answers.with_columns(relation_id=pl.col("prompt_id").str.extract(r"^([^.]+)"))
-    accuracy = matched(answers, labels)["answers"]["correct"].mean()
+    accuracy = match_tokens(answers, labels)["answers"]["correct"].mean()
     assert 0.02 < accuracy < 0.98
     assert predictions["token"].n_unique() > 10  # one that says the same of all is right on some
     # Where the best token is a candidate, its probability stands among the candidates', too.

@@ -57,15 +57,6 @@ def test_metrics_of_any_answers_equal_a_naive_reading(
     assert coverage_maximum(answers) == pytest.approx(best / len(pairs))
 
 
-@given(data=st.data())
-def test_average_maximum_and_oracle_of_complete_answers_are_in_this_order(
-    data: st.DataObject, complete_answer_tables: Tables
-) -> None:
-    answers = data.draw(complete_answer_tables)
-    values = [metric(answers) for metric in (acc_at_1, coverage_maximum, coverage_oracle)]
-    assert values == sorted(values, key=lambda value: round(value or 0, 9))
-
-
 def test_metrics_of_no_answers_are_none(no_answers: pl.DataFrame) -> None:
     for metric in (acc_at_1, one_word_ratio, coverage_maximum, coverage_oracle, consist):
         assert metric(no_answers) is None
@@ -182,19 +173,3 @@ def test_fluctuation_missing_answer_leaves_the_denominator() -> None:
     answers = example().filter(~((pl.col("pair_id") == "t0") & (pl.col("template_id") == "P0.3")))
     naive = {naive_draw(answers, "template", np.random.default_rng(i)) for i in range(300)}
     assert np.isin(np.round(sorted(naive), 9), np.round(drawn(answers, "template"), 9)).all()
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-@given(data=st.data())
-def test_fluctuation_complete_answers_average_to_acc_at_1(
-    draw: Draw, data: st.DataObject, complete_answer_tables: Tables
-) -> None:
-    answers = data.draw(complete_answer_tables)
-    accuracies = drawn(answers, draw, n_draws=4000)
-    standard_error = accuracies.std() / 4000**0.5
-    assert accuracies.mean() == pytest.approx(acc_at_1(answers), abs=5 * standard_error + 1e-9)
-
-
-def test_fluctuation_equal_templates_do_not_fluctuate() -> None:
-    answers = example().with_columns(correct=pl.col("pair_id") == "t1")
-    assert fluctuation(answers, draw="template", n_draws=50, seed=1) == pytest.approx((0, 0))

@@ -5,9 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.metrics.belief.belief import belief
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.belief import Options
+from factsweep.operators.methods.method import Evidence
 from factsweep.operators.metrics.belief.calibration import auroc, ece
 from factsweep.operators.metrics.shared.rows import ROWS
+from factsweep.operators.schemas import empty
 from tests.operators.metrics.scalars import (
     NONE_FAILED,
     Tables,
@@ -20,6 +24,10 @@ from tests.operators.metrics.scalars import (
     ovconf,
 )
 
+MEASURE = METHODS["belief"].measure
+FACTS = Facts(empty("relations"), empty("templates"), empty("pairs"))
+OPTIONS = Options(n_draws=50, n_rounds=10, n_bins=10, analyses=())
+NO_PROMPTS = pl.DataFrame(schema={"prompt_id": pl.String})
 GREEDY = {
     "acc_at_1": acc_at_1,
     "consist": consist,
@@ -34,8 +42,16 @@ def table(
     answers: pl.DataFrame,
     calibration: pl.DataFrame | None = None,
     n_failed: pl.DataFrame = NONE_FAILED,
+    n_failed_samples: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    return belief(answers, calibration, n_failed, seed=1, n_draws=50, n_rounds=10)
+    tables = {"answers": answers, "calibration": empty("calibration")}
+    if calibration is not None:
+        tables["calibration"] = calibration
+        n_failed_samples = NONE_FAILED if n_failed_samples is None else n_failed_samples
+    answers = answers.with_columns(prompt_id=pl.lit("", pl.String))
+    kept = MEASURE.condense({**tables, "answers": answers}, NO_PROMPTS, FACTS, OPTIONS)
+    evidence = Evidence(FACTS, None, kept, n_failed, n_failed_samples, None, OPTIONS, seed=1)
+    return MEASURE.compute(evidence)["metrics"]
 
 
 def overall(rows: pl.DataFrame) -> dict[str, float | None]:
@@ -54,20 +70,10 @@ def test_belief_values_equal_each_metric_alone_and_relations_those_of_the_relati
     assert {name: values[name] for name in expected} == pytest.approx(expected)
     shuffled = (rows.sample(fraction=1, shuffle=True, seed=3) for rows in (answers, calibration))
     assert table(*shuffled).equals(table(answers, calibration))
-    found = table(answers)
+    rows_of_all = table(answers)
     for relation in answers.partition_by("relation_id"):
         part = f"relation={relation['relation_id'][0]}"
-        assert found.filter(slice=part).equals(table(relation).filter(slice=part))
-
-
-@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["P0", "P1", "t0", "t1", "a", "b"])])
-def test_belief_other_id_types_change_nothing(dtype: pl.DataType) -> None:
-    ids = {"relation_id": ["P1", "P0"], "pair_id": ["t1", "t0"], "template_id": ["b", "a"]}
-    answers = pl.DataFrame(
-        {**ids, "key": ["\x1fa\x1f"] * 2, "n_lemmas": [1, 1], "correct": [True, False]}
-    )
-    cast = answers.with_columns(pl.col(list(ids)).cast(dtype))
-    assert table(cast).equals(table(answers))
+        assert rows_of_all.filter(slice=part).equals(table(relation).filter(slice=part))
 
 
 def test_belief_failed_relation_without_answers_keeps_its_row(no_answers: pl.DataFrame) -> None:
@@ -81,25 +87,17 @@ def test_belief_calibration_rows_count_the_sampled_prompts(no_answers: pl.DataFr
     columns = {"relation_id": ["P1"], "pair_id": ["t"], "prompt_id": ["p"], "confidence": [0.5]}
     calibration = pl.DataFrame({**columns, "correct": [True]})
     failed = pl.DataFrame({"relation_id": ["P2"], "n_failed": [2]})
-    found = belief(no_answers, calibration, NONE_FAILED, seed=1, n_failed_samples=failed)
-    counts = found.filter(metric="ovconf").select("slice", "n", "n_failed")
+    rows = table(no_answers, calibration, n_failed_samples=failed)
+    counts = rows.filter(metric="ovconf").select("slice", "n", "n_failed")
     assert counts.rows() == [(None, 1, 2), ("relation=P1", 1, 0), ("relation=P2", 0, 2)]
-
-
-def test_belief_fluctuation_is_given_for_both_draws(no_answers: pl.DataFrame) -> None:
-    rows = table(no_answers).filter(pl.col("metric").str.starts_with("fluctuation"))
-    assert rows.select("variant", "metric").rows() == [
-        (None, "fluctuation_range"),
-        (None, "fluctuation_sd"),
-        ("draw=pair", "fluctuation_range"),
-        ("draw=pair", "fluctuation_sd"),
-    ]
 
 
 def test_belief_no_answers_has_null_values_and_the_schema(
     no_answers: pl.DataFrame, no_calibration: pl.DataFrame
 ) -> None:
-    found = table(no_answers, no_calibration)
-    assert found.schema == ROWS
-    assert found["value"].null_count() == found.height > len(GREEDY) + len(SAMPLED)
-    assert found["n"].sum() == 0
+    rows = table(no_answers, no_calibration)
+    assert rows.schema == ROWS
+    assert rows["value"].null_count() == rows.height > len(GREEDY) + len(SAMPLED)
+    assert rows["n"].sum() == 0
+    draws = rows.filter(pl.col("metric").str.starts_with("fluctuation"))
+    assert draws["variant"].to_list() == [None, None, "draw=pair", "draw=pair"]

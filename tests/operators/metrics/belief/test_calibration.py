@@ -15,14 +15,14 @@ from factsweep.operators.metrics.belief.calibration import (
     auroc,
     auroc_rounds,
     bins,
-    bootstrap_ranked,
     by_confidence,
     confidence,
     ece,
     ece_rounds,
     ovconf_by_length,
+    ranked_rounds,
 )
-from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, weight_blocks
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, estimate, weight_blocks
 from tests.operators.metrics.scalars import Key, Tables, brier, match, ovconf
 
 
@@ -73,9 +73,9 @@ def test_calibration_rounds_equal_metrics_of_written_out_resamples(
     data: st.DataObject, calibration_tables: Tables
 ) -> None:
     calibration = data.draw(calibration_tables.filter(len))
-    in_bins, ranked = bootstrap_ranked(calibration, seed=1, n_rounds=5)
-    assert in_bins.value == pytest.approx(ece(calibration))
-    assert ranked.value == pytest.approx(auroc(calibration))
+    rounds = ranked_rounds(calibration, seed=1, n_rounds=5, n_bins=10)
+    assert estimate(rounds["ece"]).value == pytest.approx(ece(calibration))
+    assert estimate(rounds["auroc"]).value == pytest.approx(auroc(calibration))
     ordered = by_confidence(calibration)
     weights = np.concatenate(list(weight_blocks(len(ordered), np.random.default_rng(1), 3)))
     resamples = [ordered[np.repeat(np.arange(len(ordered)), row)] for row in weights]
@@ -84,17 +84,11 @@ def test_calibration_rounds_equal_metrics_of_written_out_resamples(
     assert auroc_rounds(ordered, weights) == pytest.approx(defined, nan_ok=True)
 
 
-def test_ece_perfectly_calibrated_halves_is_zero() -> None:
-    confidences = np.repeat([1.0, 0.5], 10)
-    correct = [True] * 10 + [True, False] * 5
-    columns = {"prompt_id": range(20), "confidence": confidences, "correct": correct}
-    assert ece(pl.DataFrame(columns), n_bins=2) == 0.0
-
-
 def test_calibration_no_prompts_is_none(no_calibration: pl.DataFrame) -> None:
     assert [metric(no_calibration) for metric in (ovconf, ece, brier, auroc)] == [None] * 4
     assert bins(no_calibration).schema == BINS
-    assert bootstrap_ranked(no_calibration, seed=1) == (UNDEFINED, UNDEFINED)
+    rounds = ranked_rounds(no_calibration, seed=1, n_rounds=5, n_bins=10)
+    assert [estimate(rounds[name]) for name in ("ece", "auroc")] == [UNDEFINED] * 2
 
 
 KEYS = st.sampled_from([None, "\x1fa\x1f", "\x1fb\x1f", "\x1fa\x1fb\x1f", "\x1fab\x1f"])

@@ -15,7 +15,6 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     MOVES,
     SAMPLED,
     SHARING,
-    STATES,
     Thresholds,
     evidence,
     knowledge_sharing,
@@ -61,20 +60,6 @@ def state(fact: Fact, at: Thresholds) -> str:
     return "unknown"
 
 
-def knowledge_states(evidence: pl.DataFrame, at: Thresholds) -> pl.DataFrame:
-    states = state_changes(evidence, evidence, at).select("pair_id", state="before")
-    return evidence.join(states, on="pair_id", maintain_order="left")
-
-
-@given(run=RUNS, at=THRESHOLDS)
-def test_states_any_evidence_is_one_state_each(run: dict[str, Fact], at: Thresholds) -> None:
-    found = knowledge_states(table(run), at)
-    assert found["state"].to_list() == [state(fact, at) for fact in run.values()]
-    # A partition: none is missing, and the parts add up.
-    assert set(found["state"]) <= set(STATES)
-    assert sum(found.filter(state=each).height for each in STATES) == len(run)
-
-
 @given(data=st.data())
 def test_evidence_any_tables_equals_counting(
     data: st.DataObject,
@@ -99,13 +84,6 @@ def test_evidence_any_tables_equals_counting(
             assert row["n_samples"] == 10 * of.height
             assert row["n_right_samples"] == 3 * of["correct"].sum()
             assert row["confidence"] == pytest.approx(of["confidence"].mean())
-
-
-def test_evidence_order_of_answers_does_not_matter() -> None:
-    answers = pl.DataFrame(
-        {"relation_id": ["P2", "P1", "P1"], "pair_id": ["b", "a", "a"], "correct": [1, 0, 1]}
-    ).cast({"correct": pl.Boolean})
-    assert evidence(answers).equals(evidence(answers.reverse()))
 
 
 def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
@@ -145,19 +123,6 @@ def test_changes_any_runs_equals_reading_shared_evidence(
         if known == (True, True):
             expected = {(False, True): "firmer", (True, False): "looser"}.get(robust)
         assert row["change"] == expected
-
-
-@given(before=RUNS, after=RUNS)
-def test_changes_swapped_runs_swap_gained_and_lost(
-    before: dict[str, Fact], after: dict[str, Fact]
-) -> None:
-    there, back = (
-        state_changes(table(one), table(other), AT)
-        for one, other in ((before, after), (after, before))
-    )
-    opposite = {"gained": "lost", "lost": "gained", "firmer": "looser", "looser": "firmer"}
-    assert back["change"].to_list() == [opposite.get(change) for change in there["change"]]
-    assert back["before"].equals(there["after"].alias("before"))
 
 
 def test_changes_a_run_without_samples_moves_no_fact() -> None:

@@ -16,9 +16,9 @@ from factsweep.operators.metrics.belief.masked import (
     EACH,
     MULTI,
     bias_level,
+    count_gains,
     extended_entities,
-    gains,
-    left_out,
+    left_out_rows,
 )
 from factsweep.operators.prompts.masked import count_left_out, label_tokens
 from factsweep.operators.schemas import schema
@@ -108,7 +108,7 @@ def counted(cells: Cells) -> pl.DataFrame:
         relation_id text, pair_id text, template_id text, subject_index uint16, object_id text,
         label_index uint16, probability float
     """)
-    return gains(pl.DataFrame(rows, columns, orient="row"))
+    return count_gains(pl.DataFrame(rows, columns, orient="row"))
 
 
 def naive_gains(cells: Cells, place: int) -> list[list[bool]]:
@@ -142,14 +142,9 @@ def test_extended_entities_any_probabilities_equal_naive_comparison(cells: Cells
         assert found[f"extended_{name}", EACH] == pytest.approx(each)
 
 
-def test_extended_entities_a_tie_is_no_gain() -> None:
-    cells = {(0, 0, 0, 0, 0): 0.2, (0, 0, 1, 0, 0): 0.2, (0, 0, 0, 0, 1): 0.2}
-    assert set(extended_entities(counted(cells), seed=1)["value"]) == {0.0}
-
-
 def test_left_out_is_a_share_of_labels_objects_and_pairs(mini: Facts, tiny_bert: Any) -> None:
     labels = label_tokens(mini, tiny_bert.tokenizer)
-    rows = left_out(count_left_out(labels))
+    rows = left_out_rows(count_left_out(labels))
     overall = rows.filter(pl.col("slice").is_null())
     shares = {row["metric"]: (row["value"], row["n"]) for row in overall.iter_rows(named=True)}
     for unit, ids in (("objects", ["pair_id", "object_id"]), ("pairs", ["pair_id"])):

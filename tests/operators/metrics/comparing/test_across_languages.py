@@ -8,8 +8,8 @@ import pytest
 
 from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.metrics.comparing.across_languages import (
-    across_languages,
-    known_in_one_alone,
+    compare_languages,
+    facts_known_in_one_language,
 )
 from factsweep.operators.tables.comparison import across_table
 
@@ -107,7 +107,7 @@ def agree(first: Row, second: Row, languages: tuple[str, str]) -> bool:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_pair_of_languages_is_as_counted_by_hand(seed: int) -> None:
     languages = made(random.Random(seed))
-    pairs = across_languages(languages, names(), seed=1, n_rounds=50)
+    pairs = compare_languages(languages, names(), seed=1, n_rounds=50)
     assert pairs.height == 6
     for row in pairs.iter_rows(named=True):
         pair = (row["language"], row["other"])
@@ -134,7 +134,7 @@ def test_every_pair_of_languages_is_as_counted_by_hand(seed: int) -> None:
         for name in facts
         if [language for language in facts if is_known(facts[language][fact])] == [name]
     }
-    table = known_in_one_alone(languages).select("pair_id", "language")
+    table = facts_known_in_one_language(languages).select("pair_id", "language")
     assert set(table.iter_rows()) == known_once
 
 
@@ -156,13 +156,13 @@ def test_answers_agree_by_entities_of_the_two_languages_or_else_by_text(
     ):
         with subtests.test(f"{first} / {second}"):
             tables = {"de": answers(("P0.1", [first])), "fr": answers(("P0.1", [second]))}
-            assert across_languages(tables, names(), seed=0)["consist"].to_list() == [expected] * 2
+            assert compare_languages(tables, names(), seed=0)["consist"].to_list() == [expected] * 2
 
 
 def test_fact_with_half_of_its_prompts_right_is_not_known() -> None:
     half, most = ("P0.1", ["wien", "ja"]), ("P0.1", ["wien", "wien", "ja"])
     tables = {"de": answers(half), "fr": answers(most)}
-    counts = across_languages(tables, names(), seed=0).select("n_known", "n_shared", "sharing")
+    counts = compare_languages(tables, names(), seed=0).select("n_known", "n_shared", "sharing")
     assert counts.rows() == [(0, 0, None), (1, 0, 0.0)]
-    assert known_in_one_alone(tables)["language"].to_list() == ["fr"]
-    assert known_in_one_alone(tables, 0.4).is_empty()
+    assert facts_known_in_one_language(tables)["language"].to_list() == ["fr"]
+    assert facts_known_in_one_language(tables, 0.4).is_empty()

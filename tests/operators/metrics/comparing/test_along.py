@@ -3,13 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.along import along, lives
+from factsweep.operators.metrics.comparing.along import classify_lives, compare_along
 
 LABELS = ["a", "b", "c", "d", "e", "f"]
 RELATIONS = 6
@@ -48,7 +46,9 @@ def test_band_holds_for_all_runs_at_once_and_ranks_are_rarely_wrong() -> None:
     inside, ranked = 0, 0
     n_draws = 200
     for draw in range(n_draws):
-        found = along(drawn(rng, shares), LABELS[:4], reference="a", seed=draw, n_rounds=200)
+        found = compare_along(
+            drawn(rng, shares), LABELS[:4], reference="a", seed=draw, n_rounds=200
+        )
         low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
         best, worst = found["rank_low"].to_list(), found["rank_high"].to_list()
@@ -67,7 +67,9 @@ def test_band_of_a_small_study_holds_where_runs_know_next_to_nothing() -> None:
     assert truth[0] < 0.01
     inside, n_draws = 0, 200
     for draw in range(n_draws):
-        found = along(drawn(rng, shares, 30), LABELS[:4], reference="a", seed=draw, n_rounds=200)
+        found = compare_along(
+            drawn(rng, shares, 30), LABELS[:4], reference="a", seed=draw, n_rounds=200
+        )
         low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
     assert inside >= 0.92 * n_draws
@@ -76,45 +78,45 @@ def test_band_of_a_small_study_holds_where_runs_know_next_to_nothing() -> None:
 def test_values_differences_and_shared_facts() -> None:
     right = np.array([[0.0, 0.5, 1.0, 1.0], [1.0, 0.5, 1.0, 1.0]])
     rows = terms(right).filter(~((pl.col("label") == "b") & (pl.col("pair_id") == "3")))
-    found = along(rows, ["a", "b"], reference="a", seed=0, n_rounds=50)
+    found = compare_along(rows, ["a", "b"], reference="a", seed=0, n_rounds=50)
     assert found["value"].to_list() == [0.5, pytest.approx(2.5 / 3)]  # of the three shared facts
     assert found["difference"].to_list() == [0.0, pytest.approx(1 / 3)]
     assert found["n_pairs"].to_list() == [3, 3]
     assert found["p_holm"].to_list()[0] is None
     with pytest.raises(InputError, match="no fact in common"):
-        along(rows.filter(label="a"), ["a", "b"], reference="a", seed=0, n_rounds=5)
+        compare_along(rows.filter(label="a"), ["a", "b"], reference="a", seed=0, n_rounds=5)
 
 
 def test_one_run_alone_and_runs_that_never_vary() -> None:
-    alike = along(terms(np.ones((2, 12))), ["a", "b"], reference="a", seed=0, n_rounds=20)
+    alike = compare_along(terms(np.ones((2, 12))), ["a", "b"], reference="a", seed=0, n_rounds=20)
     assert alike["band_high"].to_list() == [1.0, 1.0]
     # The exact interval of n facts that are all right begins at .025^(1/n).
     n = 12 * (norm.isf(0.025) / student.isf(0.025, 12 - RELATIONS)) ** 2
     assert alike["band_low"].to_list() == [pytest.approx(0.025 ** (1 / n))] * 2
     assert alike.select("rank_low", "rank_high").rows() == [(1, 2), (1, 2)]
-    one = along(terms(np.ones((1, 12))), ["a"], reference="a", seed=0, n_rounds=20)
+    one = compare_along(terms(np.ones((1, 12))), ["a"], reference="a", seed=0, n_rounds=20)
     assert one.select("rank_low", "rank_high").rows() == [(1, 1)]
 
 
-# By the curve of a fact: its life, where it is learned, and where it is forgotten.
-CASES: dict[tuple[float | None, ...], tuple[str, str | None, str | None]] = {
-    (1, 1, 1, 1): ("always known", "a", None),
-    (1, 1, 0, 1): ("always known", "a", None),  # a single dip
-    (1, 1, 1, 0): ("always known", "a", None),  # nothing follows that would confirm it
-    (0, 0, 0, 0): ("never known", None, None),
-    (0, 1, 0, 1): ("never known", None, None),
-    (0, 0, 0, 1): ("never known", None, None),
-    (0, 1, 1, 0): ("learned", "b", None),
-    (1, 0, 1, 1): ("learned", "c", None),
-    (1, 1, 0, 0): ("forgotten", "a", "c"),
-    (0, 1, 1, 0, 0, 1): ("known for a while", "b", "d"),
-    (1, 1, 0, 0, 1, 1): ("learned anew", "a", "c"),
-    (0.5, 0.5, 0.5, 0.5): ("never known", None, None),
-    (1, 1, 0.5, 0.5): ("always known", "a", None),
-    (0.51, 0.51, 0.49, 0.49): ("forgotten", "a", "c"),
-    (0, 1, 0.5, 1): ("never known", None, None),
-    (1, 1): ("always known", "a", None),
-    (0, 1): ("never known", None, None),
+# By the curve of a fact: its life, where it is learned, where forgotten, and where it is known.
+CASES: dict[tuple[float | None, ...], tuple[str, str | None, str | None, str]] = {
+    (1, 1, 1, 1): ("always known", "a", None, "abcd"),
+    (1, 1, 0, 1): ("always known", "a", None, "abcd"),  # a single dip
+    (1, 1, 1, 0): ("always known", "a", None, "abcd"),  # no second point confirms it
+    (0, 0, 0, 0): ("never known", None, None, ""),
+    (0, 1, 0, 1): ("never known", None, None, ""),
+    (0, 0, 0, 1): ("never known", None, None, ""),
+    (0, 1, 1, 0): ("learned", "b", None, "bcd"),
+    (1, 0, 1, 1): ("learned", "c", None, "cd"),
+    (1, 1, 0, 0): ("forgotten", "a", "c", "ab"),
+    (0, 1, 1, 0, 0, 1): ("known for a while", "b", "d", "bc"),
+    (1, 1, 0, 0, 1, 1): ("learned anew", "a", "c", "abef"),
+    (0.5, 0.5, 0.5, 0.5): ("never known", None, None, ""),
+    (1, 1, 0.5, 0.5): ("always known", "a", None, "abcd"),
+    (0.51, 0.51, 0.49, 0.49): ("forgotten", "a", "c", "ab"),
+    (0, 1, 0.5, 1): ("never known", None, None, ""),
+    (1, 1): ("always known", "a", None, "ab"),
+    (0, 1): ("never known", None, None, ""),
 }
 
 
@@ -131,48 +133,23 @@ def rows(*curves: tuple[float | None, ...]) -> pl.DataFrame:
 
 
 def test_life_of_a_fact_needs_two_points_in_a_row(subtests: pytest.Subtests) -> None:
-    for curve, expected in CASES.items():
+    for curve, (*expected, known_at) in CASES.items():
         with subtests.test(str(curve)):
             labels = LABELS[: len(curve)]
-            table = lives(rows(curve), labels)
-            assert table.select("life", "learned_at", "forgotten_at").row(0) == expected
+            (life,) = classify_lives(rows(curve), labels).iter_rows(named=True)
+            assert [life[name] for name in ("life", "learned_at", "forgotten_at")] == expected
+            assert life["is_known"] == [label in known_at for label in labels]
+            assert life["shares"] == list(curve)
+    (life,) = classify_lives(rows((0.7, 0.7)), LABELS[:2], known_share=0.8)["life"]
+    assert life == "never known"
 
 
 def test_life_leaves_out_facts_that_a_point_lacks_and_says_nothing_of_one_point() -> None:
     missing = rows((1, 1, 1), (1, None, 1), (1, 1, None)).with_columns(
         share=pl.when(pl.col("pair_id") == "t3").then(None).otherwise("share")
     )
-    assert lives(missing, LABELS[:3])["pair_id"].to_list() == ["t0"]
+    assert classify_lives(missing, LABELS[:3])["pair_id"].to_list() == ["t0"]
     null = rows((1, 1)).with_columns(share=pl.lit(None, pl.Float64))
-    assert lives(null, LABELS[:2]).is_empty()
+    assert classify_lives(null, LABELS[:2]).is_empty()
     for labels in ([], ["a"]):
-        assert lives(rows((1,)), labels).is_empty()
-
-
-def spelled_out(curve: list[float], threshold: float) -> tuple[int | None, int | None]:
-    """Where a fact is learned and forgotten, by the words of the definition."""
-    places = range(len(curve) - 1)
-    learned = [i for i in places if curve[i] > threshold and curve[i + 1] > threshold]
-    if not learned:
-        return None, None
-    forgotten = [
-        i for i in places if i > learned[0] and curve[i] < threshold and curve[i + 1] < threshold
-    ]
-    return learned[0], forgotten[0] if forgotten else None
-
-
-@given(
-    curve=st.lists(st.sampled_from([0, 0.25, 0.5, 0.75, 1]), min_size=2, max_size=6),
-    threshold=st.sampled_from([0.25, 0.5, 0.6]),
-)
-def test_life_is_that_of_the_definition(curve: list[float], threshold: float) -> None:
-    labels = LABELS[: len(curve)]
-    (life,) = lives(rows(tuple(curve)), labels, known_share=threshold).iter_rows(named=True)
-    places = spelled_out(curve, threshold)
-    expected = tuple(None if place is None else labels[place] for place in places)
-    assert (life["learned_at"], life["forgotten_at"]) == expected
-    assert life["shares"] == curve
-    assert (life["life"] == "never known") == (expected[0] is None)
-    assert (life["life"] == "always known") == (expected == ("a", None))
-    if expected[0] is not None and expected[1] is None:
-        assert life["is_known"] == [label >= expected[0] for label in labels]
+        assert classify_lives(rows((1,)), labels).is_empty()

@@ -3,11 +3,8 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
-from factsweep.operators.metrics.belief.answers import acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     bootstrap_ratio,
@@ -15,8 +12,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     resampled_sums,
     weight_blocks,
 )
-from factsweep.operators.metrics.shared.rows import TERMS, ratio
-from tests.operators.metrics.scalars import Tables
+from factsweep.operators.metrics.shared.rows import TERMS
 
 
 def terms(n_pairs: int = 400) -> pl.DataFrame:
@@ -71,23 +67,6 @@ def test_bootstrap_intervals_of_ten_pairs_per_relation_cover_the_known_mean() ->
         assert high is not None
         inside += low <= known <= high
     assert inside / len(shares) >= 0.93
-
-
-def test_bootstrap_ratio_mean_of_pairs_has_the_normal_width() -> None:
-    _, low, high = bootstrap_ratio(terms(), seed=1, n_rounds=2000).overall
-    standard_error = np.std(terms()["numerator"].to_numpy()) / 400**0.5
-    assert low is not None
-    assert high is not None
-    assert high - low == pytest.approx(2 * 1.96 * standard_error, rel=0.1)
-
-
-@given(data=st.data())
-def test_bootstrap_ratio_round_zero_is_the_value(
-    data: st.DataObject, answer_tables: Tables
-) -> None:
-    found = acc_at_1_terms(data.draw(answer_tables))
-    value = bootstrap_ratio(found, seed=1, n_rounds=5).overall.value
-    assert value == pytest.approx(ratio(found))
 
 
 def test_estimate_undefined_rounds_are_left_out() -> None:
