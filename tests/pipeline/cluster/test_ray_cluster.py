@@ -64,7 +64,7 @@ def test_load_weights_that_change_meanwhile_are_refused(
         (tmp_path / "model" / "model.safetensors").write_text("others")
 
     monkeypatch.setitem(ENGINES, "fake", replace(ENGINES["fake"], load=loading))
-    with pytest.raises(InputError, match=naming("not those", "planned")):
+    with pytest.raises(InputError, match=naming("model tiny", "planned", "copy")):
         engine_of_run.load(run, weights)
 
 

@@ -384,7 +384,7 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
         raise RuntimeError("Engine core initialization failed. See root cause above.")
 
     monkeypatch.setattr(model.engines, "load", failing)
-    monkeypatch.setattr(model.cause, "own_log", lambda: log)
+    monkeypatch.setattr(model.cause, "find_own_log", lambda: log)
     run = small_settings()
     message = naming(run.model.name, "No module named 'torchvision'")
     with pytest.raises(DecodingError, match=message):
