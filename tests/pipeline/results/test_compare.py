@@ -205,7 +205,7 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
         judged.append(rows)
         return judge_rows(rows, bar)
 
-    monkeypatch.setattr("factsweep.pipeline.results.compare.verdicts", seen)
+    monkeypatch.setattr("factsweep.pipeline.results.compare.judge_rows", seen)
     (found,) = compared("first", "damaged", str(results), given, anyway=True)
     (alone,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
     among = found.report.raw["comparison"].filter(pl.col("relation_id").is_null())
