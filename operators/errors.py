@@ -6,7 +6,7 @@ FactsweepError            exit code 1: the run failed
 │   ├── ArtifactHeldError another driver holds the artifact
 │   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
 ├── DecodingError         too many prompts have no answer
-└── StoppedError          the user asked the run to stop; what is finished is kept
+└── StoppedError          the user stopped the run; finished answers are kept
 """
 
 from collections.abc import Iterator

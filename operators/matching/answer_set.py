@@ -1,4 +1,4 @@
-"""KAMEL's answers: one text of several answers → the set of them, to be compared as they are."""
+"""KAMEL's answers: one text of several answers → the set of them, compared without lemmas."""
 
 from typing import Literal
 

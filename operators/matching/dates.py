@@ -34,7 +34,7 @@ class Date(NamedTuple):
         return "-".join([f"{'-' * (self.year < 0)}{abs(self.year):04d}", *parts])
 
     def at_precision_of(self, other: "Date") -> "Date":
-        """The date without what the other one does not say."""
+        """The date without the parts that the other one lacks."""
         return Date(self.year, self.month if other.month else 0, self.day if other.day else 0)
 
     @property

@@ -1,4 +1,4 @@
-r"""Texts as they are compared: one form of every character, and no markup around words.
+r"""Texts in the form for comparison: one form of every character, without markup.
 
 Labels, answers and samples all go through `fold`, so equal texts stay equal. Markup is replaced by
 a blank, because it separates words. Nothing else is dropped: "C++ <3" and "a < b" keep their signs.
@@ -109,7 +109,7 @@ _DOTLESS = ("az", "tr")  # i and İ are one letter, ı and I another
 def fold(texts: pl.Series, language: str = "en") -> pl.Series:
     r"""Give each text the form in which it is compared; folding twice changes nothing.
 
-    Characters that nobody sees go; the rest is Unicode's NFKC, lowercase by the rules of the
+    Invisible characters are removed; the rest is Unicode's NFKC, lowercase by the rules of the
     language. Apostrophes, quotation marks and dashes become ASCII. Markup becomes a blank.
 
     >>> fold(pl.Series(["**S\u00e3o\u00a0Paulo**</s>", "Stra\u00dfe", "C++ <3", None])).to_list()

@@ -54,7 +54,7 @@ class Quantity(NamedTuple):
         return None if conversion is None else float(self.value) * conversion[0] + conversion[1]
 
     def shown_in(self, unit: str) -> str:
-        """It in another unit, to three digits; as it is where it has none."""
+        """The quantity in another unit, to three digits; unchanged without a unit."""
         number = self.number_in(unit) if unit else None
         return str(self) if number is None else f"{Decimal(f'{number:.{_DIGITS_SHOWN}g}'):f} {unit}"
 

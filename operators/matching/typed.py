@@ -180,7 +180,7 @@ _TWO_DAYS = r"\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f(-?\d{4,}-)(\d\d)-(\d\d)\x1f"
 
 
 def n_ambiguous(keys: pl.Series) -> int:
-    r"""How many keys of answers are a date in which day and month cannot be told apart.
+    r"""The number of keys that are a date whose day and month are ambiguous.
 
     >>> n_ambiguous(pl.Series(["\x1f1900-03-04\x1f1900-04-03\x1f", "\x1f1900-03-14\x1f"]))
     1

@@ -130,10 +130,10 @@ def refuse(
     columns: Sequence[str],
     name: str = "",
 ) -> None:
-    """Refuse rows of which one has a problem: sentences, each with the rows that it is true of.
+    """Refuse rows with a problem: `problems` has a sentence per condition of wrong rows.
 
     Raises:
-        InputError: the sentence, with what the first such row has in the columns `columns`.
+        InputError: the sentence, with the first wrong row's values of `columns`.
 
     >>> table = pl.DataFrame({"row": [0, 1], "name": ["Lima", None]})
     >>> refuse(table, {"row {row} has no name; give one.": pl.col("name").is_null()}, ["row"])

@@ -58,13 +58,8 @@ def gained_and_lost(
 def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
     """The facts that went from each state (rows) to each (columns); null relation: all."""
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
-    n_by_move = {
-        (first_state, second_state): n for _, first_state, second_state, n in rows.iter_rows()
-    }
-    columns = {
-        second_state: [n_by_move.get((first_state, second_state), 0) for first_state in STATES]
-        for second_state in STATES
-    }
+    n_by_move = {(old, new): n for _, old, new, n in rows.iter_rows()}
+    columns = {new: [n_by_move.get((old, new), 0) for old in STATES] for new in STATES}
     types = dict.fromkeys(STATES, pl.Int64)
     table = pl.DataFrame({"before": STATES, **columns}, schema_overrides=types)
     return table.with_columns(all=pl.sum_horizontal(STATES))
@@ -144,7 +139,9 @@ def _columns(names: tuple[str, str]) -> list[pl.Expr]:
         "facts": pl.col("n_pairs"),
         "prompts": pl.col("n_prompts"),
     }
-    runs = [number(at).alias(name) for at, name in zip(("first", "second"), names, strict=True)]
+    runs = [
+        number(column).alias(name) for column, name in zip(("first", "second"), names, strict=True)
+    ]
     return [*runs, *(column.alias(heading) for heading, column in columns.items())]
 
 
@@ -206,7 +203,7 @@ def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> p
 
 
 def facts_table(lives: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
-    """How each fact fares: those that were learned or forgotten first, with a curve.
+    """How each fact fares: learned and forgotten facts first, with a curve.
 
     `lives` has the columns LIVES and the subject.
 

@@ -1,4 +1,4 @@
-"""The figures of a data set as tables: its size and its diversity, next to what was published."""
+"""The figures of a data set as tables: its size and its diversity, with the published ones."""
 
 from collections.abc import Mapping
 
@@ -62,7 +62,7 @@ def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
 
 
 def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFrame:
-    """Why there are dashes: one row per figure and reason; `not_asked`: nobody measured it."""
+    """Why there are dashes: one row per figure and reason; `not_asked`: unmeasured figures."""
     rows = []
     for figure in DIFFERENCES:
         bare = diversity.filter(pl.col(figure).is_null(), pl.col("relation_id").is_not_null())
@@ -82,14 +82,14 @@ def _beside(
     published: pl.DataFrame | None,
     tables: tuple[str, ...],
 ) -> pl.DataFrame:
-    """The set's own row, what was published of it, the difference; then the papers' other sets."""
+    """The set's own row, its published row, the difference; then the papers' other sets."""
     parts = [PUBLISHED_SCHEMA.to_frame(), *([] if published is None else [published])]
     printed = pl.concat(parts, how="diagonal_relaxed")
     printed = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
     benchmarks = printed.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)[
         "benchmark"
     ]
-    rows = tuple({"benchmark": metric} for metric in dict.fromkeys((name, *benchmarks)))
+    rows = tuple({"benchmark": benchmark} for benchmark in dict.fromkeys((name, *benchmarks)))
     columns = tuple(Column(_heading(metric), ({"metric": metric},)) for metric in metrics)
     table = Table("", tables, {"benchmark": "set"}, rows, columns)
     measured = [(None, name, None, None, None, metric, numbers[metric], None) for metric in metrics]

@@ -79,7 +79,7 @@ def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> p
 
 
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
-    """One row per relation, those that are known worst first."""
+    """One row per relation, the lowest Min@1 first."""
     rows = wide.select_relations(metrics, labels)
     worst = rows.filter(metric="min_at_1")
     return wide.sort_relations(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
@@ -303,7 +303,7 @@ class Line(NamedTuple):
 
 
 def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Line | None:
-    """Fit the line by least squares; null with fewer than three sizes, two of which always fit.
+    """Fit the line by least squares; null with fewer than three sizes (two always fit).
 
     Source: "Factual Knowledge Assessment of Language Models Using Distractors", appendix E, Figure
     8.

@@ -1,4 +1,4 @@
-"""A table as CSV that a spreadsheet opens as it is written."""
+"""Tables as CSV for spreadsheets, LaTeX and Markdown."""
 
 import re
 from functools import partial
@@ -28,7 +28,7 @@ _SPECIAL = str.maketrans(
         **{character: rf"\{character}" for character in "&%$#_{}"},
     }
 )
-# Numbers, several with slashes between them, dashes: what is aligned to the right of its column.
+# Numbers (several with slashes between them) and dashes, which are aligned to the right.
 _NUMBERS = re.compile(r"(?:[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?%?|–|n/a)(?:/(?:[-+]?[\d,]*\.?\d+|–))*")
 _SIGN = re.compile(r"(^|/)([-+])(?=[\d.])")
 

@@ -28,7 +28,7 @@ _TEXT = _PERCENT.dashed(pl.col("value"))
 def overview(
     facts: Facts, *, n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
 ) -> pl.DataFrame:
-    """Table 1: the size of what is asked; `n_tokens` counts the tokens of each answer's label."""
+    """Table 1: the size of the test split; `n_tokens` counts the tokens of each answer's label."""
     queries = facts.pairs.filter(split="test")
     answers = queries.select(pl.col("objects").explode()).unnest("objects")
     labels = shown_forms(answers).to_list()
@@ -163,7 +163,7 @@ def years(
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
-    """The slices (`by_slice`) as they are printed: F1 and the ends of its interval as texts."""
+    """The slices (`by_slice`) with F1 and the ends of its interval as texts."""
     return slices.with_columns(_PERCENT.dashed(pl.col("f1", "ci_low", "ci_high")))
 
 

@@ -1,7 +1,7 @@
 """The tables of the PRobELM paper (1 to 7, section 5.1, figure 2), as texts in percent.
 
 `cutoffs` has the month in which a model's training data ends, by its name (2023-03). A time frame
-that begins before it is marked SEEN: what it asks may stand in the training data.
+that begins before it is marked SEEN: its facts may be in the training data.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _HEADINGS = (
     _OVERALL["plausibility"],
     _INTERVAL,
     _OVERALL["plausibility_published"],
-    *(f"{each} {metric}" for each in _TYPES.values() for metric in _METRICS.values()),
+    *(f"{kind} {metric}" for kind in _TYPES.values() for metric in _METRICS.values()),
 )
 # The frame of a slice that is all of it, and of one that may lack a relation.
 _FRAME = pl.col("slice").str.extract(r"^frame=([0-9]{4}-[0-9]{2})$")

@@ -49,14 +49,14 @@ def fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
-def check(name: str, what: str) -> None:
-    """Refuse an unfit name, of the thing `what`.
+def check(name: str, subject: str) -> None:
+    """Refuse an unfit name of a subject.
 
     Raises:
         InputError: it has a fault.
     """
     if (problem := fault(name)) is not None:
-        raise InputError(f"{what} {quote(name)} {problem}; rename it.")
+        raise InputError(f"{subject} {quote(name)} {problem}; rename it.")
 
 
 def check_relation(relation_id: str) -> None:

@@ -86,7 +86,7 @@ SHORT_SHARE = Number("z.2f", bare=True)  # .16, where there is little room
 COUNT = Number(",.0f")  # 6,492,800
 HOURS = Number(",.4f")  # 1.0000; a second is .0003 of an hour
 PARAMETERS = Number(".3g")  # 1.35e+08, of a model
-MONEY = Number(",.4f")  # 0.0123, in whatever currency the prices are
+MONEY = Number(",.4f")  # 0.0123, in the currency of the prices
 MEGABYTES = Number(",.2f", factor=1e-6)  # 4.20, from bytes
 
 # The kinds of a paper's metrics; all others are shares.
