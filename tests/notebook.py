@@ -23,16 +23,18 @@ Output = dict[str, Any]
 def outputs(cells: list[Cell]) -> Iterator[list[Output]]:
     """The outputs of each code cell, as Jupyter would write them; all share one namespace."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(each for each in cells if each["cell_type"] == "code"):
+    for number, cell in enumerate(
+        candidate for candidate in cells if candidate["cell_type"] == "code"
+    ):
         printed = io.StringIO()
         with redirect_stdout(printed):
             value = _run("".join(cell["source"]), names)
-        found: list[Output] = []
+        produced: list[Output] = []
         if printed.getvalue():
             text = printed.getvalue().splitlines(keepends=True)
-            found.append({"output_type": "stream", "name": "stdout", "text": text})
+            produced.append({"output_type": "stream", "name": "stdout", "text": text})
         if value is not None:
-            found.append(
+            produced.append(
                 {
                     "output_type": "execute_result",
                     "execution_count": number + 1,
@@ -40,7 +42,7 @@ def outputs(cells: list[Cell]) -> Iterator[list[Output]]:
                     "metadata": {},
                 }
             )
-        yield found
+        yield produced
 
 
 def _run(source: str, names: dict[str, Any]) -> Any:
@@ -67,16 +69,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    notebook = json.loads(given.notebook.read_text())
-    found = list(outputs(notebook["cells"]))
-    if not given.write:
-        sys.stdout.write(f"{json.dumps(found)}\n")
+    args = parser.parse_args()
+    notebook = json.loads(args.notebook.read_text())
+    produced = list(outputs(notebook["cells"]))
+    if not args.write:
+        sys.stdout.write(f"{json.dumps(produced)}\n")
         return
-    code = (each for each in notebook["cells"] if each["cell_type"] == "code")
-    for number, (cell, said) in enumerate(zip(code, found, strict=True), 1):
-        cell.update(execution_count=number, outputs=said)
-    given.notebook.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    code = (candidate for candidate in notebook["cells"] if candidate["cell_type"] == "code")
+    for number, (cell, new_outputs) in enumerate(zip(code, produced, strict=True), 1):
+        cell.update(execution_count=number, outputs=new_outputs)
+    args.notebook.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -74,20 +74,20 @@ def blocks(title: str) -> Iterator[Block]:
 
 def follow(title: str, folder: Path, tree: Path) -> Followed:
     """Do what a section says in the folder, with the code of the tree."""
-    done = Followed([], [], [])
+    outcome = Followed([], [], [])
     for block in blocks(title):
         path = folder / block.file
         if block.language == "sh":
-            done.printed += [run(line, folder, tree) for line in block.text.splitlines()]
+            outcome.printed += [run(line, folder, tree) for line in block.text.splitlines()]
         elif block.language == "diff":
             path.write_text(patched(path.read_text(), block.text))
-            done.changed.append(block.file)
+            outcome.changed.append(block.file)
         else:
             assert not path.exists(), f"{block.file} is there already"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
-            done.new.append(block.file)
-    return done
+            outcome.new.append(block.file)
+    return outcome
 
 
 def patched(text: str, diff: str) -> str:
@@ -95,8 +95,8 @@ def patched(text: str, diff: str) -> str:
     for part in diff.split("@@\n"):
         lines = part.splitlines(keepends=True)
         old, new = (
-            "".join(each[1:] or "\n" for each in lines if each[0] in kept)
-            for kept in (" -\n", " +\n")
+            "".join(line[1:] or "\n" for line in lines if line[0] in marks)
+            for marks in (" -\n", " +\n")
         )
         assert text.count(old) == 1, f"found {text.count(old)} times:\n{old}"
         text = text.replace(old, new)
@@ -108,7 +108,7 @@ def run(command: str, folder: Path, tree: Path) -> str:
     # Marks of this process's own Ray and vLLM would be taken for the new one's.
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "VLLM_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
+    outcome = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
         env={
@@ -121,15 +121,17 @@ def run(command: str, folder: Path, tree: Path) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    assert outcome.returncode == 0, f"{command}\n{outcome.stdout}{outcome.stderr}"
+    return outcome.stdout
 
 
 def files(tree: Path) -> dict[str, bytes]:
     """The content of every file but caches, artifacts and results."""
     folders = [path for path in tree.iterdir() if path.name not in {"artifacts", "results"}]
-    found = (path for folder in folders for path in (folder, *folder.rglob("*")) if path.is_file())
-    return {str(p.relative_to(tree)): p.read_bytes() for p in found if not CACHES & {*p.parts}}
+    matched = (
+        path for folder in folders for path in (folder, *folder.rglob("*")) if path.is_file()
+    )
+    return {str(p.relative_to(tree)): p.read_bytes() for p in matched if not CACHES & {*p.parts}}
 
 
 @pytest.fixture
@@ -150,22 +152,25 @@ def counted(kind: str) -> tuple[int, int, int]:
     """What the page's table says: new files, files that get a line, tests."""
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and kind in line]
     numbers = [re.match(r"\d*", cell.strip()) for cell in row.split("|")[2:5]]
-    new, changed, tests = (int(found[0] or 0) for found in numbers if found)
+    new, changed, tests = (int(matched[0] or 0) for matched in numbers if matched)
     return new, changed, tests
 
 
 def followed(title: str, tree: Path, kind: str) -> Followed:
     """A recipe followed in the tree, with as many files as the page says, and clean code."""
-    before = files(tree)
-    done = follow(title, tree, tree)
-    after = files(tree)
-    assert {name for name in after if before.get(name) != after[name]} == {*done.new, *done.changed}
-    tests = [name for name in done.new if name.startswith("tests/")]
-    assert (len(done.new) - len(tests), len(done.changed), len(tests)) == counted(kind)
-    code = [name for name in done.new + done.changed if name.endswith(".py")]
+    old_files = files(tree)
+    outcome = follow(title, tree, tree)
+    new_files = files(tree)
+    assert {name for name in new_files if old_files.get(name) != new_files[name]} == {
+        *outcome.new,
+        *outcome.changed,
+    }
+    tests = [name for name in outcome.new if name.startswith("tests/")]
+    assert (len(outcome.new) - len(tests), len(outcome.changed), len(tests)) == counted(kind)
+    code = [name for name in outcome.new + outcome.changed if name.endswith(".py")]
     for check in ("ruff check", "ruff format --check"):
         run(f"{check} --no-cache {' '.join(code)}", tree, tree)
-    return done
+    return outcome
 
 
 def test_page_names_every_recipe_that_is_followed() -> None:
@@ -186,29 +191,33 @@ def test_page_names_every_recipe_that_is_followed() -> None:
 @pytest.mark.chaos  # as tests/pipeline/test_any_model.py
 def test_model_is_a_folder_or_a_file_that_names_it(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "tests/tiny_models.py"))["save"]("llama", tmp_path / "mine")
-    done = follow("A model", tmp_path, ROOT)
-    assert (done.new, done.changed, counted("[a model]")) == ([], [], (0, 0, 0))
+    outcome = follow("A model", tmp_path, ROOT)
+    assert (outcome.new, outcome.changed, counted("[a model]")) == ([], [], (0, 0, 0))
     read = yaml.safe_load((tmp_path / "factsweep.d/model/pinned.yaml").read_text())
     assert (read["name"], read["max_model_len"]) == ("mine", 4096)
-    assert "at most 4,096 tokens" in done.printed[-1]
+    assert "at most 4,096 tokens" in outcome.printed[-1]
 
 
 @pytest.mark.slow
 def test_answers_of_another_system_are_scored(tmp_path: Path) -> None:
-    done = follow("Answers from another system", tmp_path, ROOT)
-    written, answered, card = done.printed
-    assert (done.new, written, answered) == (["answers.py"], "prompts.jsonl: 12,700 prompts\n", "")
+    outcome = follow("Answers from another system", tmp_path, ROOT)
+    written, answered, card = outcome.printed
+    assert (outcome.new, written, answered) == (
+        ["answers.py"],
+        "prompts.jsonl: 12,700 prompts\n",
+        "",
+    )
     (accuracy,) = (line for line in card.splitlines() if "| Acc@1" in line)
     assert accuracy in PAGE
 
 
 @pytest.mark.slow
 def test_data_set_of_rows_is_read_and_described(tmp_path: Path) -> None:
-    done = follow("A data set", tmp_path, ROOT)
-    named = [f"factsweep.d/{folder}/twins.yaml" for folder in ("data_catalog", "benchmark")]
-    assert (done.new, done.changed) == (["own.py", *named], [])
-    _, given, _, verified, described, by_name = done.printed
-    assert "prompts         6 (P190 6)" in given
+    outcome = follow("A data set", tmp_path, ROOT)
+    yaml_files = [f"factsweep.d/{folder}/twins.yaml" for folder in ("data_catalog", "benchmark")]
+    assert (outcome.new, outcome.changed) == (["own.py", *yaml_files], [])
+    _, facts_report, _, verified, described, by_name = outcome.printed
+    assert "prompts         6 (P190 6)" in facts_report
     assert "prompts         6 (P190 6)" in by_name
     assert verified == "twins: as the catalog says\n"
     assert "twinned administrative body" in described

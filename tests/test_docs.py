@@ -21,10 +21,10 @@ def test_links_lead_somewhere_and_code_blocks_can_be_used(monkeypatch: pytest.Mo
     assert list(build["wrong"](build["written"]())) == []
     block = "```bash\nfactsweep run model=nope\n```"
     harmed = {"README.md": f"[a](none.md)\n\n{block}\n\n<!-- made: columns no -->\n"}
-    found = list(build["wrong"](harmed))
-    assert any("nope" in each for each in found), found
-    assert any("none.md" in each for each in found), found
-    assert any("columns no" in each for each in found), found
+    faults = list(build["wrong"](harmed))
+    assert any("nope" in fault for fault in faults), faults
+    assert any("none.md" in fault for fault in faults), faults
+    assert any("columns no" in fault for fault in faults), faults
 
 
 def test_tables_of_a_page_have_every_column_and_every_metric_with_a_heading() -> None:
@@ -41,8 +41,8 @@ def test_tables_of_a_page_have_every_column_and_every_metric_with_a_heading() ->
 def test_link_to_a_module_alone_becomes_its_docstrings_without_examples() -> None:
     filled = runpy.run_path(str(SITE / "made.py"))["filled"]
     link = "[operators/metrics/data_set.py](../operators/metrics/data_set.py)"
-    shown = filled(f"{link}\n\nsee {link}\n")
-    assert "### operators/metrics/data_set.py\n\nHow many and how different" in shown
-    assert "**`lexicon`**\n\nAverage over all pairs" in shown
-    assert ">>>" not in shown
-    assert shown.endswith(f"see {link}\n")
+    page = filled(f"{link}\n\nsee {link}\n")
+    assert "### operators/metrics/data_set.py\n\nHow many and how different" in page
+    assert "**`lexicon`**\n\nAverage over all pairs" in page
+    assert ">>>" not in page
+    assert page.endswith(f"see {link}\n")

@@ -22,28 +22,28 @@ TOLERANCE = 0.05
 
 
 def cells() -> list[Cell]:
-    found: list[Cell] = json.loads(NOTEBOOK.read_text())["cells"]
-    return found
+    new_output: list[Cell] = json.loads(NOTEBOOK.read_text())["cells"]
+    return new_output
 
 
 def code() -> list[Cell]:
-    return [each for each in cells() if each["cell_type"] == "code"]
+    return [output for output in cells() if output["cell_type"] == "code"]
 
 
 def texts(outputs: list[Output]) -> str:
     """All that is text; the rule of a table is as wide as its numbers."""
-    parts = [each.get("text") or each["data"]["text/plain"] for each in outputs]
+    parts = [output.get("text") or output["data"]["text/plain"] for output in outputs]
     text = "".join(line for part in parts for line in part)
     return re.sub(r"[ ─-]{2,}", " ", text)
 
 
 def test_notebook_has_outputs_that_are_small_and_of_its_last_run() -> None:
-    assert all(each["outputs"] for each in code())
-    assert [each["execution_count"] for each in code()] == list(range(1, len(code()) + 1))
+    assert all(output["outputs"] for output in code())
+    assert [output["execution_count"] for output in code()] == list(range(1, len(code()) + 1))
     assert NOTEBOOK.stat().st_size < 100_000
     assert "/work/" not in NOTEBOOK.read_text()
     assert "/tmp/" not in NOTEBOOK.read_text()
-    images = [each for cell in code() for each in cell["outputs"] if "image/png" in str(each)]
+    images = [output for cell in code() for output in cell["outputs"] if "image/png" in str(output)]
     assert len(images) == 1
 
 
@@ -64,7 +64,7 @@ def test_outputs_are_what_cells_print_and_what_they_end_with() -> None:
 def test_notebook_gives_the_outputs_that_it_shows(tmp_path: Path) -> None:
     marks = ("RAY_", "VLLM_", folders.VARIABLE)  # of this process
     environment = {name: value for name, value in os.environ.items() if not name.startswith(marks)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.notebook", str(NOTEBOOK)],
         cwd=tmp_path,
         env={**environment, "PYTHONPATH": str(ROOT)},
@@ -73,16 +73,18 @@ def test_notebook_gives_the_outputs_that_it_shows(tmp_path: Path) -> None:
         timeout=850,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    given = json.loads(done.stdout.splitlines()[-1])
-    for cell, found in zip(code(), given, strict=True):
-        shown, tags = texts(cell["outputs"]), cell["metadata"].get("tags", [])
+    assert process.returncode == 0, process.stderr
+    new_outputs = json.loads(process.stdout.splitlines()[-1])
+    for cell, new_output in zip(code(), new_outputs, strict=True):
+        old_text, tags = texts(cell["outputs"]), cell["metadata"].get("tags", [])
         if "varies" in tags:  # times, and what was measured on this machine before
-            assert found
+            assert new_output
         elif "measured" in tags:
-            assert NUMBER.sub("#", texts(found)) == NUMBER.sub("#", shown)
-            both = zip(NUMBER.findall(texts(found)), NUMBER.findall(shown), strict=True)
-            for now, then in both:
-                assert math.isclose(float(now), float(then), abs_tol=TOLERANCE), cell["source"]
+            assert NUMBER.sub("#", texts(new_output)) == NUMBER.sub("#", old_text)
+            number_pairs = zip(
+                NUMBER.findall(texts(new_output)), NUMBER.findall(old_text), strict=True
+            )
+            for new, old in number_pairs:
+                assert math.isclose(float(new), float(old), abs_tol=TOLERANCE), cell["source"]
         else:
-            assert texts(found) == shown
+            assert texts(new_output) == old_text

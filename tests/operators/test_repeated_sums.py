@@ -14,5 +14,5 @@ def test_sums_of_groups_never_change(reduced: pl.Expr) -> None:
     for _ in range(30):
         group = [f"P{i}" for i in rng.integers(0, 100, 1000)]
         rows = pl.DataFrame({"group": group, "value": rng.random(1000)})
-        found = {tuple(rows.group_by("group").agg(reduced).sort("group").rows()) for _ in range(15)}
-        assert len(found) == 1
+        sums = {tuple(rows.group_by("group").agg(reduced).sort("group").rows()) for _ in range(15)}
+        assert len(sums) == 1

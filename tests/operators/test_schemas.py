@@ -28,9 +28,9 @@ def test_key_of_each_table_is_a_column_of_it(table: str, key: str) -> None:
 @pytest.mark.parametrize("table", ["relations", "templates", "pairs"])
 def test_conform_mini_set_keeps_every_row(mini: Facts, table: str) -> None:
     frame: pl.DataFrame = getattr(mini, table)
-    again = pl.from_arrow(conform(frame, table))
-    assert isinstance(again, pl.DataFrame)
-    assert again.equals(frame)
+    restored = pl.from_arrow(conform(frame, table))
+    assert isinstance(restored, pl.DataFrame)
+    assert restored.equals(frame)
 
 
 def test_conform_other_order_and_further_columns_are_repaired() -> None:
@@ -68,8 +68,10 @@ GIVEN = pl.Schema({"name": pl.String, "n": pl.Int64})
 
 
 def test_fitted_has_the_columns_of_the_schema_and_nulls_for_optional_ones() -> None:
-    found = fit_schema(pl.DataFrame({"more": [1], "name": [None]}), GIVEN, "facts", optional=("n",))
-    assert (found.schema, found.rows()) == (GIVEN, [(None, None)])
+    fitted = fit_schema(
+        pl.DataFrame({"more": [1], "name": [None]}), GIVEN, "facts", optional=("n",)
+    )
+    assert (fitted.schema, fitted.rows()) == (GIVEN, [(None, None)])
     assert fit_schema(pl.DataFrame({"n": [], "name": []}), GIVEN, "facts").schema == GIVEN
 
 
@@ -81,9 +83,9 @@ def test_fitted_has_the_columns_of_the_schema_and_nulls_for_optional_ones() -> N
     ],
 )
 def test_fitted_column_that_is_missing_or_of_another_type_is_named(
-    table: pl.DataFrame, named: tuple[str, ...]
+    table: pl.DataFrame, words: tuple[str, ...]
 ) -> None:
-    with pytest.raises(InputError, match=naming("facts", *named)):
+    with pytest.raises(InputError, match=naming("facts", *words)):
         fit_schema(table, GIVEN, "facts")
 
 

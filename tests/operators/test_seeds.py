@@ -16,7 +16,9 @@ def test_key_of_known_parts_stays_what_it_was() -> None:
 
 @given(st.lists(st.text(), min_size=1, max_size=3), st.integers(0, 2**40))
 def test_keys_of_ids_equal_each_key(ids: list[str], seed: int) -> None:
-    assert seeds.keys(seed, "use", ids).tolist() == [seeds.key(seed, "use", each) for each in ids]
+    assert seeds.keys(seed, "use", ids).tolist() == [
+        seeds.key(seed, "use", row_id) for row_id in ids
+    ]
 
 
 def test_key_parts_do_not_run_together() -> None:
@@ -32,8 +34,8 @@ def test_generator_other_parts_draw_other_numbers(other: tuple[int, str, str]) -
 
 def test_mix_equals_the_published_splitmix64() -> None:
     # The first outputs of the reference implementation for the states 0 and 1234567.
-    found = seeds.mix(np.array([0, 1234567], dtype=np.uint64))
-    assert found.tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
+    indices = seeds.mix(np.array([0, 1234567], dtype=np.uint64))
+    assert indices.tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
 
 
 rows = st.lists(st.integers(0, 2**64 - 1), max_size=20).map(lambda r: np.array(r, dtype=np.uint64))
@@ -43,24 +45,24 @@ rows = st.lists(st.integers(0, 2**64 - 1), max_size=20).map(lambda r: np.array(r
 def test_distinct_indices_any_rows_are_distinct_and_in_range(
     rows: seeds.Keys, count: int, spare: int
 ) -> None:
-    found = seeds.distinct_indices(rows, count=count, among=count + spare)
-    assert found.shape == (len(rows), count)
-    for row in found.tolist():
+    indices = seeds.distinct_indices(rows, count=count, among=count + spare)
+    assert indices.shape == (len(rows), count)
+    for row in indices.tolist():
         assert len(set(row)) == count
         assert set(row) <= set(range(count + spare))
 
 
 @given(rows=rows)
 def test_distinct_indices_depend_on_their_row_alone(rows: seeds.Keys) -> None:
-    together = seeds.distinct_indices(rows, count=3, among=7)
-    alone = [seeds.distinct_indices(rows[[i]], count=3, among=7)[0] for i in range(len(rows))]
-    assert together.tolist() == [row.tolist() for row in alone]
+    joint = seeds.distinct_indices(rows, count=3, among=7)
+    single = [seeds.distinct_indices(rows[[i]], count=3, among=7)[0] for i in range(len(rows))]
+    assert joint.tolist() == [row.tolist() for row in single]
 
 
 @pytest.mark.parametrize(("count", "among", "orders"), [(1, 30, 30), (2, 5, 20), (3, 3, 6)])
 def test_distinct_indices_of_many_rows_are_uniform(count: int, among: int, orders: int) -> None:
     rows = seeds.keys(0, "uniform", map(str, range(20_000)))
-    found = seeds.distinct_indices(rows, count=count, among=among)
-    counts = np.unique(found, axis=0, return_counts=True)[1]
+    indices = seeds.distinct_indices(rows, count=count, among=among)
+    counts = np.unique(indices, axis=0, return_counts=True)[1]
     assert len(counts) == orders
     assert chisquare(counts).pvalue > 1e-4

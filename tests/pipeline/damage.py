@@ -38,9 +38,9 @@ def edit_under_the_footer(path: Path) -> None:
 
 def edit_with_a_new_footer(path: Path) -> None:
     """Change a value, and write the shard as factsweep would."""
-    said = json.loads(pq.read_metadata(path).metadata[b"factsweep"])
-    place = Place(said["table"], said["fingerprint"], said["shard"])
-    path.write_bytes(encode(edited(pl.read_parquet(path)), place, said["counts"]))
+    footer = json.loads(pq.read_metadata(path).metadata[b"factsweep"])
+    place = Place(footer["table"], footer["fingerprint"], footer["shard"])
+    path.write_bytes(encode(edited(pl.read_parquet(path)), place, footer["counts"]))
 
 
 def more_rows_in_the_manifest(path: Path) -> None:
@@ -51,22 +51,22 @@ def more_rows_in_the_manifest(path: Path) -> None:
 def change_entry(path: Path, change: dict[str, object]) -> None:
     """Change what the manifest says of a shard."""
     manifest = path.parent.parent / "manifest.json"
-    found = json.loads(manifest.read_bytes())
-    found["tables"][path.parent.name][path.stem] |= change
-    manifest.write_text(json.dumps(found))
+    content = json.loads(manifest.read_bytes())
+    content["tables"][path.parent.name][path.stem] |= change
+    manifest.write_text(json.dumps(content))
 
 
 def age(path: Path) -> None:
     """A manifest as an earlier version wrote it: with checksums of much more, its own, too."""
-    found = json.loads(path.read_bytes())
-    for entry in (entry for shards in found["tables"].values() for entry in shards.values()):
+    content = json.loads(path.read_bytes())
+    for entry in (entry for shards in content["tables"].values() for entry in shards.values()):
         entry |= {"content": "c", "values": "v"}
-    found["inputs"] = {
+    content["inputs"] = {
         folder: {"digest": "d", "made": f"uuid of {folder}", "contents": {}, "values": "v"}
-        for folder in found["inputs"]
+        for folder in content["inputs"]
     }
-    found["made"] = f"uuid of {found['artifact']}"
-    path.write_text(json.dumps(found | {"file": "/".join(path.parts[-3:]), "sha256": "s"}))
+    content["made"] = f"uuid of {content['artifact']}"
+    path.write_text(json.dumps(content | {"file": "/".join(path.parts[-3:]), "sha256": "s"}))
 
 
 def pack_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +138,8 @@ JSON: dict[str, Harm] = {
 
 def files(folder: Path) -> list[Path]:
     """Every file below a folder but what was set aside."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in found if "damaged" not in path.parts]
+    content = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in content if "damaged" not in path.parts]
 
 
 def mutated(folder: Path, seed: int) -> str:
@@ -147,19 +147,19 @@ def mutated(folder: Path, seed: int) -> str:
     draw = random.Random(seed)
     every = files(folder)
     path = draw.choice(every)
-    before = path.stat()
+    stat = path.stat()
     ways = dict(_ways(path, every, draw))
     name = draw.choice(sorted(ways))
     ways[name](path)
     if path.is_file() and draw.random() < 0.5:
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         name += ", mtime set back"
     return f"{path.relative_to(folder)}: {name}"
 
 
 def _ways(path: Path, every: list[Path], draw: random.Random) -> Iterator[tuple[str, Harm]]:
     other, place = draw.choice(every), draw.random()
-    alike = draw.choice([each for each in every if each.suffix == path.suffix])
+    alike = draw.choice([candidate for candidate in every if candidate.suffix == path.suffix])
     is_json = path.suffix == ".json"
     yield from (JSON if is_json else ANY | {"flipped": lambda path: flip(path, place)}).items()
     yield f"as {other}", lambda path: path.write_bytes(other.read_bytes()) and None

@@ -37,8 +37,8 @@ def texts(text: str | None) -> pl.DataFrame:
     ],
 )
 def test_strict_answers_are_lower_case_and_bare(text: str | None, answers: list[str]) -> None:
-    found = read_answers(texts(text), NONE_APART)
-    assert sorted(found["answer"]) == sorted(answers)
+    parsed = read_answers(texts(text), NONE_APART)
+    assert sorted(parsed["answer"]) == sorted(answers)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_strict_answers_are_lower_case_and_bare(text: str | None, answers: list[
 def test_answer_set_strips_the_text_and_no_answer(
     text: str | None, answers: list[str] | None
 ) -> None:
-    found = texts(text).select(answer_set(pl.col("text"))).item()
-    assert (None if found is None else list(found)) == answers
+    parsed = texts(text).select(answer_set(pl.col("text"))).item()
+    assert (None if parsed is None else list(parsed)) == answers
 
 
 @pytest.mark.parametrize(

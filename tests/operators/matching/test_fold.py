@@ -61,8 +61,10 @@ def test_answer_in_markup_gets_the_verdict_of_the_bare_answer(language: str) -> 
         answers = [markup.format(name) for markup in MARKUP]
         expected = keys(language, [name])[0].count("\x1f")
         assert verdicts(language, name, answers) == [True] * len(MARKUP), name
-        alone = [answers[n] for n, text in enumerate(MARKUP) if not any(map(str.isalnum, text))]
-        assert {words.count("\x1f") for words in keys(language, alone)} == {expected}, name
+        bare_answers = [
+            answers[n] for n, text in enumerate(MARKUP) if not any(map(str.isalnum, text))
+        ]
+        assert {words.count("\x1f") for words in keys(language, bare_answers)} == {expected}, name
 
 
 _PIECES = st.sampled_from(
@@ -76,10 +78,10 @@ _PIECES = st.sampled_from(
 @example("i\u0307:a")
 @example("J\u030c")
 def test_fold_twice_changes_nothing_and_composition_does_not_matter(text: str) -> None:
-    once = fold(pl.Series([text, unicodedata.normalize("NFC", text)]))
-    assert fold(once).to_list() == once.to_list()
+    folded = fold(pl.Series([text, unicodedata.normalize("NFC", text)]))
+    assert fold(folded).to_list() == folded.to_list()
     decomposed = fold(pl.Series([unicodedata.normalize("NFD", text)]))
-    assert decomposed[0] == once[1]
+    assert decomposed[0] == folded[1]
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def evaluated(pairs: list[tuple[Lemmas | None, Lemmas | None]], expression: pl.E
 def test_contains_and_matches_any_lists_equal_naive_sublists(
     pairs: list[tuple[Lemmas | None, Lemmas | None]],
 ) -> None:
-    found = evaluated(pairs, contains(pl.col("a"), pl.col("b")))
-    assert found == [naive_contains(a, b) for a, b in pairs]
-    found = evaluated(pairs, matches(pl.col("a"), pl.col("b")))
-    assert found == [naive_contains(a, b) or naive_contains(b, a) for a, b in pairs]
+    verdicts = evaluated(pairs, contains(pl.col("a"), pl.col("b")))
+    assert verdicts == [naive_contains(a, b) for a, b in pairs]
+    verdicts = evaluated(pairs, matches(pl.col("a"), pl.col("b")))
+    assert verdicts == [naive_contains(a, b) or naive_contains(b, a) for a, b in pairs]
 
 
 @given(LEMMAS)
@@ -70,7 +70,7 @@ def test_correct_answer_must_contain_a_label_of_its_pair() -> None:
     ]
     rows = [(n, pair, key_of(*lemmas)) for n, (pair, lemmas, _) in enumerate(cases)]
     answers = pl.DataFrame(rows, {"n": pl.Int64, **ANSWERS}, orient="row")
-    found = correct(answers, LABELS)
-    assert found.drop("correct").equals(answers)
-    assert found["correct"].to_list() == [is_right for _, _, is_right in cases]
+    verdicts = correct(answers, LABELS)
+    assert verdicts.drop("correct").equals(answers)
+    assert verdicts["correct"].to_list() == [is_right for _, _, is_right in cases]
     assert correct(pl.DataFrame(schema=ANSWERS), LABELS).schema["correct"] == pl.Boolean

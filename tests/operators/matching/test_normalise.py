@@ -76,18 +76,18 @@ def test_normalise_words_are_those_that_spacy_finds_in_the_whole_text(
 ) -> None:
     texts = pl.Series([text])
     doc = normaliser._nlp(*fold(texts))
-    (found,) = normaliser.normalise(texts)
-    assert found.to_list() == [normaliser._lemma(t) for t in doc if not (t.is_punct or t.is_space)]
+    (lemmas,) = normaliser.normalise(texts)
+    assert lemmas.to_list() == [normaliser._lemma(t) for t in doc if not (t.is_punct or t.is_space)]
 
 
 def test_no_rule_of_spacy_matches_across_a_blank_between_letters(normaliser: Normaliser) -> None:
     full = normaliser._nlp.tokenizer
     searches = ("prefix_search", "suffix_search", "infix_finditer", "token_match", "url_match")
-    bare = Tokenizer(full.vocab, rules={}, **{each: getattr(full, each) for each in searches})
+    bare = Tokenizer(full.vocab, rules={}, **{name: getattr(full, name) for name in searches})
     for rule in full.rules:
         assert " " not in rule.strip()
-        for before, after in pairwise(token.text for token in bare(rule)):
-            assert not (before[-1].isalnum() and after[0].isalnum()), rule
+        for left, right in pairwise(token.text for token in bare(rule)):
+            assert not (left[-1].isalnum() and right[0].isalnum()), rule
 
 
 def test_normaliser_versions_name_what_decides_the_lemmas(normaliser: Normaliser) -> None:

@@ -27,13 +27,13 @@ def bins(panels: dict[str, list[str]]) -> pl.DataFrame:
 
 def test_calibration_panels_have_their_series_the_diagonal_and_titles() -> None:
     figure = calibration_figure(bins({"one": ["b", "a"], "two": ["a"]}), "title")
-    assert [each.get_title() for each in figure.axes] == ["one", "two"]
-    labels = [[line.get_label() for line in each.lines] for each in figure.axes]
+    assert [panel_axes.get_title() for panel_axes in figure.axes] == ["one", "two"]
+    labels = [[line.get_label() for line in panel_axes.lines] for panel_axes in figure.axes]
     assert labels == [["calibrated", "b", "a"], ["calibrated", "a"]]
     assert figure.get_suptitle() == "title"
-    alone = calibration_figure(bins({"one": ["a"]}), "title")
-    (axes,) = alone.axes
-    assert (axes.get_title(), alone.get_suptitle()) == ("one", "")
+    single = calibration_figure(bins({"one": ["a"]}), "title")
+    (axes,) = single.axes
+    assert (axes.get_title(), single.get_suptitle()) == ("one", "")
     assert list(zip(*axes.lines[1].get_data(), strict=True)) == [(0.1, 0.05), (0.9, 0.45)]
 
 
@@ -41,8 +41,8 @@ def test_calibration_series_look_the_same_everywhere_and_unlike_each_other() -> 
     names = [f"s{number}" for number in range(14)]
     axes = calibration_figure(bins({"one": names, "two": names[::-1]}), "title").axes
     looks = [
-        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in each.lines}
-        for each in axes
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in panel_axes.lines}
+        for panel_axes in axes
     ]
     assert looks[0] == looks[1]
     assert len(set(looks[0].values())) == len(names) + 1
@@ -52,13 +52,15 @@ def test_calibration_series_look_the_same_everywhere_and_unlike_each_other() -> 
 def test_calibration_lowest_of_a_column_and_first_of_a_row_are_labelled(n_panels: int) -> None:
     axes = calibration_figure(bins({str(i): ["a"] for i in range(n_panels)}), "title").axes
     lowest = [*range(n_panels - min(n_panels, 4), n_panels)]
-    assert [i for i, each in enumerate(axes) if each.get_xlabel()] == lowest
-    assert [i for i, each in enumerate(axes) if each.get_ylabel()] == [*range(0, n_panels, 4)]
+    assert [i for i, panel_axes in enumerate(axes) if panel_axes.get_xlabel()] == lowest
+    assert [i for i, panel_axes in enumerate(axes) if panel_axes.get_ylabel()] == [
+        *range(0, n_panels, 4)
+    ]
 
 
 def test_calibration_variants_of_a_setting_are_lines_of_their_own() -> None:
-    asked = {"model": "m", "setting": "4-template", "mean_confidence": 0.5, "mean_accuracy": 0.5}
-    rows = [{**asked, "variant": variant} for variant in (None, "templates=manual")]
+    setting = {"model": "m", "setting": "4-template", "mean_confidence": 0.5, "mean_accuracy": 0.5}
+    rows = [{**setting, "variant": variant} for variant in (None, "templates=manual")]
     (axes,) = calibration(pl.DataFrame(rows))["calibration"].axes
     labels = [line.get_label() for line in axes.lines[1:]]
     assert labels == ["4-template", "4-template templates=manual"]
@@ -98,14 +100,14 @@ def spread(**relations: list[float | None]) -> pl.DataFrame:
 
 
 def test_template_spread_relations_stand_by_their_mean_if_they_have_one() -> None:
-    found = spread(P1=[0, 0.1, 0.9], P2=[0.2, 0.5, 0.6], P3=[0.1, 0.5, 0.5], P4=[None] * 3)
-    assert found["relation"].to_list() == ["P2", "P3", "P1"]
+    spreads = spread(P1=[0, 0.1, 0.9], P2=[0.2, 0.5, 0.6], P3=[0.1, 0.5, 0.5], P4=[None] * 3)
+    assert spreads["relation"].to_list() == ["P2", "P3", "P1"]
     assert spread(P1=[0, 0.1]).is_empty()
 
 
 def test_template_spread_bar_reaches_from_the_worst_to_the_best_template() -> None:
-    found = spread(P1=[0, 0.1, 0.9], P2=[0.2, 0.5, 0.6])
-    (axes,) = template_spread_figure(found, "title").axes
+    spreads = spread(P1=[0, 0.1, 0.9], P2=[0.2, 0.5, 0.6])
+    (axes,) = template_spread_figure(spreads, "title").axes
     bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
     assert bars == [pytest.approx((0.2, 0.6)), pytest.approx((0, 0.9))]
     assert list(axes.lines[0].get_xdata()) == [0.5, 0.1]

@@ -16,7 +16,9 @@ from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, fill
 from tests.builders import ROOT, published_numbers
 
 PUBLISHED = published_numbers("belief")
-PRINTED = [(name, where) for name, table in TABLES.items() for where in table.printed_in]
+PRINTED = [
+    (name, printed_table) for name, table in TABLES.items() for printed_table in table.printed_in
+]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in ROOT.glob("conf/model/*.yaml")}
 SETTINGS = {None, "masked", "zero-shot", "4-random", "4-relation", "4-template"}
 SIZES = ["templates", "unique_triples", "derived_triples", "pairs", "prompts"]
@@ -32,25 +34,27 @@ def measured(numbers: pl.DataFrame) -> pl.DataFrame:
 
 def test_tables_cover_the_published_numbers() -> None:
     in_text = PUBLISHED["table"].str.contains("section")
-    assert {where for _, where in PRINTED} == set(PUBLISHED["table"].filter(~in_text))
+    assert {printed_table for _, printed_table in PRINTED} == set(
+        PUBLISHED["table"].filter(~in_text)
+    )
 
 
 @pytest.mark.parametrize(("name", "where"), PRINTED)
-def test_table_shows_every_number_that_the_paper_prints(name: str, where: str) -> None:
-    numbers = PUBLISHED.filter(table=where)
+def test_table_shows_every_number_that_the_paper_prints(name: str, printed_table: str) -> None:
+    numbers = PUBLISHED.filter(table=printed_table)
     filled = fill(TABLES[name], measured(numbers), benchmark="myriadlama", names=NAMES).table
     cells = filled.drop("source", *TABLES[name].heads.values())
-    shown = [part for row in cells.rows() for cell in row for part in cell.split("/")]
+    parts = [part for row in cells.rows() for cell in row for part in cell.split("/")]
     # n/a itself has a slash.
-    assert sum(part not in {"–", "n", "a"} for part in shown) == numbers.height
+    assert sum(part not in {"–", "n", "a"} for part in parts) == numbers.height
 
 
 def test_sizes_are_the_counts_of_the_facts(make_facts: Callable[..., Facts]) -> None:
     facts = make_facts({"P1": (["[X] is [Y].", "[Y], [X]."], {"a": (["A", "B"], [["C"], ["D"]])})})
     rows = sizes(facts, "mini")
     # Two names in two templates, which share two of three words.
-    found = dict(rows.select("metric", "value").iter_rows())
-    assert found == pytest.approx({**counts(facts), "quantity": 4, "lexicon": 1 / 3})
+    value_by_metric = dict(rows.select("metric", "value").iter_rows())
+    assert value_by_metric == pytest.approx({**counts(facts), "quantity": 4, "lexicon": 1 / 3})
     table = fill(TABLES["table-1"], rows, PUBLISHED, benchmark="mini", names=NAMES).table
     # templates, triples, names × labels × templates, pairs, names × templates
     assert table.filter(source="measured")["mini"].to_list() == ["2", "2", "8", "1", "4"]
@@ -111,15 +115,15 @@ def test_published_extreme_templates_are_those_of_both_tables() -> None:
     names = {"template_acc_min": "template_spread_min", "template_acc_max": "template_spread_max"}
     vary = PUBLISHED.filter(pl.col("metric").is_in(list(names)), table="000:12")
     vary = vary.with_columns(metric=pl.col("metric").replace_strict(names))
-    both = vary.join(PUBLISHED.filter(table="000:11"), on=["model", "metric"])
-    assert both["value"].to_list() == both["value_right"].to_list() != []
+    joined_rows = vary.join(PUBLISHED.filter(table="000:11"), on=["model", "metric"])
+    assert joined_rows["value"].to_list() == joined_rows["value_right"].to_list() != []
 
 
 def test_published_prompts_a_pair_follow_from_the_counts() -> None:
-    mine = (
+    counted_numbers = (
         PUBLISHED.filter(pl.col("model").is_null(), benchmark="myriadlama").drop("table").unique()
     )
-    value = dict(mine.select("metric", "value").iter_rows())
+    value = dict(counted_numbers.select("metric", "value").iter_rows())
     assert value["prompts"] / value["pairs"] == pytest.approx(value["quantity"], abs=0.005)
 
 

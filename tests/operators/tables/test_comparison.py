@@ -20,8 +20,10 @@ from factsweep.operators.tables.formats import latex, markdown
 RUNS = ("old", "new")
 
 
-def row(metric: str, relation: str | None, difference: float | None, **more: Any) -> dict[str, Any]:
-    given = {
+def row(
+    metric: str, relation: str | None, difference: float | None, **columns: Any
+) -> dict[str, Any]:
+    defaults = {
         "metric": metric,
         "relation_id": relation,
         "first": 0.5,
@@ -33,7 +35,7 @@ def row(metric: str, relation: str | None, difference: float | None, **more: Any
         "n_pairs": 10,
         "n_prompts": 100,
     }
-    return {**dict.fromkeys(COMPARISON), **given, **more}
+    return {**dict.fromkeys(COMPARISON), **defaults, **columns}
 
 
 def comparison() -> pl.DataFrame:
@@ -125,7 +127,7 @@ def test_changed_facts_none_is_an_empty_table_with_its_columns() -> None:
 def test_differences_figure_has_a_row_a_relation_and_says_what_is_significant() -> None:
     figure = differences_figure(comparison(), "acc_at_1", "a title", alpha=0.05, margin=0.02)
     (axes,) = figure.axes
-    labels = [each.get_text() for each in axes.get_yticklabels()]
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels == ["all relations", "P36", "P17"]  # P103 has no difference
     by_label = {line.get_label(): line for line in axes.lines}
     assert list(by_label["p ≤ 0.05 (Holm)"].get_xdata()) == [-0.0312, -0.25]

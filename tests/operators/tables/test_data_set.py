@@ -41,7 +41,7 @@ def test_sizes_any_set_are_those_of_nested_loops(
         for _ in range(n_templates[pair["relation_id"]]):
             for _ in pair["subjects"]:
                 prompts += 1
-                derived += sum(len(each["labels"]) for each in pair["objects"])
+                derived += sum(len(value["labels"]) for value in pair["objects"])
         triples += len(pair["objects"])
     (row,) = sizes_with_published(facts, "x").rows()
     numbers = [facts.relations.height, facts.templates.height, triples, derived]
@@ -82,9 +82,9 @@ def test_diversity_is_that_of_the_set_and_of_each_relation(mini: Facts) -> None:
 
 
 def test_diversity_has_a_difference_but_for_the_encoders_units() -> None:
-    whole = dict.fromkeys(DIFFERENCES, 0.5)
+    totals = dict.fromkeys(DIFFERENCES, 0.5)
     published = paper(*(("x", figure, 0.25, "003:9") for figure in DIFFERENCES))
-    rows = diversity_with_published(pl.DataFrame([{"relation_id": None, **whole}]), "x", published)
+    rows = diversity_with_published(pl.DataFrame([{"relation_id": None, **totals}]), "x", published)
     assert rows.filter(source="difference").row(0)[2:] == ("+0.25", "+.2500", "+.2500", "–")
 
 
@@ -98,14 +98,14 @@ def test_missing_names_every_dash_and_no_number() -> None:
             "semantics": [None, None, None, None],
         }
     )
-    found = missing(measured, {"semantics": "no encoder"})
-    assert found.rows() == [
+    reasons = missing(measured, {"semantics": "no encoder"})
+    assert reasons.rows() == [
         ("quantity", "P2", "no pairs"),
         ("lexicon", "P1, P3", "fewer than two templates"),
         ("semantics", "all", "no encoder"),
     ]
-    whole = measured.with_columns(pl.col(*DIFFERENCES).cast(float).fill_null(1.0))
-    assert missing(whole, {}).is_empty()
+    totals = measured.with_columns(pl.col(*DIFFERENCES).cast(float).fill_null(1.0))
+    assert missing(totals, {}).is_empty()
 
 
 rows = st.lists(
@@ -134,23 +134,27 @@ def test_examples_are_the_first_of_each_relation_and_group(
 ) -> None:
     expected = []
     for relation, name in (("P2", "P2"), ("P1", "P1 capital")):
-        own = [
+        templates = [
             (f"t{i}", group, origin) for i, (r, group, origin) in enumerate(rows) if r == relation
         ]
-        manual = [(text, group) for text, group, origin in own if origin == "manual"]
+        manual = [(text, group) for text, group, origin in templates if origin == "manual"]
         for text, group in manual[:n_manual]:
-            others = [t for t, g, o in own if o != "manual" and g == group and g is not None]
-            expected += [(name, text, other) for other in others[:n_paraphrases] or [None]]
+            paraphrases = [
+                t for t, g, o in templates if o != "manual" and g == group and g is not None
+            ]
+            expected += [(name, text, other) for other in paraphrases[:n_paraphrases] or [None]]
     table = template_examples(facts_of(rows), n_manual=n_manual, n_paraphrases=n_paraphrases)
     assert table.rows() == expected
 
 
 def test_distractors_by_relation_of_the_mini_set_add_up(distractors_mini: Facts) -> None:
     table = distractors_by_relation(distractors_mini)
-    whole = table.row(-1, named=True)
+    totals = table.row(-1, named=True)
     assert table.height == 18
-    assert (whole["n_facts"], whole["n_without"], whole["n_sharing"]) == (400, 1, 4)
+    assert (totals["n_facts"], totals["n_without"], totals["n_sharing"]) == (400, 1, 4)
     assert table["n_facts"].head(17).sum() == 400
     assert (
-        whole["n_same_type"] - whole["n_right"] - whole["n_sharing"] == whole["n_distractors"] > 0
+        totals["n_same_type"] - totals["n_right"] - totals["n_sharing"]
+        == totals["n_distractors"]
+        > 0
     )

@@ -15,18 +15,20 @@ RUN = {"model": "gpt2-xl", "benchmark": "distractors-probing", "variant": "endin
 
 
 def metrics(*rows: dict[str, Any]) -> pl.DataFrame:
-    whole = [{"setting": "optimal", "slice": None, "n": 4, "n_failed": 1, **RUN, **r} for r in rows]
-    return frame("metrics", *whole)
+    complete_rows = [
+        {"setting": "optimal", "slice": None, "n": 4, "n_failed": 1, **RUN, **r} for r in rows
+    ]
+    return frame("metrics", *complete_rows)
 
 
 def number(
-    metric: str, value: float | None, part: str | None = None, **more: Any
+    metric: str, value: float | None, part: str | None = None, **columns: Any
 ) -> dict[str, Any]:
-    return {"metric": metric, "value": value, "slice": part, **more}
+    return {"metric": metric, "value": value, "slice": part, **columns}
 
 
 def test_headline_has_every_number_in_percent_and_its_counts() -> None:
-    found = tables.headline(
+    table = tables.headline(
         metrics(
             number("probability", 0.125),
             number("min_at_1", 0.5, ci_low=0.25, ci_high=0.75),
@@ -35,7 +37,7 @@ def test_headline_has_every_number_in_percent_and_its_counts() -> None:
             number("left_out_at_1", 1.0),
         )
     )
-    (row,) = found.drop("model", "benchmark", "setting", "variant").rows(named=True)
+    (row,) = table.drop("model", "benchmark", "setting", "variant").rows(named=True)
     assert row == {
         "Min@1": "50.00",
         "Avg@10": "–",
@@ -47,11 +49,11 @@ def test_headline_has_every_number_in_percent_and_its_counts() -> None:
 
 
 def test_headline_names_the_width_of_a_beam_in_the_heading() -> None:
-    found = tables.headline(
+    table = tables.headline(
         metrics(number("probability", 0.5), number("rouge_l", 0.25, variant="ending=eos,width=5"))
     )
-    assert found["ROUGE-L width=5"].to_list() == ["25.00"]
-    assert found["variant"].to_list() == ["ending=eos"]
+    assert table["ROUGE-L width=5"].to_list() == ["25.00"]
+    assert table["variant"].to_list() == ["ending=eos"]
 
 
 def test_published_number_stands_under_the_measured_one() -> None:
@@ -60,8 +62,8 @@ def test_published_number_stands_under_the_measured_one() -> None:
         number("min_at_1", 0.5, "sample=balanced", **place),
         number("min_at_1", 0.25, "sample=other", **place),
     )
-    found = tables.by_sample(rows, PUBLISHED)
-    assert found.select("sample", "source", "Min@1").rows() == [
+    table = tables.by_sample(rows, PUBLISHED)
+    assert table.select("sample", "source", "Min@1").rows() == [
         ("balanced", "measured", "50.00"),
         ("balanced", "published", "40.00"),
         ("other", "measured", "25.00"),
@@ -74,8 +76,8 @@ def test_relations_known_worst_stand_first() -> None:
         number("min_at_1", None, "relation=P2"),
         number("min_at_1", 0.25, "relation=P3"),
     )
-    found = tables.by_relation(rows, {"P3": "capital"})
-    assert found.select("ID", "Label", "Min@1").rows() == [
+    table = tables.by_relation(rows, {"P3": "capital"})
+    assert table.select("ID", "Label", "Min@1").rows() == [
         ("P3", "capital", "25.00"),
         ("P1", "P1", "50.00"),
         ("P2", "P2", "–"),
@@ -94,31 +96,31 @@ def test_agreement_stands_beside_the_published_one_in_its_order() -> None:
         number("kendall_tau", 0.25, "measure=probability"),
         number("kendall_tau", 0.26, "measure=probability", setting="random"),
     )
-    found = tables.agreement(rows, PUBLISHED)
-    mine = found.filter(source="measured").select("measure", "Mean τ", "Std τ").rows()
-    assert mine == [("Probability", "0.250", None), ("Dist. ApprOpt", "0.300", "0.100")]
-    assert found["measure"].unique(maintain_order=True).to_list() == [
+    table = tables.agreement(rows, PUBLISHED)
+    measured_rows = table.filter(source="measured").select("measure", "Mean τ", "Std τ").rows()
+    assert measured_rows == [("Probability", "0.250", None), ("Dist. ApprOpt", "0.300", "0.100")]
+    assert table["measure"].unique(maintain_order=True).to_list() == [
         *("KaRR", "ROUGE-L", "BERT-score", "Precision@n", "Probability"),
         *("Dist. Random", "Dist. Temp+Sem", "Dist. ApprOpt", "LLM-as-a-judge"),
     ]
-    optimal = found.filter(measure="Dist. ApprOpt").select("source", "Mean τ").rows()
+    optimal = table.filter(measure="Dist. ApprOpt").select("source", "Mean τ").rows()
     assert optimal == [("measured", "0.300"), ("published", "0.282")]
 
 
 def test_missing_measures_have_their_reason() -> None:
     rows = metrics(number("kendall_tau", 0.3, "measure=distractors"))
-    found = dict(tables.missing(tables.agreement(rows, PUBLISHED)).iter_rows())
-    assert "Dist. ApprOpt" not in found
-    assert found["KaRR"].startswith("no clozes of other subjects")
-    assert "metrics.judge_url" in found["LLM-as-a-judge"]
-    assert found["Dist. Random"] == "no run of this setting"
+    table = dict(tables.missing(tables.agreement(rows, PUBLISHED)).iter_rows())
+    assert "Dist. ApprOpt" not in table
+    assert table["KaRR"].startswith("no clozes of other subjects")
+    assert "metrics.judge_url" in table["LLM-as-a-judge"]
+    assert table["Dist. Random"] == "no run of this setting"
 
 
 def test_robustness_has_the_published_ones() -> None:
     place = {"benchmark": "distractors-verbalisations"}
     rows = metrics(number("robustness", 0.9, "measure=distractors", **place))
-    found = tables.robust(rows, PUBLISHED).filter(measure="Dist. ApprOpt")
-    assert found.select("source", "Robustness").rows() == [
+    table = tables.robust(rows, PUBLISHED).filter(measure="Dist. ApprOpt")
+    assert table.select("source", "Robustness").rows() == [
         ("measured", "0.900"),
         ("published", "0.920"),
     ]
@@ -137,21 +139,21 @@ def test_configurations_are_those_that_folds_chose_over_all_clozes() -> None:
 
 
 def test_card_shows_the_overall_numbers() -> None:
-    found = tables.card(metrics(number("min_at_1", 0.5), number("min_at_1", 0.1, "tokens=1")))
-    assert found.rows() == [("Min@1", "50.00")]
+    table = tables.card(metrics(number("min_at_1", 0.5), number("min_at_1", 0.1, "tokens=1")))
+    assert table.rows() == [("Min@1", "50.00")]
 
 
 def taus(*rows: tuple[Any, ...]) -> pl.DataFrame:
     """Rows of: setting, measure, hyperparameters, n_clozes, fold, chosen, tau."""
-    whole = [
+    complete_rows = [
         ("m", "b", setting, None, measure, name, n_clozes, fold, chosen, None, tau, 70)
         for setting, measure, name, n_clozes, fold, chosen, tau in rows
     ]
-    return pl.DataFrame(whole, schema={**NAMES, **AGREEMENT}, orient="row")
+    return pl.DataFrame(complete_rows, schema={**NAMES, **AGREEMENT}, orient="row")
 
 
-def points(found: pl.DataFrame) -> dict[tuple[str, int], float]:
-    return {(series, x): y for series, x, y in found.select("series", "x", "y").iter_rows()}
+def points(table: pl.DataFrame) -> dict[tuple[str, int], float]:
+    return {(series, x): y for series, x, y in table.select("series", "x", "y").iter_rows()}
 
 
 def test_drawn_lines_are_in_the_order_of_x_and_the_table_has_a_column_per_series() -> None:
@@ -172,7 +174,7 @@ def test_drawn_lines_are_in_the_order_of_x_and_the_table_has_a_column_per_series
 
 
 def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
-    found = tables.distractor_points(
+    table = tables.distractor_points(
         taus(
             ("optimal", "distractors", "min@1", 2, 0, True, 0.5),
             ("optimal", "distractors", "min@2", 2, 0, False, 0.25),
@@ -184,11 +186,11 @@ def test_number_of_distractors_keeps_each_folds_aggregation() -> None:
             ("optimal", "probability", "", 2, 0, True, 0.9),
         )
     )
-    assert points(found) == {("Dist. ApprOpt", 1): pytest.approx(0.6), ("Dist. ApprOpt", 2): None}
+    assert points(table) == {("Dist. ApprOpt", 1): pytest.approx(0.6), ("Dist. ApprOpt", 2): None}
 
 
 def test_number_of_clozes_takes_the_choice_and_each_baseline_once() -> None:
-    found = tables.cloze_points(
+    table = tables.cloze_points(
         taus(
             ("optimal", "distractors", "min@1", 1, 0, True, 0.2),
             ("optimal", "distractors", "min@2", 1, 0, False, 0.9),
@@ -198,7 +200,7 @@ def test_number_of_clozes_takes_the_choice_and_each_baseline_once() -> None:
             ("random", "probability", "", 1, 0, True, 0.1),
         )
     )
-    assert points(found) == {
+    assert points(table) == {
         ("Dist. ApprOpt", 1): 0.2,
         ("Dist. ApprOpt", 2): 0.4,
         ("Dist. Random", 1): 0.3,
@@ -215,9 +217,9 @@ def test_models_are_told_apart_where_there_are_several() -> None:
     curve = pl.DataFrame(
         {"model": ["a", "b"], "setting": "optimal", "variant": None, "n": 1, "min": 0.5, "avg": 1.0}
     )
-    several, one = tables.curve_points(curve, "min"), tables.curve_points(curve.head(1), "avg")
+    several, single = tables.curve_points(curve, "min"), tables.curve_points(curve.head(1), "avg")
     assert points(several) == {("a optimal", 1): 50, ("b optimal", 1): 50}
-    assert points(one) == {("optimal", 1): 100}
+    assert points(single) == {("optimal", 1): 100}
 
 
 @pytest.mark.parametrize(
@@ -236,8 +238,8 @@ def test_sizes_have_the_line_up_to_the_parameters_where_it_reaches_the_target(
     rows = [{"model": m, "value": v, **avg} for m, v in zip(models, values, strict=True)]
     size = {"metric": "billions_of_parameters"}
     costs = [{"model": m, "value": 10.0**i, **size} for i, m in enumerate(models)]
-    drawn = tables.draw_sizes(frame("metrics", *rows), frame("metrics", *costs))
-    (table, figure, _) = drawn["extrapolation"]
+    figures = tables.draw_sizes(frame("metrics", *rows), frame("metrics", *costs))
+    (table, figure, _) = figures["extrapolation"]
     assert table.row(0) == ("m0", "1e+09", 100 * values[0])
     assert table.row(-1) == last_row
     axes: Any

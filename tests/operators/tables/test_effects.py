@@ -43,8 +43,8 @@ def loaded(rows: pl.DataFrame) -> Answers:
 
 
 def test_pairs_are_those_that_differ_in_one_thing() -> None:
-    found = set(pairs([BASE, SHOWN, BY_PROMPT, QUESTION, MANUAL, RELATION, TUNED, OTHER]))
-    assert found == {
+    table = set(pairs([BASE, SHOWN, BY_PROMPT, QUESTION, MANUAL, RELATION, TUNED, OTHER]))
+    assert table == {
         ("demonstrations", BASE, SHOWN),
         ("demonstrations", BASE, BY_PROMPT),
         ("demonstrations", BASE, RELATION),
@@ -65,15 +65,15 @@ def test_pairs_question_style_is_held_against_mask_style_on_the_same_templates()
 
 def test_pairs_order_of_the_runs_does_not_matter() -> None:
     runs = [BASE, SHOWN, QUESTION, TUNED, RELATION]
-    for one, other in combinations(runs, 2):
-        assert set(pairs([one, other])) == set(pairs([other, one]))
+    for left, right in combinations(runs, 2):
+        assert set(pairs([left, right])) == set(pairs([right, left]))
 
 
 def test_effects_are_the_second_less_the_first() -> None:
-    before, after = answers(True, False, False, False), answers(True, True, True, False)
-    found = effects({BASE: loaded(before), SHOWN: loaded(after)}, n_rounds=20)
-    assert found.schema == EFFECTS
-    row = found.row(0, named=True)
+    old_answers, new_answers = answers(True, False, False, False), answers(True, True, True, False)
+    table = effects({BASE: loaded(old_answers), SHOWN: loaded(new_answers)}, n_rounds=20)
+    assert table.schema == EFFECTS
+    row = table.row(0, named=True)
     assert (row["effect"], row["from"], row["to"]) == (
         "demonstrations",
         "m zero-shot",
@@ -82,25 +82,25 @@ def test_effects_are_the_second_less_the_first() -> None:
     assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.75)
     assert row["ci_low"] <= row["difference"] == 0.5 <= row["ci_high"]
     assert re.search(naming("4 prompts of 2 facts", "template and name"), row["paired"])
-    assert effects_table(found).row(0, named=True)["difference"] == "+.5000"
+    assert effects_table(table).row(0, named=True)["difference"] == "+.5000"
 
 
 def test_effects_are_over_all_relations() -> None:
-    one = answers(True, False, False, False)
-    other = one.with_columns(relation_id=pl.lit("P2"), prompt_id=pl.format("q{}", "prompt_id"))
-    run = loaded(pl.concat([one, other]))
+    left = answers(True, False, False, False)
+    right = left.with_columns(relation_id=pl.lit("P2"), prompt_id=pl.format("q{}", "prompt_id"))
+    run = loaded(pl.concat([left, right]))
     (paired,) = effects({BASE: run, SHOWN: run}, n_rounds=20)["paired"].unique()
     assert re.search(naming("8 prompts of 4 facts"), paired)
 
 
 def test_effects_are_what_compare_computes() -> None:
-    before, after = answers(True, False, False, False), answers(True, True, True, False)
+    old_answers, new_answers = answers(True, False, False, False), answers(True, True, True, False)
     (row,) = (
-        effects({BASE: loaded(before), SHOWN: loaded(after)}, n_rounds=20)
+        effects({BASE: loaded(old_answers), SHOWN: loaded(new_answers)}, n_rounds=20)
         .filter(metric="acc_at_1")
         .to_dicts()
     )
-    terms = paired_terms(before, after, robust_share=0.9).filter(metric="acc_at_1")
+    terms = paired_terms(old_answers, new_answers, robust_share=0.9).filter(metric="acc_at_1")
     expected = compare(terms, seed=0, n_rounds=20).row(0, named=True)
     del expected["relation_id"], expected["p_holm"]  # corrected among the metrics of the table
     assert {name: row[name] for name in expected} == expected
@@ -108,8 +108,8 @@ def test_effects_are_what_compare_computes() -> None:
 
 def test_effects_of_other_templates_are_those_of_facts() -> None:
     every, manual = answers(True, False, False, False), answers(True, False, False, False)[::2]
-    found = effects({SHOWN: loaded(every), MANUAL: loaded(manual)}, n_rounds=20)
-    row = found.row(0, named=True)
+    table = effects({SHOWN: loaded(every), MANUAL: loaded(manual)}, n_rounds=20)
+    row = table.row(0, named=True)
     assert (row["metric"], row["first"], row["second"]) == ("acc_at_1", 0.25, 0.5)
     assert re.search(naming("2 facts", "4 prompts in the first", "2 in"), row["paired"])
 

@@ -19,7 +19,7 @@ ESCAPES = {
     "{}": "",
     **{rf"\{character}": character for character in "&%$#_{}"},
 }
-TOKEN = re.compile("|".join(re.escape(each) for each in [*ESCAPES, "$-$", "$+$", " & "]))
+TOKEN = re.compile("|".join(re.escape(text) for text in [*ESCAPES, "$-$", "$+$", " & "]))
 cells = st.text(st.sampled_from([*r"\~^&%$#_{}<>|–[*ab1.,/+é", " "]), min_size=1, max_size=8)
 
 
@@ -28,7 +28,7 @@ def read(tabular: str) -> list[list[str]]:
     signs = {"$-$": "-", "$+$": "+", " & ": "\x1f"}
     lines = [line.removesuffix(r" \\") for line in tabular.splitlines() if line.endswith(r" \\")]
     return [
-        TOKEN.sub(lambda found: {**ESCAPES, **signs}[found.group()], line).split("\x1f")
+        TOKEN.sub(lambda match: {**ESCAPES, **signs}[match.group()], line).split("\x1f")
         for line in lines
     ]
 

@@ -88,8 +88,8 @@ def test_by_relation_best_stand_first_and_unmeasured_last() -> None:
 def test_by_relation_published_number_stands_beside_the_same_variant() -> None:
     star = {"variant": "matching=paper,labels=rdf"}
     rows = relation_rows(P30=0.9)
-    both = [*rows, *({**row, **star} for row in rows)]
-    table = by_relation(metrics(*both), published=PUBLISHED)
+    all_rows = [*rows, *({**row, **star} for row in rows)]
+    table = by_relation(metrics(*all_rows), published=PUBLISHED)
     assert table.select("variant", "published F1").rows() == [
         (None, "–"),
         (star["variant"], "91.58%"),
@@ -158,5 +158,5 @@ def test_kind_figure_draws_a_bar_a_series_and_kind() -> None:
     names = {"series": ["a", "a", "b"], "kind": ["entity", "literal", "entity"]}
     (axes,) = kind_figure(pl.DataFrame({**names, **NUMBERS}), "title").axes
     heights = [[bar.get_height() for bar in bars] for bars in axes.containers if len(bars) != 3]
-    assert [pytest.approx(each) for each in heights] == [[10, 30], [20]]
+    assert [pytest.approx(height) for height in heights] == [[10, 30], [20]]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]

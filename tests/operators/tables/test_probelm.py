@@ -59,7 +59,7 @@ def test_by_frame_measured_published_and_random_stand_below_each_other() -> None
 
 def test_by_frame_frame_before_the_cutoff_is_marked() -> None:
     frames = ["2020-10", "2023-02", "2023-03", "2023-11"]
-    rows = metrics(*({**ACCURACY, "slice": f"frame={each}"} for each in frames))
+    rows = metrics(*({**ACCURACY, "slice": f"frame={item}"} for item in frames))
     marked = [f"2020-10 {SEEN}", f"2023-02 {SEEN}", "2023-03", "2023-11"]
     assert by_frame(rows, cutoffs=CUTOFFS)["frame"].to_list() == marked
     assert by_frame(rows)["frame"].to_list() == frames
@@ -92,8 +92,8 @@ def test_ranking_places_models_within_their_source() -> None:
     values = {"a": 0.3, "b": 0.5, "c": 0.3}
     rows = [{"model": model, "value": value} for model, value in values.items()]
     chance = {"model": "a", "metric": "baseline_plausibility"}
-    found = ranking(by_frame(metrics(*rows, chance)))
-    assert found.select("model", "Plausibility").rows() == [
+    result = ranking(by_frame(metrics(*rows, chance)))
+    assert result.select("model", "Plausibility").rows() == [
         ("b", "50.00 (1)"),
         ("a", "30.00 (2)"),
         ("c", "30.00 (2)"),
@@ -102,7 +102,7 @@ def test_ranking_places_models_within_their_source() -> None:
 
 def test_by_relation_best_stand_first_and_undefined_last() -> None:
     values = {"P1": 0.1, "P2": None, "P3": 0.4}
-    rows = [{"slice": f"relation={each}", "value": value} for each, value in values.items()]
+    rows = [{"slice": f"relation={item}", "value": value} for item, value in values.items()]
     table = by_relation(metrics(*rows, {}), {"P3": "editor"})
     assert table.select("ID", "Label", "Plausibility").rows() == [
         ("P3", "editor", "40.00"),
@@ -134,11 +134,11 @@ def test_over_frames_takes_whole_frames_alone() -> None:
 
 def test_published_correlations_are_those_of_the_papers_text() -> None:
     table = agreement(PUBLISHED.filter(table="2"))
-    found = {(first, second): pearson for first, second, pearson, _ in table.iter_rows()}
-    assert found["Statement", "Completion"] == 0.8281
-    assert found["Statement", "Question"] == 0.8672
-    assert found["Completion", "Question"] == 0.8976
-    assert found["MRR", "NDCG@3"] == 0.9982
+    result = {(first, second): pearson for first, second, pearson, _ in table.iter_rows()}
+    assert result["Statement", "Completion"] == 0.8281
+    assert result["Statement", "Question"] == 0.8672
+    assert result["Completion", "Question"] == 0.8976
+    assert result["MRR", "NDCG@3"] == 0.9982
 
 
 Cells = dict[tuple[str, str], dict[tuple[str, str], float]]
@@ -146,15 +146,15 @@ Cells = dict[tuple[str, str], dict[tuple[str, str], float]]
 
 @pytest.fixture(scope="module")
 def cells() -> Cells:
-    found: Cells = defaultdict(dict)
+    result: Cells = defaultdict(dict)
     for row in PUBLISHED.filter(~pl.col("slice").str.contains("without")).iter_rows(named=True):
-        found[row["table"], row["model"]][row["setting"], row["metric"]] = row["value"]
-    return found
+        result[row["table"], row["model"]][row["setting"], row["metric"]] = row["value"]
+    return result
 
 
 def test_published_tables_have_ten_models_with_a_configuration(cells: Cells) -> None:
     for table in "24567":
-        models = [model for each, model in cells if each == table]
+        models = [model for item, model in cells if item == table]
         assert len(models) == 10
         for model in models:
             config = yaml.safe_load((ROOT / f"conf/model/{model}.yaml").read_text())
@@ -168,7 +168,7 @@ def test_published_plausibility_is_the_mean_of_the_nine_but_for_slips(cells: Cel
         if len(nine := [x for (setting, _), x in numbers.items() if setting != "all"]) == 9
     }
     assert len(off) == 49  # in one row of Table 4, a cell repeats the row's plausibility
-    assert {place for place, each in off.items() if each > 0.003} == {
+    assert {place for place, item in off.items() if item > 0.003} == {
         ("2", "bloom-7b1"),  # the mean is Table 6's number for the same model and frame
         ("6", "pythia-160m"),
     }
@@ -179,14 +179,14 @@ def reachable(accuracy: float, mrr: float, ndcg: float, cut: int) -> bool:
     ranks = np.arange(1, 12)
     discounts = np.where(ranks <= cut, 1 / np.log2(ranks + 1), 0)
     half = 1e-4
-    found = linprog(
+    result = linprog(
         np.zeros(11),
         A_ub=[1 / ranks, -1 / ranks, discounts, -discounts],
         b_ub=[mrr + half, half - mrr, ndcg + half, half - ndcg],
         A_eq=[np.ones(11), np.eye(11)[0]],
         b_eq=[1, accuracy],
     )
-    return bool(found.success)
+    return bool(result.success)
 
 
 def test_published_ndcg_can_be_binary_cut_at_3_and_never_over_the_whole_list(cells: Cells) -> None:
@@ -197,8 +197,8 @@ def test_published_ndcg_can_be_binary_cut_at_3_and_never_over_the_whole_list(cel
         if (setting, "ndcg_at_3") in numbers
     ]
     assert len(triples) == 149
-    assert all(reachable(*each, cut=3) for each in triples)
-    assert not any(reachable(*each, cut=11) for each in triples)
+    assert all(reachable(*item, cut=3) for item in triples)
+    assert not any(reachable(*item, cut=11) for item in triples)
 
 
 FRAMES = pl.DataFrame(

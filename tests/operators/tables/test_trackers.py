@@ -34,7 +34,7 @@ def metrics(*rows: tuple[Any, ...]) -> pl.DataFrame:
     names = ("setting", "variant", "slice", "metric", "value", "ci_low", "ci_high")
     columns = [dict(zip(names, row, strict=True)) for row in rows]
     fixed = {"model": "model-1b", "benchmark": "mini", "n": 95, "n_failed": 5}
-    return pl.DataFrame([{**fixed, **each} for each in columns], schema=empty("metrics").schema)
+    return pl.DataFrame([{**fixed, **row} for row in columns], schema=empty("metrics").schema)
 
 
 TABLE = metrics(
@@ -52,10 +52,10 @@ def results() -> dict[str, Any]:
 
 
 def test_harness_results_has_each_defined_number_under_task_metric_and_filter() -> None:
-    found = results()["results"]
+    content = results()["results"]
     numbers = {
         (task, key): value
-        for task, values in found.items()
+        for task, values in content.items()
         for key, value in values.items()
         if "," in key and "_stderr" not in key
     }
@@ -66,23 +66,23 @@ def test_harness_results_has_each_defined_number_under_task_metric_and_filter() 
         ("mini_zero-shot_P36", "acc_at_1,none"): 0.5,
         ("mini_4-template", "acc_at_1,style=question+scope=prompt"): 0.75,
     }
-    assert found["mini_zero-shot"]["acc_at_1_stderr,none"] == pytest.approx(0.1 / 3.92, rel=1e-4)
-    assert found["mini_zero-shot"]["fluctuation_sd_stderr,draw=pair"] == "N/A"
+    assert content["mini_zero-shot"]["acc_at_1_stderr,none"] == pytest.approx(0.1 / 3.92, rel=1e-4)
+    assert content["mini_zero-shot"]["fluctuation_sd_stderr,draw=pair"] == "N/A"
 
 
 def test_harness_results_slices_are_the_tasks_of_a_group() -> None:
-    found = results()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["group_subtasks"] == {
+    content = results()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["group_subtasks"] == {
         "mini_zero-shot": ["mini_zero-shot_P17", "mini_zero-shot_P36"]
     }
-    assert found["groups"] == {"mini_zero-shot": found["results"]["mini_zero-shot"]}
-    assert found["n-shot"]["mini_4-template"] == 4
-    assert found["n-samples"]["mini_zero-shot_P36"] == {"original": 100, "effective": 95}
+    assert content["groups"] == {"mini_zero-shot": content["results"]["mini_zero-shot"]}
+    assert content["n-shot"]["mini_4-template"] == 4
+    assert content["n-samples"]["mini_zero-shot_P36"] == {"original": 100, "effective": 95}
     better = {"acc_at_1": True, "ovconf": None, "fluctuation_sd": False}
-    assert found["higher_is_better"]["mini_zero-shot"] == better
+    assert content["higher_is_better"]["mini_zero-shot"] == better
     for part in ("configs", "versions", "n-shot", "higher_is_better", "n-samples"):
-        assert found[part].keys() == found["results"].keys()
+        assert content[part].keys() == content["results"].keys()
     without = harness_results(TABLE.filter(pl.col("slice").is_null()), RECORD, STARTED, ENDS)
     assert ("groups" in without, without["group_subtasks"]) == (False, {})
     assert harness_path(RECORD, STARTED) == "org__model-1b/results_2026-11-21T18-30-15.json"
@@ -91,7 +91,7 @@ def test_harness_results_slices_are_the_tasks_of_a_group() -> None:
 @pytest.mark.parametrize("models", [[], ["a", "b"]])
 def test_harness_results_of_no_run_or_two_is_refused(models: list[str]) -> None:
     rows = pl.concat(
-        [TABLE.head(0), *(TABLE.head(1).with_columns(model=pl.lit(each)) for each in models)]
+        [TABLE.head(0), *(TABLE.head(1).with_columns(model=pl.lit(row)) for row in models)]
     )
     with pytest.raises(InputError, match=naming("give", "those")):
         harness_results(rows, RECORD, STARTED, ENDS)

@@ -84,10 +84,10 @@ def test_facts_of_a_relation_whose_name_is_unfit_are_refused(mini: Facts, relati
     [("p36", ("P36", "p36")), ("x/P36", ("rel_uri", "'P36'", "'x/P36'", "relation P36"))],
 )
 def test_facts_of_relations_that_fall_together_are_refused(
-    mini: Facts, uri: str, named: tuple[str, ...]
+    mini: Facts, uri: str, words: tuple[str, ...]
 ) -> None:
     rows = rows_from_facts(mini).with_columns(rel_uri=pl.col("rel_uri").replace("P37", uri))
-    with pytest.raises(InputError, match=naming(*named)):
+    with pytest.raises(InputError, match=naming(*words)):
         facts_from_rows(rows.lazy())
 
 

@@ -33,7 +33,7 @@ class Ended(NamedTuple):
 
 def command(*arguments: str) -> Ended:
     """Run a command in this process, with the environment as it was afterwards."""
-    out, err, before = io.StringIO(), io.StringIO(), os.environ.get(folders.VARIABLE)
+    out, err, old_home = io.StringIO(), io.StringIO(), os.environ.get(folders.VARIABLE)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main(arguments)
@@ -41,7 +41,7 @@ def command(*arguments: str) -> Ended:
             code = int(stopped.code or 0)
         finally:
             os.environ.pop(folders.VARIABLE, None)
-            os.environ.update({} if before is None else {folders.VARIABLE: before})
+            os.environ.update({} if old_home is None else {folders.VARIABLE: old_home})
     return Ended(code, out.getvalue(), err.getvalue())
 
 
@@ -49,14 +49,17 @@ def ends_well(*arguments: str) -> Ended:
     """Run a command; it gives a result, or refuses in one sentence."""
     ended = command(*arguments)
     assert "Traceback" not in ended.err, ended.err
-    found = ended.out and arguments[0] in ("verify", "catalog")  # what they found is their result
-    if ended.code and not found and "usage: factsweep" not in ended.err:
+    has_result = ended.out and arguments[0] in (
+        "verify",
+        "catalog",
+    )  # what they found is their result
+    if ended.code and not has_result and "usage: factsweep" not in ended.err:
         assert ended.code in (1, 2), ended
-        first, *more = ended.err.splitlines()
+        first, *further_lines = ended.err.splitlines()
         assert first.startswith("factsweep: "), ended.err
         assert first.endswith((".", "?")), ended.err
         # A table may stand below the sentence: the columns that were expected and found.
-        assert not any(line.startswith("factsweep: ") for line in more), ended.err
+        assert not any(line.startswith("factsweep: ") for line in further_lines), ended.err
     return ended
 
 
@@ -89,10 +92,10 @@ ODD = st.one_of(ODD_TEXTS, ODD_NUMBERS, st.booleans(), st.none(), ODD_HOLDERS) |
 @st.composite
 def mutated(draw: st.DrawFn, value: Any, times: int = 2) -> Any:
     """A value of JSON with a few of its parts replaced, dropped or renamed."""
-    found = json.loads(json.dumps(value))
+    content = json.loads(json.dumps(value))
     for _ in range(draw(st.integers(1, times))):
-        found = _once(draw, found)
-    return found
+        content = _once(draw, content)
+    return content
 
 
 def _holds(value: Any) -> bool:
@@ -121,17 +124,17 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
     """Bytes that are cut, flipped, doubled, or others altogether."""
     if not content or draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=50))
-    at = draw(st.integers(0, len(content) - 1))
+    position = draw(st.integers(0, len(content) - 1))
     match draw(st.sampled_from(["cut", "flip", "insert", "tail"])):
         case "cut":
-            return content[:at]
+            return content[:position]
         case "flip":
-            other = content[at] ^ draw(st.integers(1, 255))
-            return content[:at] + bytes([other]) + content[at + 1 :]
+            other = content[position] ^ draw(st.integers(1, 255))
+            return content[:position] + bytes([other]) + content[position + 1 :]
         case "insert":
-            return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at:]
+            return content[:position] + draw(st.binary(min_size=1, max_size=8)) + content[position:]
         case _:
-            return content[at:]
+            return content[position:]
 
 
 def as_text(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
@@ -205,7 +208,7 @@ def tables(rows: pl.DataFrame) -> st.SearchStrategy[File]:
     rows.write_parquet(file)
     zipped = gzip.compress(as_text(plain, "jsonl"))
     return st.one_of(
-        *(mutated(plain).map(lambda found, k=kind: written(found, k)) for kind in KINDS),
+        *(mutated(plain).map(lambda content, k=kind: written(content, k)) for kind in KINDS),
         *(damaged(as_text(plain, kind)).map(lambda c, k=kind: File(f"a.{k}", c)) for kind in KINDS),
         damaged(file.getvalue()).map(lambda content: File("a.parquet", content)),
         parquet(rows).map(lambda content: File("a.parquet", content)),
@@ -213,9 +216,9 @@ def tables(rows: pl.DataFrame) -> st.SearchStrategy[File]:
     )
 
 
-def written(found: Any, kind: str) -> File:
-    return File(f"a.{kind}", as_text(found if isinstance(found, list) else [], kind))
+def written(content: Any, kind: str) -> File:
+    return File(f"a.{kind}", as_text(content if isinstance(content, list) else [], kind))
 
 
-def dumped(found: Any) -> bytes:
-    return str(yaml.safe_dump(found, allow_unicode=True)).encode()
+def dumped(content: Any) -> bytes:
+    return str(yaml.safe_dump(content, allow_unicode=True)).encode()

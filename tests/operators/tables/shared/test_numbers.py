@@ -79,12 +79,12 @@ def test_share_text_read_back_is_the_number_to_four_digits(value: float) -> None
 
 def test_interval_without_an_end_is_null() -> None:
     frame = pl.DataFrame({"ci_low": [0.1, None], "ci_high": [0.2, 0.3]})
-    found = frame.select(SHARE.interval(" to ", signed=True)).to_series().to_list()
-    assert found == ["+.1000 to +.2000", None]
+    texts = frame.select(SHARE.interval(" to ", signed=True)).to_series().to_list()
+    assert texts == ["+.1000 to +.2000", None]
 
 
 def test_tables_write_numbers_nowhere_else() -> None:
-    own = Path(numbers.__file__)
+    module = Path(numbers.__file__)
     written = re.compile(r":[+,z]*\.\d+[efg%]|round\(\d\)\.cast\(pl\.String|\{:,\}")
-    modules = [path for path in own.parents[1].rglob("*.py") if path != own]
+    modules = [path for path in module.parents[1].rglob("*.py") if path != module]
     assert [path.name for path in modules if written.search(path.read_text())] == []

@@ -47,8 +47,8 @@ TABLE = Table(
 
 def identity(row: tuple[Any, ...]) -> tuple[str | None, ...]:
     """What no two rows may share: the place, and the paper's table."""
-    place, _, *where = row
-    return (*(place[name] for name in PLACE), *where)
+    place, _, *paper_table = row
+    return (*(place[name] for name in PLACE), *paper_table)
 
 
 def test_fill_next_to_numbers_of_other_facts_has_no_difference() -> None:
@@ -103,14 +103,16 @@ def test_fill_each_cell_is_the_number_of_its_place(ours: Any, theirs: Any) -> No
         for number, column in enumerate(COLUMNS):
             part = {"model": row["PLM"], "setting": row["ICL"], **column}
             place = {**dict.fromkeys(PLACE), "benchmark": "facts", **part}
-            mine = next((value for at, value in ours if at == place), None)
-            printed_there = {table: value for at, value, table in theirs if at == place}
+            measured_value = next((value for cell, value in ours if cell == place), None)
+            printed_there = {table: value for cell, value, table in theirs if cell == place}
             paper_value = printed_there.get("003:2", printed_there.get("000:1"))
-            both = None not in (mine, paper_value)
+            combined = None not in (measured_value, paper_value)
             expected = {
-                "measured": SHARE.text(mine),
+                "measured": SHARE.text(measured_value),
                 "published": SHARE.text(paper_value),
-                "difference": SHARE.text(mine - paper_value, signed=True) if both else "–",
+                "difference": SHARE.text(measured_value - paper_value, signed=True)
+                if combined
+                else "–",
             }
             assert row[str(number)] == expected[row["source"]]
 
@@ -127,11 +129,11 @@ def test_fill_every_dash_of_a_measured_row_has_a_reason(ours: Any) -> None:
 @given(numbers, st.randoms(use_true_random=False))
 def test_fill_order_of_the_rows_changes_nothing(ours: Any, random: Any) -> None:
     rows = [{**place, "value": value} for place, value in ours]
-    one = fill(TABLE, metrics(*rows), benchmark="facts")
+    first = fill(TABLE, metrics(*rows), benchmark="facts")
     random.shuffle(rows)
     other = fill(TABLE, metrics(*rows), benchmark="facts")
-    assert one.table.equals(other.table)
-    assert one.missing.equals(other.missing)
+    assert first.table.equals(other.table)
+    assert first.missing.equals(other.missing)
 
 
 def test_fill_reasons_tell_no_run_from_no_number() -> None:
@@ -150,8 +152,8 @@ def test_fill_reasons_tell_no_run_from_no_number() -> None:
 def test_fill_papers_models_are_missing_only_beside_one_of_them() -> None:
     another = fill(TABLE, metrics({"model": "z"}), benchmark="facts").missing
     assert set(another["model"]) == {"z"}
-    both = fill(TABLE, metrics({"model": "z"}, {}), benchmark="facts").missing
-    assert set(both["model"]) == {"a", "b", "z"}
+    combined = fill(TABLE, metrics({"model": "z"}, {}), benchmark="facts").missing
+    assert set(combined["model"]) == {"a", "b", "z"}
 
 
 def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> None:
@@ -168,17 +170,17 @@ def test_fill_models_of_no_row_follow_in_the_settings_they_were_asked_in() -> No
 
 def test_fill_alone_has_no_row_or_column_of_what_only_papers_measured() -> None:
     rows, paper = metrics({"model": "z"}), published({"benchmark": "other", "model": "a"})
-    found = fill(TABLE, rows, paper, benchmark="facts", own_only=True)
-    assert found.table.rows() == [("z", "zero-shot", "measured", ".2500", "–")]
-    assert found.table.columns[3:] == ["0", "2"]
-    assert found.missing.select("model", "benchmark").rows() == [("z", "facts")]
+    filled_rows = fill(TABLE, rows, paper, benchmark="facts", own_only=True)
+    assert filled_rows.table.rows() == [("z", "zero-shot", "measured", ".2500", "–")]
+    assert filled_rows.table.columns[3:] == ["0", "2"]
+    assert filled_rows.missing.select("model", "benchmark").rows() == [("z", "facts")]
     none = fill(TABLE, metrics({"benchmark": "other"}), paper, benchmark="facts", own_only=True)
     assert (none.n_measured, none.table.height) == (0, 0)
 
 
 def test_fill_several_places_share_a_cell() -> None:
-    both = ({"metric": "acc_at_1"}, {"metric": "manual_rank"})
-    table = Table("", (), {"model": "PLM"}, TABLE.rows[:1], (Column("both", both),))
+    combined = ({"metric": "acc_at_1"}, {"metric": "manual_rank"})
+    table = Table("", (), {"model": "PLM"}, TABLE.rows[:1], (Column("both", combined),))
     assert fill(table, metrics({}), benchmark="facts").table["both"].to_list() == [".2500/–"]
 
 
@@ -207,7 +209,7 @@ measured = st.lists(st.tuples(any_place, values), max_size=5)
 
 
 def paper(rows: list[Any]) -> pl.DataFrame:
-    table = [{**place, "value": value, "table": where} for place, value, where in rows]
+    table = [{**place, "value": value, "table": paper_table} for place, value, paper_table in rows]
     return pl.DataFrame(table, schema=PUBLISHED_SCHEMA)
 
 
@@ -216,14 +218,14 @@ def test_beside_is_every_pair_of_the_same_place(ours: list[Any], theirs: list[An
     # Half of the papers' places are the run's, or none would meet.
     theirs = theirs + [(place, value, "3") for place, value in ours[::2]]
     run = frame("metrics", *({**place, "value": value} for place, value in ours))
-    found = join_published(run, paper(theirs))
+    filled_rows = join_published(run, paper(theirs))
     expected = [
-        (where, mine, other, round(mine - other, 6))
-        for place, other, where in theirs
-        for at, mine in ours
-        if at == place
+        (paper_table, measured_value, other, round(measured_value - other, 6))
+        for place, other, paper_table in theirs
+        for cell, measured_value in ours
+        if cell == place
     ]
-    rows = found.select("table", "measured", "published", "difference").rows()
+    rows = filled_rows.select("table", "measured", "published", "difference").rows()
     assert sorted(rows) == sorted(expected)
 
 
