@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on a real socket; what it says is the test's to decide."""
+"""An OpenAI-compatible endpoint on a real socket; each test decides its replies."""
 
 import json
 import threading
@@ -48,8 +48,8 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             state.keys.append(self.headers["Authorization"])
             state.requests.append(request)
-            status, body, *more = state.answer(request)
-            headers = more[0] if more else {"Retry-After-Ms": "1"}
+            status, body, *further_headers = state.answer(request)
+            headers = further_headers[0] if further_headers else {"Retry-After-Ms": "1"}
             time.sleep(state.pause_s)
             if status == HANG_UP:
                 self.close_connection = True

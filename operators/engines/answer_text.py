@@ -1,4 +1,4 @@
-"""One rule for the text of an answer: no prompt, no thought, nothing behind a stop."""
+"""One rule for the text of an answer: no prompt, no thought, no text behind a stop."""
 
 import re
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from functools import cache
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
 
 _LINE_END = r"(?:\r\n|\r|\n)"
-# What a chat template writes around a turn. The mark of a thought is no such mark.
+# The marks of a chat template around a turn. The mark of a thought is not one of them.
 _MARK = rf"(?!{THOUGHT})(?:<[^<>\s]{{1,60}}>|<</?SYS>>|\[/?INST\]|\ufeff)"
 _BEFORE_PROMPT = re.compile(rf"\s*(?:{_MARK}|(?:system|user|human)\s*(?::|\n))", re.IGNORECASE)
 _ROLE = r"(?:assistant|model)(?:\s*:|\s*\n|(?=<))"
 _REPLY_OPENING = re.compile(rf"\A(?:\s*{_MARK})+{_ROLE}(?:\s*{_MARK})*\s*", re.IGNORECASE)
-_BEHIND_PROMPT = re.compile(rf"(?:\s*(?:{_MARK}|{_ROLE}))+\s*", re.IGNORECASE)
+_AFTER_PROMPT = re.compile(rf"(?:\s*(?:{_MARK}|{_ROLE}))+\s*", re.IGNORECASE)
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> str:
@@ -28,22 +28,22 @@ def _pattern(stops: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def strip_prompt(text: str, *prompt: str) -> str:
-    r"""Return what follows the prompt, or the text itself if it does not begin with its prompt.
+    """Return the text behind the prompt, or the text itself if it does not begin with its prompt.
 
-    `prompt` is one text, or the contents of a chat's turns, of which the answer may repeat the last
-    alone. Blanks and line ends are not compared: tokenizers change them. The marks of a chat
-    template around the prompt are removed with it, and those that open a reply.
+    `prompt` is one text, or the contents of a chat's turns; the answer may repeat the last alone.
+    Blanks and line ends are not compared: tokenizers change them. The marks of a chat template
+    around the prompt, and at the opening of a reply, are removed.
     """
-    answer = _behind(text, prompt)
+    answer = _after(text, prompt)
     if answer is None and len(prompt) > 1 and len(prompt[-1].split()) > 2:
-        answer = _behind(text, prompt[-1:])
+        answer = _after(text, prompt[-1:])
     if answer is None:
         return _REPLY_OPENING.sub("", text, count=1)
     return answer if len(prompt) == 1 else answer.lstrip()
 
 
-def _behind(text: str, prompt: Sequence[str]) -> str | None:
-    """Return what follows the parts of a prompt; null: the text does not begin with them."""
+def _after(text: str, prompt: Sequence[str]) -> str | None:
+    """Return the text after the parts of a prompt; null: it does not begin with them."""
     letters = "".join(text.split())
     starts, end = [], 0
     for part in ("".join(part.split()) for part in prompt):
@@ -60,13 +60,11 @@ def _behind(text: str, prompt: Sequence[str]) -> str | None:
         return answer
     if _BEFORE_PROMPT.match(text) is None:
         return None
-    return _BEHIND_PROMPT.sub("", answer, count=1) if _BEHIND_PROMPT.match(answer) else answer
+    return _AFTER_PROMPT.sub("", answer, count=1) if _AFTER_PROMPT.match(answer) else answer
 
 
 def split_thought(text: str) -> tuple[str, str] | None:
-    """Return the thought and the answer behind it; the thought may be empty.
-
-    Null: the text begins with a thought that does not end, so there is no answer.
+    """Return the thought (which may be empty) and the answer; null: the thought does not end.
 
     >>> split_thought("<think>Rome is in Italy.</think>Italy"), split_thought("Italy")
     (('Rome is in Italy.', 'Italy'), ('', 'Italy'))

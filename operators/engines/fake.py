@@ -39,7 +39,7 @@ _WORDS = ("Paris", "a river", "Europe", "", "the capital", "French", "1969", "gu
 
 
 class FakeEngine:
-    """Answers with one of eight fixed texts; `witness` is told the id of each prompt before."""
+    """Answers with one of eight fixed texts; `witness` is called before with each prompt's id."""
 
     def __init__(
         self, seconds_per_answer: float = 0.0, witness: Callable[[str], None] | None = None
@@ -71,7 +71,7 @@ class FakeEngine:
     def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
         """One prediction for each request, in their order: some candidate of it."""
         for request in self._witnessed(requests):
-            draws = [_share(request.token_ids, each) for each in request.candidate_ids]
+            draws = [_share(request.token_ids, token_id) for token_id in request.candidate_ids]
             shares = [draw / (1 + sum(draws)) for draw in draws]
             best = max(range(len(shares)), key=shares.__getitem__)
             token_id = request.candidate_ids[best]
@@ -120,7 +120,7 @@ def _share(*parts: object) -> float:
 def load(start: Start) -> FakeEngine:
     """The fake engine that $FACTSWEEP_FAKE_ENGINE describes, a JSON object.
 
-    `seconds_per_answer`, until the file `hurry` is there; `log` and `places`, files that get a line
+    `seconds_per_answer`, until the file `hurry` exists; `log` and `places`, files that get a line
     per prompt and per engine; `poison`, the id of a prompt that kills the engine (`*`: any);
     `hang`, of one that it never answers; `loads_s`, how long it loads, unless it made the file
     `first`; `broken`, the error (with $NAMES) that it raises instead, for the model `of` alone.

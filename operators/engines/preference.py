@@ -4,10 +4,10 @@ The plausibility of an entity is the probability that one of its labels follows 
 an ending: a sum over labels, here in nats (log-sum-exp). Three ways to choose the distractors:
 
     given     those of the trie, in the order in which they are named
-    exact     the n most plausible of the trie, whatever it takes: likeliest beginnings first
+    exact     the n most plausible of the trie: likeliest beginnings first, until none can count
     optimal   the n most plausible that a beam search of width n finds (ApprOpt)
 
-All then sum up all labels of what they found. The answer is in no search: it takes no beam.
+Then all labels of these entities are summed up. The answer is in no search: it takes no beam.
 """
 
 import heapq
@@ -27,11 +27,10 @@ _NODES_AT_ONCE = 64  # that an exact search reads together at least: few take as
 
 @dataclass(frozen=True)
 class PreferRequest:
-    """A cloze as token ids, the trie of what may follow, and the tokens that begin an ending.
+    """A cloze as token ids, the trie of labels behind it, and the tokens that begin an ending.
 
-    `distractors` names the entities in their order for `given`; for a search it is empty, and all
-    of the trie are meant but the answer and `left_out`. `n` is how many distractors are wanted at
-    most.
+    `distractors` names at most `n` entities in their order for `given`; a search finds the n best
+    of the trie without the answer and `left_out`.
     """
 
     request_id: str
@@ -47,7 +46,7 @@ class PreferRequest:
 
 @dataclass(frozen=True)
 class Plausible:
-    """How plausible an entity is: nats, over all its labels; and the likeliest of them.
+    """The log-probability of an entity in nats, over all its labels, and the likeliest label.
 
     `open_logprob` leaves out the ending. `n_tokens` counts the tokens of the likeliest label.
     """
@@ -61,10 +60,7 @@ class Plausible:
 
 @dataclass(frozen=True)
 class Preferred:
-    """The right answer and its distractors, in the order in which they count.
-
-    `n_prompt_tokens` counts the tokens that the model read: the cloze's, and those of the trie.
-    """
+    """The right answer and its distractors, the most plausible first, and the tokens read."""
 
     request_id: str
     answer: Plausible
@@ -74,7 +70,7 @@ class Preferred:
 
 @dataclass(frozen=True)
 class BeamsRequest:
-    """A cloze as token ids, and how far it is continued: by beams, or one token."""
+    """A cloze as token ids, the number and length of its beams, and of its likeliest tokens."""
 
     request_id: str
     token_ids: Sequence[int]
@@ -87,7 +83,7 @@ class BeamsRequest:
 class Beams:
     """The best continuations of a cloze, best first, and its likeliest next tokens.
 
-    `logprobs` are those of whole continuations (nats), with the token that ends one.
+    `logprobs` are sums over whole continuations (nats), with the token that ends one.
     """
 
     request_id: str
@@ -111,7 +107,7 @@ class Preferrer(Protocol):
 
 
 class Branch(NamedTuple):
-    """A text as token ids, the tokens that may follow it, and those that begin an ending."""
+    """A text as token ids, the tokens of its next nodes, and the tokens that begin an ending."""
 
     text: Sequence[int]
     tokens: Sequence[int]
@@ -256,12 +252,12 @@ class _ReadTrie:
     def plausible(self, entity_id: str) -> Plausible:
         """The sum over the labels of an entity, all of which are read."""
         nodes = self._trie.nodes_of[entity_id]
-        before = self.logprobs[self._trie.start]
+        of_cloze = self.logprobs[self._trie.start]
         best = max(nodes, key=lambda node: (self.closed(node), -node))
         return Plausible(
             entity_id,
-            log_sum(map(self.closed, nodes)) - before,
-            log_sum(self.logprobs[node] for node in nodes) - before,
+            log_sum(map(self.closed, nodes)) - of_cloze,
+            log_sum(self.logprobs[node] for node in nodes) - of_cloze,
             self._trie.label(best, entity_id),
             self._trie.depth[best] - self._trie.depth[self._trie.start],
         )

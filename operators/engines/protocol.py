@@ -1,4 +1,4 @@
-"""What a decoder engine is asked, and what it answers: to continue a text, or to score one."""
+"""Requests to engines and their results: continuations, scores of texts, filled masks."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Thinking:
-    """That a model thinks first, by one of vLLM's parsers; null: by the marks of the tokenizer."""
+    """A thought before the answer, marked as a parser of vLLM's (null: the tokenizer's) says."""
 
     max_tokens: int
     parser: str | None = None
@@ -34,10 +34,10 @@ class Thinking:
 
 @dataclass(frozen=True)
 class Thought:
-    """What a model thought before an answer, and how that ended.
+    """A model's thought before an answer, and how it ended.
 
-    By `itself`, at the `budget`, where it was closed, or in `silence`: the model ended its turn
-    within the thought, which was closed likewise. `unknown`: a server does not tell.
+    By `itself`; at the `budget`, where it was closed; or in `silence`: the model ended its turn
+    within the thought, which was closed likewise. `unknown`: a server does not show it.
     """
 
     text: str
@@ -47,9 +47,9 @@ class Thought:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt as token ids, as text, and as the turns of a chat, one of the user where none are.
+    """A prompt as token ids, as text, and as the turns of a chat (empty: one of the user).
 
-    `seed` is null for greedy decoding, `thinking` where the answer comes at once.
+    `seed` is null for greedy decoding, `thinking` for an answer without a thought.
     """
 
     request_id: str
@@ -62,7 +62,7 @@ class Request:
 
     @property
     def most_output_tokens(self) -> int:
-        """How many tokens the answers have at most, with their thoughts."""
+        """The maximum number of tokens of the answers with their thoughts."""
         thoughts = self.thinking.max_tokens if self.thinking else 0
         return self.sampling.n * (self.sampling.max_tokens + thoughts)
 
@@ -71,7 +71,7 @@ class Request:
 class Completion:
     """One decoded answer.
 
-    `n_tokens` and `logprob` (the sum of log-probabilities; null where not asked) leave out the
+    `n_tokens` and `logprob` (the sum of log-probabilities; null if not requested) leave out the
     token that ended the answer: the stop string's or the end of sequence.
     """
 
@@ -86,10 +86,10 @@ class Completion:
 class Answer:
     """The n completions of a request, and how many of its prompt's tokens came from the cache.
 
-    `n_output_tokens` are those that a server counts, null where the completions' are all there are;
-    `served` is what a server says it answered with, and `without` names what was asked of it and
-    it does not do: `logprobs`, `seed`, `n`, where it needed `n_requests` for the completions.
-    `n_prompts_removed` completions began with the prompt, which they have lost.
+    `n_output_tokens` is a server's count, null where it is the sum over the completions; `served`
+    is the model that a server names, and `without` has the parameters that it does not take:
+    `logprobs`, `seed`, `n`, where it needed `n_requests` for the completions. The prompt was
+    removed from `n_prompts_removed` completions.
     """
 
     request_id: str
@@ -105,7 +105,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refused:
-    """A request that gets no answer, why, and the tokens that it cost all the same."""
+    """A request without an answer, the reason, and the tokens that it cost nevertheless."""
 
     request_id: str
     reason: str
@@ -115,7 +115,7 @@ class Refused:
 
 
 class Engine(Protocol):
-    """Answers requests as they come, in any order, keeping the hardware full between them."""
+    """Answers requests as they arrive, in any order, and keeps the hardware busy."""
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
         """One answer for each request, in the order they are finished; or why there is none."""
@@ -124,7 +124,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A whole text as token ids, the group that begins alike, and its entity's [start, end)."""
+    """A whole text as token ids, its group with a common prefix, and its entity's [start, end)."""
 
     request_id: str
     token_ids: Sequence[int]
@@ -136,11 +136,10 @@ class ScoreRequest:
 class Scored:
     """The log-probability of a text, and that of its entity: sums over tokens, in nats.
 
-    Every token is scored but the first, which nothing precedes: with BOS before it, all of a text.
-    `n_tokens` counts the scored ones. `logprob` is null where none is, `entity_logprob` where some
-    token of the entity is not, or where it has none; `entity_n_tokens` counts all of its tokens.
-    `n_output_tokens` are those that a server charges in addition, `served` is what it says it
-    answered with.
+    Every token is scored but the first: with BOS before it, the whole text. `n_tokens` counts the
+    scored ones. `logprob` is null if there are none, `entity_logprob` if a token of the entity is
+    not scored, or if it has none; `entity_n_tokens` counts all of its tokens. `n_output_tokens` are
+    charged by a server in addition, `served` is the model that it names.
     """
 
     request_id: str
@@ -159,13 +158,13 @@ class Scored:
     ) -> "Scored":
         """Sum up the log-probabilities of a request's tokens, from the second on."""
         start, end = request.span
-        known = 0 < start < end
+        is_scored = 0 < start < end
         return cls(
             request_id=request.request_id,
             n_tokens=len(logprobs),
             logprob=math.fsum(logprobs) if logprobs else None,
             entity_n_tokens=end - start,
-            entity_logprob=math.fsum(logprobs[start - 1 : end - 1]) if known else None,
+            entity_logprob=math.fsum(logprobs[start - 1 : end - 1]) if is_scored else None,
             n_prompt_tokens=len(request.token_ids),
             n_cached_tokens=n_cached_tokens,
         )
@@ -173,7 +172,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class MaskedRequest:
-    """A prompt as token ids, exactly one of which is the mask, and the tokens asked after."""
+    """A prompt as token ids, exactly one of them the mask, and the candidate tokens."""
 
     request_id: str
     token_ids: Sequence[int]
@@ -192,7 +191,7 @@ class Prediction:
 
 
 class Scorer(Protocol):
-    """Scores texts as they come; those of a group come one after the other."""
+    """Scores texts as they arrive, the texts of a group in succession."""
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
         """One score for each request, in the order they are finished; or why there is none."""
@@ -200,9 +199,9 @@ class Scorer(Protocol):
 
 
 def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest]:
-    """A request for each item, in their order; the items have the columns of ITEMS.
+    """A request for each item (columns: ITEMS), in their order; texts are tokenised whole.
 
-    Texts are tokenised whole. Those of a pair in one setting are a group.
+    The texts of a pair in one setting are a group.
 
     Raises:
         InputError: the tokenizer cannot say where its tokens stand, or writes BOS twice.
@@ -220,8 +219,8 @@ def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest
     )
     texts = rows["text"].to_list()
     offsets = tokenizer(texts, return_offsets_mapping=True).offset_mapping
-    places = rows.select("item_id", "group", "entity_start", "entity_end").iter_rows()
-    for ids, of_text, (item_id, group, start, end) in zip(
-        encode(tokenizer, texts), offsets, places, strict=True
+    spans = rows.select("item_id", "group", "entity_start", "entity_end").iter_rows()
+    for ids, text_offsets, (item_id, group, start, end) in zip(
+        encode(tokenizer, texts), offsets, spans, strict=True
     ):
-        yield ScoreRequest(item_id, ids, group, entity_tokens(of_text, start, end))
+        yield ScoreRequest(item_id, ids, group, entity_tokens(text_offsets, start, end))

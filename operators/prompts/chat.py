@@ -1,12 +1,7 @@
 """Chats: turns as the lines of a text, and as a model's template renders them.
 
-A chat stays a text until a model is asked: one JSON object per line, as OpenAI's `messages` have
-them. So a context has its turns as it has its lines otherwise, and the query is the last of them.
-
-    {"role":"system","content":"Predict the [MASK] in each sentence in one word."}
-    {"role":"user","content":"Paris is the capital of [MASK]."}
-
-A template is checked: it must write every turn, let a reply follow, and write the same every day.
+A chat is stored as a text with one JSON object per line, like OpenAI's `messages`; the query is the
+last line. A template must write every turn, let a reply follow, and write the same every day.
 """
 
 import hashlib
@@ -25,7 +20,7 @@ from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.wording import join_list as in_words
 
 Role = Literal["system", "user", "assistant"]
-# How a prompt is put to a chat model: whole, as one turn of the user, or as turns.
+# The form of a prompt for a chat model: one turn of the user, or several turns.
 As = Annotated[Literal["chat", "turns"] | None, Field(alias="as")]
 System = Annotated[str, Field(max_length=100_000)] | None
 
@@ -58,46 +53,44 @@ def listed(text: pl.Expr) -> pl.Expr:
 
 
 def shown(text: pl.Expr) -> pl.Expr:
-    """A chat for people: who says what."""
+    """A chat for people: one line per turn, with its role."""
     return text.map_elements(
-        lambda chat: "".join(f"{each['role']}: {each['content']}\n" for each in turns(chat)),
+        lambda chat: "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns(chat)),
         return_dtype=pl.String,
     )
 
 
-def variant_of(setting: Any, *names: str, **further: str) -> str | None:
-    """What stands in the column `variant`: the fields of these names that are not the defaults.
+def variant_of(setting: Any, *names: str, **differences: str) -> str | None:
+    """The column `variant`: the named fields of a setting that differ from their defaults.
 
-    Then what it departs in further, and how it is put to a chat model, a system prompt by a digest;
-    null: in nothing.
+    Further differences follow, then the form for a chat model, a system prompt by its digest. Null:
+    there is no difference.
     """
     defaults = {field.name: field.default for field in fields(setting)}
-    departures = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name in names
-        if (value := getattr(setting, name)) != defaults[name]
-    }
-    found = departures | further
+    values = {name: getattr(setting, name) for name in names}
+    values = {name: value for name, value in values.items() if value != defaults[name]}
+    values = {n: str(v).lower() if isinstance(v, bool) else v for n, v in values.items()}
+    values |= differences
     if "as_" in defaults:
-        found |= {} if setting.as_ is None else {"as": setting.as_}
+        values |= {} if setting.as_ is None else {"as": setting.as_}
         if setting.system is not None:
             digest = hashlib.sha256(setting.system.encode()).hexdigest()[:8]
-            found["system"] = digest if setting.system else "none"
-    return ",".join(f"{name}={value}" for name, value in found.items()) or None
+            values["system"] = digest if setting.system else "none"
+    return ",".join(f"{name}={value}" for name, value in values.items()) or None
 
 
-def check(asked: str | None, system: str | None) -> None:
-    """Refuse a system prompt where there are no turns.
+def check(form: str | None, system: str | None) -> None:
+    """Refuse a system prompt without turns.
 
     Raises:
         InputError: it names both fields.
     """
-    if system is not None and asked != "turns":
+    if system is not None and form != "turns":
         raise InputError("prompt.system is a turn of its own; give prompt.as=turns with it.")
 
 
 Chat = Sequence[Mapping[str, str]]
-# What opens a thought, in the templates and answers of models that think first, and what ends it.
+# The marks of a thought's beginning and end, in templates and answers of models that think first.
 THOUGHT = r"(<\|?(?:seed:)?think(?:ing)?\|?>|\[THINK\]|◁think▷)"
 THOUGHT_END = r"(</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷)"
 # The day that templates print as today: the default of Llama's.
@@ -122,7 +115,7 @@ def rendered(
     may_think: bool = False,
     prefill: str | None = None,
 ) -> list[str]:
-    """Each chat as the template writes it, the reply begun; the first of them is checked.
+    """Each chat as the template writes it, with the reply begun; the first chat is checked.
 
     Raises:
         InputError: the template takes no such chat, leaves out a turn, does not read
@@ -154,35 +147,35 @@ def _rendered(
     if prefill is not None:
         chat = [*chat, {"role": "assistant", "content": prefill}]
         ending = {"continue_final_message": True}
-    whose = f"the chat template of {tokenizer.name_or_path}"
+    template = f"the chat template of {tokenizer.name_or_path}"
     try:
         clock = {_CLOCK: TODAY.strftime} if _CLOCK in str(tokenizer.chat_template) else {}
         kwargs = {**clock, **ending, **template_kwargs}
         return str(tokenizer.apply_chat_template(list(chat), tokenize=False, **kwargs))
     except TemplateSyntaxError as error:
         raise InputError(
-            f"{whose} cannot be read, line {error.lineno}: {error.message}; correct it, or give "
+            f"{template} cannot be read, line {error.lineno}: {error.message}; correct it, or give "
             "another with model.chat_template=FILE."
         ) from error
     except UndefinedError as error:
         raise InputError(
-            f"{whose} reads an unknown variable ({reason(error)}); give it with "
+            f"{template} reads an unknown variable ({reason(error)}); give it with "
             f"model.template_kwargs={{NAME: VALUE}}, or {_OWN_TEMPLATE}."
         ) from error
     except failures as error:
         if prefill is not None:
             raise InputError(
-                f"{whose} lets no reply begin with model.prefill={prefill!r} ({reason(error)}); "
+                f"{template} lets no reply begin with model.prefill={prefill!r} ({reason(error)}); "
                 "give it without blanks at its end, or leave it out."
             ) from error
         fix = f"{_OWN_TEMPLATE}, or set model.chat_template=false"
         if chat[0]["role"] == "system":
             fix = "give prompt.system='', which puts the instruction into the user's first turn"
-        raise InputError(f"{whose} takes no such turns ({reason(error)}); {fix}.") from error
+        raise InputError(f"{template} takes no such turns ({reason(error)}); {fix}.") from error
 
 
 def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer without a template, or with several of which none is chosen."""
+    """Refuse a tokenizer without a template, or with several and no choice among them."""
     templates = tokenizer.chat_template
     if templates is None:
         raise InputError(
@@ -227,7 +220,7 @@ def _check_kwargs(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
 def _check_turns(
     tokenizer: Any, prompt: str, chat: Chat, template_kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuse a prompt without a turn: it lacks its question, or the instruction."""
+    """Refuse a prompt that lacks a turn."""
     prompt_letters = "".join(prompt.casefold().split())
     for turn in chat:
         if "".join(turn["content"].casefold().split()) in prompt_letters:
@@ -244,7 +237,7 @@ def _check_turns(
 
 
 def _check_thought(tokenizer: Any, prompt: str, question: str) -> None:
-    """Refuse an open thought: it would be measured in place of the answer."""
+    """Refuse an open thought: it would be measured instead of the answer."""
     ending = prompt.rpartition(question.strip() or prompt)[2]
     openings = [*re.finditer(THOUGHT, ending)]
     if openings and not re.search(THOUGHT_END, ending[openings[-1].end() :]):
@@ -264,7 +257,10 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
     sentences = []
     days = (TODAY, TODAY.replace(year=2023, month=5, day=9))
     variables = [{_CLOCK: day.strftime, **template_kwargs} for day in days]
-    if _CLOCK in template and len({_rendered(tokenizer, chat, it, None) for it in variables}) > 1:
+    if (
+        _CLOCK in template
+        and len({_rendered(tokenizer, chat, options, None) for options in variables}) > 1
+    ):
         variable = "date_string" if "date_string" in template else "NAME"
         sentences.append(
             f"the chat template of {name} prints today's date: here it is {TODAY:%d %b %Y} on "

@@ -22,26 +22,26 @@ from factsweep.operators.prompts.setting import (
 )
 from factsweep.operators.schemas import empty
 
-# The tables of prompts: all of them, one of each pair by rank, and those that name no subject.
+# The tables of prompts: all of them, one of each pair by rank, and those without a subject.
 Source = Literal["prompts", "ranked", "content_free"]
-# A text is known by two 64-bit hashes of its context and query; that two of 10 M texts share both
-# has a chance of 1e-25.
+# A text is identified by two 64-bit hashes of its context and query: among 10 M texts, two share
+# both with a probability of 1e-25.
 _TEXT = ("hash", "other_hash")
 _WORD, _BETWEEN = r"([\p{L}\p{M}\p{N}]+)", r"[^\p{L}\p{M}\p{N}]+"
-_CONTEXTS = 2**14  # whose names are held at once
+_CONTEXTS_AT_ONCE = 2**14
 # Scripts without blanks between words: a name is found wherever it stands.
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
 class Repeated:
-    """The prompts so far, to find those whose text stands among them already."""
+    """The prompts so far, to find repeated texts."""
 
     def __init__(self) -> None:
         self._firsts = pl.DataFrame(schema=dict.fromkeys(_TEXT, pl.UInt64) | {"first": pl.String})
 
     def mark(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add `same_as`: the first prompt of the same text, null for the first itself."""
-        # Hashing both at once, as a struct, takes twice as long.
+        # Hashing a struct of both takes twice as long.
         hashes = (pl.col("query").hash(n) ^ pl.col("context_id").hash(n + 2) for n in (0, 1))
         texts = rows.select(**dict(zip(_TEXT, hashes, strict=True)), first="prompt_id")
         earlier = self._firsts.join(texts, on="hash", how="semi")  # by one: five times faster
@@ -55,9 +55,9 @@ class Repeated:
 class Expansion:
     """The tables of one relation: `prompts`, in prefix order, and the `contexts` that they use.
 
-    `content_free` has the further prompts that a masked model is asked, `candidate_sets` the
-    entities that are compared after a prompt. `together` names a column: prompts that follow each
-    other and have the same in it are answered in one shard.
+    `content_free` has further prompts of a masked model, `candidate_sets` the entities that are
+    compared after a prompt. Consecutive prompts with one value in the column `together` are
+    answered in one shard.
     """
 
     relation_id: str
@@ -70,10 +70,9 @@ class Expansion:
     def __post_init__(self) -> None:
         """Add the columns that only other methods fill in, as nulls."""
         for name in ("prompts", "content_free"):
-            rows = getattr(self, name)
-            if rows is not None:
-                whole = pl.concat([empty(name), rows], how="diagonal_relaxed")
-                object.__setattr__(self, name, whole)
+            if (rows := getattr(self, name)) is not None:
+                complete = pl.concat([empty(name), rows], how="diagonal_relaxed")
+                object.__setattr__(self, name, complete)
 
     def longest(self, rows: pl.DataFrame) -> pl.Series:
         """The longest text that a model reads for each of some prompts of `of`."""
@@ -111,7 +110,7 @@ def longest_text(rows: pl.DataFrame, candidate_sets: pl.DataFrame | None) -> pl.
 def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a setting, a relation at a time, so that memory is bounded by a relation.
 
-    Sorted by (template, context, pair, name), each stands next to those that it shares most with.
+    They are sorted by (template, context, pair, name), so neighbours share long prefixes.
 
     Raises:
         InputError: a relation has no usable template, or too few pairs to demonstrate with.
@@ -123,14 +122,15 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
         templates, pairs = facts.templates.sort("template_id"), facts.pairs.sort("pair_id")
         facts = replace(facts, templates=templates, pairs=pairs)
     for relation_id in facts.relations["relation_id"]:
-        mine = facts.of(relation_id)
-        templates = eligible(mine.templates, setting).select("template_id", "asked")
+        of_relation = facts.of(relation_id)
+        templates = eligible(of_relation.templates, setting).select("template_id", "asked")
         if templates.is_empty():
             raise InputError(
                 f"relation {relation_id} has no template for prompt.style={setting.style}, "
                 f"prompt.templates={setting.templates}; add one or leave the relation out."
             )
-        rows = sentences(templates, mine).with_columns(query=query(setting, pl.col("query")))
+        question = query(setting, pl.col("query"), is_first=not setting.shots)
+        rows = sentences(templates, of_relation).with_columns(query=question)
         rows, contexts = _with_contexts(rows, pool, setting, relation_id, seed)
         rows = rows.sort("template_id", "context_id", maintain_order=True)
         rows = repeated.mark(rows).join(ranks, on="prompt_id", how="left", maintain_order="left")
@@ -138,14 +138,17 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
 
 
 def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Each sentence (`asked`) with each name of each pair, as `crossed` has it."""
-    named, forms = with_forms(names(facts.pairs), facts)
-    return crossed(templates, named, filled(pl.col("asked"), pl.col("name"), forms))
+    """Each sentence (`asked`) with each name of each pair (columns of `crossed`)."""
+    subjects, forms = with_forms(names(facts.pairs), facts)
+    return crossed(templates, subjects, filled(pl.col("asked"), pl.col("name"), forms))
 
 
-def crossed(templates: pl.DataFrame, named: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
-    """Each template with each name (`names`): prompt_id, ids, and the text as the query."""
-    rows = templates.with_columns(number=template_number()).join(named, how="cross")
+def crossed(templates: pl.DataFrame, subjects: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
+    """Each template with each name (`names`).
+
+    Columns: prompt_id, pair_id, template_id, subject_index, query.
+    """
+    rows = templates.with_columns(number=template_number()).join(subjects, how="cross")
     return rows.select(prompt_id(), "pair_id", "template_id", "subject_index", query=text)
 
 
@@ -155,7 +158,7 @@ def prompt_id() -> pl.Expr:
 
 
 def bare(context_id: str) -> pl.DataFrame:
-    """The one context of prompts that nothing stands before."""
+    """The one context of prompts without any text before them."""
     row = {"context_id": context_id, "setting": context_id, "text": "", "demonstrations": []}
     return pl.DataFrame([row], schema=empty("contexts").schema)
 
@@ -185,26 +188,26 @@ def _with_contexts(
     rows: pl.DataFrame, pool: Pool, setting: Setting, relation_id: str, seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if setting.context == "zero-shot":
-        none = np.empty((1, 0), dtype=np.int64)
-        bare = settings.contexts(pool, setting, ["zero-shot"], Draw(none, none))
-        return rows.with_columns(context_id=pl.lit("zero-shot")), bare
+        empty_draw = np.empty((1, 0), dtype=np.int64)
+        context = settings.contexts(pool, setting, ["zero-shot"], Draw(empty_draw, empty_draw))
+        return rows.with_columns(context_id=pl.lit("zero-shot")), context
     if setting.scope == "shared":
         return _shared_contexts(rows, pool, setting, relation_id, seed)
-    targets = _row_in(pool.pairs["pair_id"], rows["pair_id"])
-    own = _row_in(pool.templates["template_id"], rows["template_id"])
+    pairs = _row_in(pool.pairs["pair_id"], rows["pair_id"])
+    templates = _row_in(pool.templates["template_id"], rows["template_id"])
     pair_keys = seeds.keys(seed, "demonstrations", pool.pairs["pair_id"])
     template_keys = seeds.keys(seed, setting.name, pool.templates["template_id"])
     names = rows["subject_index"].to_numpy().astype(np.uint64)
-    random = seeds.mix(seeds.mix(pair_keys[targets] ^ seeds.mix(template_keys[own])) + names)
-    draw = settings.fresh_draw(pool, setting, relation_id, targets, own, random)
+    random = seeds.mix(seeds.mix(pair_keys[pairs] ^ seeds.mix(template_keys[templates])) + names)
+    draw = settings.fresh_draw(pool, setting, relation_id, pairs, templates, random)
     contexts = settings.contexts(pool, setting, rows["prompt_id"], draw)
     return rows.with_columns(context_id="prompt_id"), contexts
 
 
 def _row_in(column: pl.Series, values: pl.Series) -> settings.Indices:
     table = pl.DataFrame({"value": column}).with_row_index()
-    found = values.to_frame("value").join(table, on="value", how="left", maintain_order="left")
-    return found["index"].to_numpy().astype(np.int64)
+    rows = values.to_frame("value").join(table, on="value", how="left", maintain_order="left")
+    return rows["index"].to_numpy().astype(np.int64)
 
 
 def _shared_contexts(
@@ -212,7 +215,7 @@ def _shared_contexts(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The contexts of a family are `family`, then `family~0`, `family~1` and so on.
 
-    A prompt whose pair is shown in place j takes context j, where the spare stands instead.
+    A prompt whose pair is demonstrated in place j takes context j, which has the spare pair there.
     """
     families = [relation_id if setting.context == "relation" else "random"]
     if setting.context == "template":
@@ -222,39 +225,39 @@ def _shared_contexts(
     ids = [family + suffix for family in families for suffix in suffixes]
     owners = pl.Series("family", [family for family in families for _ in suffixes])
     contexts = settings.contexts(pool, setting, ids, draw).with_columns(owners)
-    own = pl.col("template_id") if setting.context == "template" else pl.lit(families[0])
+    family = pl.col("template_id") if setting.context == "template" else pl.lit(families[0])
     place = pl.int_range(pl.len()).over("family").cast(pl.String)
-    shown = contexts.filter(pl.col("context_id") == pl.col("family")).explode("demonstrations")
+    shots = contexts.filter(pl.col("context_id") == pl.col("family")).explode("demonstrations")
     name = pl.concat_str("family", pl.lit("~"), place)
-    shown = shown.select("family", pair_id="demonstrations", context_id=name)
-    rows = rows.with_columns(family=own)
-    rows = rows.join(shown, on=["family", "pair_id"], how="left", maintain_order="left")
+    shots = shots.select("family", pair_id="demonstrations", context_id=name)
+    rows = rows.with_columns(family=family)
+    rows = rows.join(shots, on=["family", "pair_id"], how="left", maintain_order="left")
     rows = rows.with_columns(pl.coalesce("context_id", "family").alias("context_id"))
     used = contexts.join(rows.select("context_id").unique(), on="context_id", how="semi")
     return rows.drop("family"), used.drop("family").sort("context_id")
 
 
 def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame:
-    """One prompt of each pair, with the pair's place in a seeded order: the first are sampled."""
+    """One prompt of each pair, with the pair's place in a seeded order of sampling."""
     templates = eligible(facts.templates, setting).sort("template_id")
     place = pl.int_range(pl.len()).over("relation_id")
     templates = templates.select("relation_id", number=template_number(), template=place)
     sizes = templates.group_by("relation_id").len("n_templates")
     pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
     random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)
-    rank = random.rank("ordinal").cast(pl.UInt32) - 1
+    rank = places(seed, "calibration", pairs["pair_id"])
     rows = pairs.with_columns(random, calibration_rank=rank).join(sizes, on="relation_id")
     choice = pl.col("random") % (pl.col("n_names") * pl.col("n_templates")).cast(pl.UInt64)
     rows = rows.with_columns(
         template=(choice // pl.col("n_names")).cast(pl.Int64),
         subject_index=(choice % pl.col("n_names")).cast(pl.UInt16),
     )
-    chosen = rows.join(templates, on=["relation_id", "template"])
-    return chosen.select(prompt_id(), "calibration_rank")
+    rows = rows.join(templates, on=["relation_id", "template"])
+    return rows.select(prompt_id(), "calibration_rank")
 
 
 class Shown(NamedTuple):
-    """How many prompts show a right object of theirs, and how many their subject."""
+    """The numbers of prompts whose demonstrations show a right object, and their subject."""
 
     objects: int
     subjects: int
@@ -266,11 +269,11 @@ NOTHING = Shown(0, 0)
 def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
     """Count the prompts of a relation; `pairs` has all pairs that may be demonstrated.
 
-    The papers ask prompts whose demonstrations show a right answer, or name their subject, like all
-    others, and so does factsweep: a draw without them would tell which answers are wrong.
+    The papers ask such prompts like all others, and so does factsweep: a draw without them would
+    show which answers are wrong.
     """
-    of = expansion.prompts, expansion.contexts, pairs
-    return Shown(showing(*of, "object").len(), showing(*of, "subject").len())
+    tables = expansion.prompts, expansion.contexts, pairs
+    return Shown(showing(*tables, "object").len(), showing(*tables, "subject").len())
 
 
 def showing(
@@ -279,49 +282,49 @@ def showing(
     pairs: pl.DataFrame,
     part: Literal["object", "subject"],
 ) -> pl.Series:
-    """The ids of the prompts whose demonstrations show a right object of theirs, or their subject.
+    """The ids of the prompts whose demonstrations show a right object, or the subject.
 
-    A demonstration shows a name of its pair where that stands in the context, in the same case.
+    A demonstration shows a name of its pair if the context contains it, in the same case.
     """
     names = _names(pairs)
-    # A relation may have a context for each prompt, and each names many: some at a time.
-    parts = (contexts.clear(), *contexts.iter_slices(_CONTEXTS))
-    said = pl.concat([_said(each, names) for each in parts])
-    if said.is_empty():
+    all_names = pl.concat_list("object", "subject")
+    # A relation may have a context for each prompt, and each names many entities.
+    shown_names = [pl.DataFrame(schema={"context_id": pl.String, "name": pl.String})]
+    for some in contexts.iter_slices(_CONTEXTS_AT_ONCE):
+        shots = some.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
+        shots = shots.join(names, on="pair_id").select("context_id", "text", name=all_names)
+        is_shown = pl.col("text").str.contains(pl.col("name"), literal=True)
+        shown_names.append(shots.explode("name").filter(is_shown).drop("text"))
+    visible = pl.concat(shown_names)
+    if visible.is_empty():
         return prompts["prompt_id"].clear()
-    own = names.select("pair_id", name=part).explode("name").join(said, on="name", how="semi")
-    # Prompts share contexts and pairs: each two are looked at once.
-    place = ["context_id", "pair_id"]
-    asked = prompts.select(place).unique().join(own, on="pair_id")
-    found = asked.join(said, on=["context_id", "name"], how="semi")
-    return prompts.join(found, on=place, how="semi")["prompt_id"]
-
-
-def _said(contexts: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    shots = contexts.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
-    every = pl.concat_list("object", "subject")
-    said = shots.join(names, on="pair_id").select("context_id", "text", name=every).explode("name")
-    said = said.filter(pl.col("text").str.contains(pl.col("name"), literal=True))
-    return said.select("context_id", "name")
+    of_pairs = (
+        names.select("pair_id", name=part).explode("name").join(visible, on="name", how="semi")
+    )
+    # Prompts share contexts and pairs: each combination is looked up once.
+    key = ["context_id", "pair_id"]
+    combinations = prompts.select(key).unique().join(of_pairs, on="pair_id")
+    matches = combinations.join(visible, on=["context_id", "name"], how="semi")
+    return prompts.join(matches, on=key, how="semi")["prompt_id"]
 
 
 def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """The ids of the prompts that name a right object of theirs in the query, by whole words."""
+    """The ids of the prompts whose query has the name of a right object, in whole words."""
     names = _names(pairs.join(prompts, on="pair_id", how="semi"))
     names = names.select("pair_id", name="object").explode("name")
     is_apart = ~pl.col("name").str.contains(_WITHOUT_BLANKS)
     first = pl.col("name").str.extract(_WORD).fill_null("")
     names = names.with_columns(first=first, words=_words("name"), is_apart=is_apart)
-    # Few have so much as the first word of a name: only these are parted into words.
-    asked = prompts.lazy().select("prompt_id", "pair_id", "query").join(names.lazy(), on="pair_id")
-    near = asked.filter(pl.col("query").str.contains(pl.col("first"), literal=True)).collect()
-    whole = pl.when("is_apart").then(_words("query").str.contains(pl.col("words"), literal=True))
-    as_it_is = pl.col("query").str.contains(pl.col("name"), literal=True)
-    return near.filter(whole.otherwise(as_it_is))["prompt_id"].unique()
+    # Few queries have the first word of a name: only these are split into words.
+    rows = prompts.lazy().select("prompt_id", "pair_id", "query").join(names.lazy(), on="pair_id")
+    near = rows.filter(pl.col("query").str.contains(pl.col("first"), literal=True)).collect()
+    in_words = pl.when("is_apart").then(_words("query").str.contains(pl.col("words"), literal=True))
+    anywhere = pl.col("query").str.contains(pl.col("name"), literal=True)
+    return near.filter(in_words.otherwise(anywhere))["prompt_id"].unique()
 
 
 def _words(column: str) -> pl.Expr:
-    """The words of a text with one blank on each side, and no marks between them."""
+    """The words of a text with one blank on each side, without marks between them."""
     text = pl.col(column)
     return pl.format(" {} ", text.str.replace_all(_BETWEEN, " ").str.strip_chars())
 

@@ -1,9 +1,7 @@
 """KAMEL's prompts: k training queries of the relation, answered, then the question (section 3.2).
 
-    What languages does Barack Obama speak? English; Indonesian%
-    What languages does Natalie Portman speak?
-
-An answer is to be read up to END, of at most 100 tokens.
+What languages does Barack Obama speak? English; Indonesian%
+What languages does Natalie Portman speak?
 """
 
 from collections.abc import Iterator
@@ -24,17 +22,16 @@ from factsweep.operators.prompts.setting import MOST_SHOTS, Indices
 
 @dataclass(frozen=True)
 class FewShot:
-    """What determines the text of a prompt, apart from the facts and the seed.
+    """The setting of a prompt's text, apart from the facts and the seed.
 
-    `scope` says for how many queries the examples are drawn: `prompt` draws afresh for each (the
-    paper's words), `shared` once for all of a relation, which lets an engine reuse the prefix.
+    With scope `prompt` (the paper's words) examples are drawn for each query, with `shared` once
+    for all of a relation, so that an engine can reuse the prefix.
 
     With `as_` (in conf/: `as`) turns, each example is a turn of the user and one of the assistant,
-    and the question the last turn of the user; `system` is the system's turn, if it is given. With
-    chat the whole text is one turn of the user.
+    the question the last turn of the user, and `system` the system's turn. With chat the whole text
+    is one turn of the user.
 
-    With `leading_blank` each question begins with a blank, as those do that the authors' predict.py
-    reads: what follows a comma in their file of templates.
+    With `leading_blank` each question begins with a blank, as in the authors' predict.py.
     """
 
     shots: Annotated[int, Field(ge=0, le=MOST_SHOTS)]
@@ -45,7 +42,7 @@ class FewShot:
     leading_blank: bool = False
 
     def __post_init__(self) -> None:
-        """Without shots there is no scope, and an empty system prompt is none."""
+        """Reset the scope without shots, and an empty system prompt."""
         if not self.shots:
             object.__setattr__(self, "scope", "prompt")
         if self.system == "":
@@ -54,12 +51,12 @@ class FewShot:
 
     @property
     def name(self) -> str:
-        """As the setting stands in tables: `5-shot`."""
+        """The setting's name in tables: `5-shot`."""
         return f"{self.shots}-shot"
 
     @property
     def variant(self) -> str | None:
-        """The departures from the defaults, as they stand in the column `variant`."""
+        """The column `variant`: the differences from the defaults."""
         return variant_of(self, "split", "scope", "leading_blank")
 
 
@@ -67,40 +64,39 @@ def expand(facts: Facts, setting: FewShot, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a setting, a relation at a time; a relation without queries gives none.
 
     A query's examples are distinct rows of its relation's train split, drawn from the seed and the
-    query's id. Prompts are sorted by (template, context, pair). The calibration rank is a query's
-    place in a seeded order of all.
+    query's id. Prompts are sorted by (template, context, pair).
 
     Raises:
-        InputError: a relation has fewer training queries than are to be shown.
+        InputError: a relation has fewer training queries than examples.
     """
     ids = facts.pairs.filter(split=setting.split)["pair_id"]
     ranks = ids.to_frame().with_columns(calibration_rank=places(seed, "calibration", ids))
     for relation_id in facts.relations["relation_id"]:
-        mine = facts.of(relation_id)
-        asked = _questions(mine, setting.split, setting)
-        if asked.is_empty():
+        of_relation = facts.of(relation_id)
+        rows = _questions(of_relation, setting.split, setting)
+        if rows.is_empty():
             continue
         example = pl.concat_str("query", pl.lit(" "), "answers", pl.lit(f"{END}\n"))
         if setting.as_ == "turns":
             reply = turn("assistant", pl.concat_str("answers", pl.lit(END)))
             example = pl.concat_str(turn("user", pl.col("query")), reply)
-        shown = _questions(mine, "train", setting).with_columns(line=example)
-        if shown.height < setting.shots:
+        examples = _questions(of_relation, "train", setting).with_columns(line=example)
+        if examples.height < setting.shots:
             raise InputError(
                 f"{setting.name} needs {setting.shots} training queries, and relation "
-                f"{relation_id} has {shown.height}; ask with fewer shots or give more."
+                f"{relation_id} has {examples.height}; ask with fewer shots or give more."
             )
         if setting.scope == "shared" or not setting.shots:
             name = relation_id if setting.shots else setting.name
             random = seeds.generator(seed, "demonstrations", setting.name, relation_id)
-            drawn = random.choice(shown.height, (1, setting.shots), replace=False)
-            contexts = _contexts(pl.Series([name]), shown, drawn, setting)
-            rows = asked.with_columns(context_id=pl.lit(name))
+            draw = random.choice(examples.height, (1, setting.shots), replace=False)
+            contexts = _contexts(pl.Series([name]), examples, draw, setting)
+            rows = rows.with_columns(context_id=pl.lit(name))
         else:
-            keys = seeds.keys(seed, f"demonstrations.{setting.name}", asked["pair_id"])
-            drawn = seeds.distinct_indices(keys, count=setting.shots, among=shown.height)
-            contexts = _contexts(asked["prompt_id"], shown, drawn, setting)
-            rows = asked.with_columns(context_id="prompt_id")
+            keys = seeds.keys(seed, f"demonstrations.{setting.name}", rows["pair_id"])
+            draw = seeds.distinct_indices(keys, count=setting.shots, among=examples.height)
+            contexts = _contexts(rows["prompt_id"], examples, draw, setting)
+            rows = rows.with_columns(context_id="prompt_id")
         if setting.as_ == "turns":
             rows = rows.with_columns(query=turn("user", pl.col("query")))
         rows = rows.sort("template_id", "context_id", "pair_id")
@@ -114,8 +110,8 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
     """The queries of a split, by id: pair_id, template_id, prompt_id, query, answers."""
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
     questions = facts.templates.sort("template_id").head(1)
-    asked = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
-    query = asked.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True)
+    text = pl.lit(" " * setting.leading_blank) + pl.col("text").str.replace(r"\s*\[Y\]\s*\.?$", "")
+    query = text.str.replace_all("[X]", pl.col("subjects").list.first(), literal=True)
     answers = labels.list.join(f"{SEPARATOR} ")
     prompt_id = pl.format("{}.{}.0", "pair_id", template_number())
     rows = facts.pairs.filter(pl.col("split") == split).sort("pair_id")
@@ -124,17 +120,17 @@ def _questions(facts: Facts, split: str, setting: FewShot) -> pl.DataFrame:
 
 
 def _contexts(
-    ids: pl.Series, shown: pl.DataFrame, drawn: Indices, setting: FewShot
+    ids: pl.Series, examples: pl.DataFrame, draw: Indices, setting: FewShot
 ) -> pl.DataFrame:
     """The table `contexts` of a draw (contexts × shots)."""
-    examples = [
-        shown[name].gather(drawn.ravel()).reshape((-1, setting.shots)).arr.to_list()
+    columns = [
+        examples[name].gather(draw.ravel()).reshape((-1, setting.shots)).arr.to_list()
         if setting.shots
         else pl.Series(name, [[]] * len(ids), pl.List(pl.String))
         for name in ("line", "pair_id")
     ]
     opening = turn("system", pl.lit(setting.system)) if setting.system else pl.lit("")
-    return pl.DataFrame([ids.alias("context_id"), *examples]).select(
+    return pl.DataFrame([ids.alias("context_id"), *columns]).select(
         "context_id",
         setting=pl.lit(setting.name),
         text=pl.concat_str(opening, pl.col("line").list.join("")),

@@ -5,12 +5,11 @@
                             | Newark              root ─ New ─ York ─ City
                                                        └ Newark
 
-**Tokens.** What is tokenised is the whole text: the cloze, a blank and the label. The cloze's own
-tokens are the prefix, and what follows them is the label's path. Almost every tokenizer cuts a text
-in pieces before it looks for tokens, and begins a piece at a blank behind a word: then a label has
-the same tokens behind every cloze, and the labels of a set are tokenised once (`Labels`). Each
-cloze is checked with some labels of the set all the same. Where a piece may reach over the blank,
-each text is tokenised whole, and the prefix is what all of them begin with.
+**Tokens.** The whole text is tokenised: the cloze, a blank and the label; the label's path follows
+the cloze's own tokens. Almost every tokenizer splits a text at a blank behind a word: then a label
+has the same tokens behind every cloze, and the labels of a set are tokenised once (`Labels`); each
+cloze is checked with some of them. With other tokenizers each text is tokenised whole, and the
+prefix is the common beginning.
 
 A label's log-probability is that of the whole text less that of the cloze.
 """
@@ -18,17 +17,18 @@ A label's log-probability is that of the whole text less that of the cloze.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from factsweep.operators.prompts.tokens import encode, shared_start
 
 Path = tuple[int, ...]
 
-# Letters, digits, punctuation, quotes, closing marks, other scripts, symbols: what a cloze may end
-# and a label begin with, as far as tokenizers tell characters apart.
+# Ends of clozes and beginnings of labels, one for each kind of character that tokenizers
+# distinguish: letters, digits, punctuation, quotes, closing marks, other scripts, symbols.
 _ENDS = ("a", "Z", "7", ",", ":", '"', "'", ")", "-", "é", "я", "中", "ש", "€", "½", "😀")
 _BEGINS = (*_ENDS, "(", "'s", "'The", "'ll", "3M", ".NET", "¡Ay", "10", "1969", "«", "_", "́")
-_CHECKED = 8  # labels of a set that are tried whole behind each cloze
+_CHECKED = 8  # labels of a set that are tokenised whole behind each cloze
 
 
 @dataclass(frozen=True, order=True)
@@ -41,10 +41,10 @@ class Name:
 
 @dataclass(frozen=True)
 class Trie:
-    """Paths of tokens from a root, which is node 0; each node comes before those below it.
+    """Paths of tokens from a root, which is node 0; each node precedes its descendants.
 
-    `names` has the labels that end at a node. `start` is the node that the cloze itself ends at:
-    the root, unless a label's text shares less than the cloze's own tokens with it.
+    `names` has the labels that end at a node. The cloze itself ends at the node `start`: the root,
+    unless a label's text shares less than the cloze's own tokens with it.
     """
 
     tokens: Sequence[int]
@@ -55,7 +55,7 @@ class Trie:
 
     @classmethod
     def of(cls, labels: Iterable[tuple[Name, Path]], start: Path = ()) -> "Trie":
-        """The trie of some labels, the same in whatever order they come."""
+        """The trie of some labels, the same for any order of them."""
         ends: dict[Path, list[Name]] = {}
         for name, path in labels:
             ends.setdefault(path, []).append(name)
@@ -77,37 +77,36 @@ class Trie:
     @cached_property
     def nodes_of(self) -> Mapping[str, Sequence[int]]:
         """The nodes that the labels of each entity end at, each once."""
-        found: dict[str, list[int]] = {}
+        nodes: dict[str, list[int]] = {}
         for node, names in self.names.items():
             for entity_id in {name.entity_id for name in names}:
-                found.setdefault(entity_id, []).append(node)
-        return found
+                nodes.setdefault(entity_id, []).append(node)
+        return nodes
 
     @cached_property
     def depth(self) -> Sequence[int]:
-        """How many tokens lie between the root and each node, its own included."""
-        found = [0] * len(self.tokens)
+        """The number of tokens between the root and each node, its own included."""
+        depths = [0] * len(self.tokens)
         for node, parent in enumerate(self.parents[1:], 1):
-            found[node] = found[parent] + 1
-        return found
+            depths[node] = depths[parent] + 1
+        return depths
 
     @cached_property
     def n_names(self) -> Sequence[int]:
-        """How many pairs of entity and node lie at or below each node."""
-        found = [0] * len(self.tokens)
-        for nodes in self.nodes_of.values():
-            for node in nodes:
-                found[node] += 1
-        for node in range(len(found) - 1, 0, -1):
-            found[self.parents[node]] += found[node]
-        return found
+        """The number of pairs of entity and node at or below each node."""
+        counts = [0] * len(self.tokens)
+        for node in chain.from_iterable(self.nodes_of.values()):
+            counts[node] += 1
+        for node in range(len(counts) - 1, 0, -1):
+            counts[self.parents[node]] += counts[node]
+        return counts
 
     def above(self, node: int) -> list[int]:
         """The node, and all nodes between it and the root, which comes last."""
-        found = [node]
-        while found[-1] != 0:
-            found.append(self.parents[found[-1]])
-        return found
+        path = [node]
+        while path[-1] != 0:
+            path.append(self.parents[path[-1]])
+        return path
 
     def label(self, node: int, entity_id: str) -> str:
         """The label of an entity that ends at a node."""
@@ -115,7 +114,7 @@ class Trie:
 
 
 class Behind(NamedTuple):
-    """A cloze as a model reads it, and the trie of what may follow: together, the whole texts."""
+    """A cloze as token ids, and the trie of the labels behind it: together, the whole texts."""
 
     token_ids: Sequence[int]
     trie: Trie
@@ -123,34 +122,33 @@ class Behind(NamedTuple):
 
 @dataclass
 class Labels:
-    """The labels of a set of entities, by a tokenizer; they are tokenised when first needed."""
+    """The labels of a set of entities and a tokenizer; they are tokenised when first needed."""
 
     tokenizer: Any
     names: Sequence[Name]
     _at_blank: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Leave out blanks around labels, labels of nothing else, and what stands twice."""
-        tidy = (Name(name.entity_id, name.label.strip()) for name in self.names)
-        self.names = list(dict.fromkeys(name for name in tidy if name.label))
+        """Strip the labels, and drop empty and repeated ones."""
+        stripped = (Name(name.entity_id, name.label.strip()) for name in self.names)
+        self.names = list(dict.fromkeys(name for name in stripped if name.label))
         self._at_blank = cuts_at_blanks(self.tokenizer)
 
     def behind(self, clozes: Sequence[str]) -> list[Behind]:
         """Each cloze with the labels behind it; a cloze ends in no blank."""
-        read = zip(clozes, encode(self.tokenizer, clozes), strict=True)
-        return [self._behind(cloze, tuple(token_ids)) for cloze, token_ids in read]
+        token_ids = map(tuple, encode(self.tokenizer, clozes))
+        return list(map(self._behind, clozes, token_ids))
 
-    def _behind(self, cloze: str, own: Path) -> Behind:
-        # Some labels are tried whole: they have the tokens that they have by themselves.
+    def _behind(self, cloze: str, prefix: Path) -> Behind:
         step = max(1, len(self.names) // _CHECKED)
         if self._at_blank and cloze:
-            whole = self._texts(cloze, self.names[::step])
-            if whole == [own + path for path in self._paths[::step]]:
-                return Behind(own, self._trie)
+            texts = self._texts(cloze, self.names[::step])
+            if texts == [prefix + path for path in self._paths[::step]]:
+                return Behind(prefix, self._trie)
         texts = self._texts(cloze, self.names)
-        n_shared = len(shared_start([own, *texts]))
+        n_shared = len(shared_start([prefix, *texts]))
         labels = zip(self.names, (text[n_shared:] for text in texts), strict=True)
-        return Behind(own[:n_shared], Trie.of(labels, own[n_shared:]))
+        return Behind(prefix[:n_shared], Trie.of(labels, prefix[n_shared:]))
 
     @cached_property
     def _paths(self) -> list[Path]:
@@ -170,8 +168,8 @@ class Labels:
 def cuts_at_blanks(tokenizer: Any) -> bool:
     """Whether a blank behind a word begins a piece of its own, so that no token reaches over it.
 
-    Tried on characters of every kind that tokenizers tell apart. A tokenizer that rewrites texts,
-    or does not say how it cuts them, is not trusted.
+    Tried on characters of every kind. A tokenizer that rewrites texts, or does not show its pieces,
+    is not trusted.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.normalizer is not None or backend.pre_tokenizer is None:
@@ -181,6 +179,6 @@ def cuts_at_blanks(tokenizer: Any) -> bool:
         len(end) in {start for _, (start, _) in cut(f"{end} {begin}")}
         and [piece for piece, _ in cut(f"{end} {begin}")][len(cut(end)) :]
         == [piece for piece, _ in cut(f"x {begin}")][1:]
-        for end in (f"of{each}" for each in _ENDS)
+        for end in (f"of{letter}" for letter in _ENDS)
         for begin in _BEGINS
     )

@@ -1,6 +1,6 @@
-"""How masked (encoder) models are asked: the bare sentence with one mask, nothing before it.
+"""Prompts of masked (encoder) models: the sentence with one mask, without any context.
 
-Of the right answers they can give the object labels that are one token of their own.
+Their answers can be the object labels that are one token.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,28 +28,27 @@ CONTENT_FREE = ("N/A", "", "?")
 
 @dataclass(frozen=True)
 class Masked:
-    """What determines the text of a masked model's prompt, apart from the facts."""
+    """The setting of a masked model's prompts, apart from the facts."""
 
     templates: Templates = "all"
 
     @property
     def name(self) -> str:
-        """As the setting stands in tables."""
+        """The setting's name in tables."""
         return "masked"
 
     @property
     def variant(self) -> str | None:
-        """The departures from the defaults, as they stand in the column `variant`."""
+        """The column `variant`: the differences from the defaults."""
         return variant_of(self, "templates")
 
 
 def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a masked model, a relation at a time, the prompts of a template together.
 
-    A query is the template with [X] filled and [Y] as the literal "[MASK]"; the one context is
-    empty. Ids and calibration ranks are those of the decoders' zero-shot prompts, so that runs of
-    both kinds can be compared prompt by prompt. `same_as` stays within the relation: the same
-    sentence under another relation has other candidates.
+    A query is the template with [X] filled and [Y] as the literal "[MASK]". Ids and calibration
+    ranks are those of the decoders' zero-shot prompts, so that both can be compared. `same_as` is
+    within the relation: the same sentence under another relation has other candidates.
 
     Source: BELIEF, section 2.1.
 
@@ -66,23 +65,23 @@ def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
     refuse(templates.with_columns(slots=slots), {several: slots != 1}, columns)
     ranks = calibration_ranks(facts, as_decoder, seed)
     for relation_id in facts.relations["relation_id"]:
-        mine = templates.filter(relation_id=relation_id)
-        if mine.is_empty():
+        of_relation = templates.filter(relation_id=relation_id)
+        if of_relation.is_empty():
             raise InputError(
                 f"relation {relation_id} has no template for prompt.templates={setting.templates}; "
                 "add one or leave the relation out."
             )
-        rows = sentences(mine, facts.of(relation_id))
+        rows = sentences(of_relation, facts.of(relation_id))
         rows = rows.sort("template_id", "pair_id", "subject_index")
         rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
         prompts = rows.join(ranks, on="prompt_id", how="left", maintain_order="left")
-        priors = content_free(mine).select("prompt_id", "template_id", "query")
+        priors = content_free(of_relation).select("prompt_id", "template_id", "query")
         priors = priors.with_columns(subject_index=pl.lit(0), context_id=pl.lit("masked"))
         yield Expansion(relation_id, prompts, bare("masked"), priors)
 
 
 def content_free(templates: pl.DataFrame) -> pl.DataFrame:
-    """Three prompts per template whose subject says nothing: "N/A", "" and "?".
+    """Three prompts per template with the subjects "N/A", "" and "?", which name no entity.
 
     Columns: template_id, relation_id, subject, query, prompt_id.
 
@@ -90,8 +89,8 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     """
     subjects = pl.DataFrame({"subject": CONTENT_FREE}).with_row_index("index")
     rows = templates.join(subjects, how="cross", maintain_order="left_right")
-    asked = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
-    query = filled(asked, pl.col("subject"), pl.lit(None, pl.String))
+    sentence = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
+    query = filled(sentence, pl.col("subject"), pl.lit(None, pl.String))
     prompt_id = pl.format("{}.content-free.{}.{}", "relation_id", template_number(), "index")
     return rows.select("template_id", "relation_id", "subject", query=query, prompt_id=prompt_id)
 
@@ -111,23 +110,23 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
     if not queries:
         return []
     texts = [query.replace(MASK, tokenizer.mask_token) for query in queries]
-    found: list[list[int]] = tokenizer(texts).input_ids
-    for query, ids in zip(queries, found, strict=True):
+    token_ids: list[list[int]] = tokenizer(texts).input_ids
+    for query, ids in zip(queries, token_ids, strict=True):
         if (n_masks := ids.count(tokenizer.mask_token_id)) != 1:
             raise InputError(
                 f"prompt {query!r} has {n_masks} masks instead of one; "
                 f"correct its template, or the name that holds {MASK}."
             )
-    check_reading(tokenizer, texts[0], found[0], opening=tokenizer.cls_token_id, may_close=True)
-    return found
+    check_reading(tokenizer, texts[0], token_ids[0], opening=tokenizer.cls_token_id, may_close=True)
+    return token_ids
 
 
 def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
     """Every label of every right object, with its token where it is a single known one.
 
-    Columns: relation_id, pair_id, object_id, label_index (0 is the object's own label, the others
-    are its aliases), label, token_id. A label is encoded as it stands in a sentence, after a space:
-    to some tokenizers a word at the start of a text is another token.
+    Columns: relation_id, pair_id, object_id, label_index (0: the object's own label, then its
+    aliases), label, token_id. A label is encoded after a space, as in a sentence: to some
+    tokenizers a word at the start of a text is another token.
     """
     index = pl.int_ranges(pl.col("labels").list.len(), dtype=pl.UInt16)
     objects = facts.pairs.select("relation_id", "pair_id", "objects").explode("objects")
@@ -148,8 +147,8 @@ def label_tokens(facts: Facts, tokenizer: Any) -> pl.DataFrame:
 def candidates(labels: pl.DataFrame) -> pl.DataFrame:
     """The distinct tokens among a relation's right answers: relation_id, label, token_id.
 
-    Sorted by relation and token. Labels that are the same token, as "Us" and "US" to an uncased
-    tokenizer, are one candidate, under the first of them. `labels` comes from `label_tokens`.
+    Sorted by relation and token. Labels with one token, as "Us" and "US" to an uncased tokenizer,
+    are one candidate, under the first of them. `labels` comes from `label_tokens`.
     """
     single = labels.drop_nulls("token_id").group_by("relation_id", "token_id", maintain_order=True)
     tokens = single.agg(pl.col("label").first()).sort("relation_id", "token_id")
@@ -157,7 +156,7 @@ def candidates(labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
-    """What a masked model cannot say, one row per relation.
+    """The labels, objects and pairs that a masked model cannot answer, one row per relation.
 
     Columns: relation_id; n_labels and n_labels_left_out (distinct labels; those that are not one
     token); n_objects and n_objects_left_out (of pairs; those without such a label); n_pairs and
@@ -166,8 +165,8 @@ def count_left_out(labels: pl.DataFrame) -> pl.DataFrame:
     units = {"labels": ["label"], "objects": ["pair_id", "object_id"], "pairs": ["pair_id"]}
     table = labels.select(pl.col("relation_id").unique().sort())
     for unit, columns in units.items():
-        said = labels.group_by("relation_id", *columns).agg(pl.col("token_id").count())
-        counts = said.group_by("relation_id").agg(
+        tokens = labels.group_by("relation_id", *columns).agg(pl.col("token_id").count())
+        counts = tokens.group_by("relation_id").agg(
             pl.len().cast(pl.Int64).alias(f"n_{unit}"),
             (pl.col("token_id") == 0).sum().cast(pl.Int64).alias(f"n_{unit}_left_out"),
         )

@@ -4,21 +4,17 @@
     completion    Fill in the blank: Marcelo has citizenship of ____. Answer: Spain
     question      Question: What citizenship does Marcelo have? Answer: Spain.
 
-An item is a text whose likelihood is asked for, in two parts: `context`, which the candidates of a
-group share, and `continuation`. The text is one followed by the other, and nothing between:
+An item is a text of which the likelihood is computed, in two parts that follow each other:
+`context`, which the candidates of a group share, and `continuation`:
 
     context             continuation
     Marcelo has citizenship of| Spain.
                                 ‾‾‾‾‾ entity_start to entity_end
 
-**Tokens.** The context has no blank at its end: the blank is the continuation's, since most
-tokenizers make one token of a blank and the word behind it. The *text* is what is tokenised, never
-its parts one by one: the pieces of a word must not depend on where we cut. An engine may reuse the
-tokens that all texts of a group begin with, and these need not end where the context does.
-`entity_tokens` says which tokens of the text are the entity's.
-
-Where the asked entity stands first (`[Y] edits [X].`), the context is empty. Its first token then
-has a probability only where the model has a token for the beginning of a text.
+**Tokens.** The blank belongs to the continuation, since most tokenizers make one token of a blank
+and the word behind it. The whole text is tokenised, so the pieces of a word do not depend on the
+cut; `entity_tokens` are the entity's. Where the entity comes first (`[Y] edits [X].`), the context
+is empty, and its first token has a probability only if the model has a BOS token.
 """
 
 import re
@@ -47,7 +43,7 @@ ITEMS = schema("""
 
 @dataclass(frozen=True)
 class Plausibility:
-    """What determines the texts whose likelihood is asked for, apart from the facts."""
+    """The setting of the texts, apart from the facts."""
 
     prompt_types: tuple[PromptType, ...]
 
@@ -61,17 +57,17 @@ class Plausibility:
 
     @property
     def name(self) -> str:
-        """As the setting stands where its types are measured together: `all`, or the types."""
+        """The setting's name where its types are measured together: `all`, or the types."""
         return "all" if set(self.prompt_types) == set(PROMPT_TYPES) else "+".join(self.prompt_types)
 
     @property
     def variant(self) -> None:
-        """There are no departures from the defaults."""
+        """Null: there are no differences from the defaults."""
         return
 
 
 def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expansion]:
-    """The items as prompts, a relation at a time: a context is what a group shares in a type.
+    """The items as prompts, a relation at a time; a group shares a context in each type.
 
     A prompt's id is the item's, its query the continuation, its calibration rank the group's
     permutation rank.
@@ -79,7 +75,7 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
     Raises:
         InputError: a relation has no template of the style that a prompt type needs.
     """
-    everything = pl.concat([items(facts, each, seed=seed) for each in setting.prompt_types])
+    everything = pl.concat([items(facts, name, seed=seed) for name in setting.prompt_types])
     everything = everything.with_columns(context_id=pl.format("{}.{}", "pair_id", "setting"))
     none = pl.lit([], pl.List(pl.String))
     for relation_id in facts.relations["relation_id"]:
@@ -87,8 +83,8 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
         rows = everything.join(pairs, on="pair_id", how="semi", maintain_order="left")
         first = rows.unique("context_id", keep="first", maintain_order=True)
         contexts = first.select("context_id", "setting", text="context", demonstrations=none)
-        asks = pl.col("setting") == "question"
-        number = pl.when(asks).then(pl.lit("001")).otherwise(pl.lit("000"))
+        is_question = pl.col("setting") == "question"
+        number = pl.when(is_question).then(pl.lit("001")).otherwise(pl.lit("000"))
         prompts = rows.select(
             *("pair_id", "context_id", "entity_start", "entity_end"),
             prompt_id="item_id",
@@ -101,7 +97,7 @@ def expand(facts: Facts, setting: Plausibility, *, seed: int) -> Iterator[Expans
 
 
 def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
-    """All items of a prompt type (columns: ITEMS), a relation after the other, groups together.
+    """All items of a prompt type (columns: ITEMS), relation by relation, groups together.
 
     An item_id is the candidate's with the prompt type. The seed gives `permutation_rank` alone.
 
@@ -109,25 +105,25 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
         InputError: a relation has no template of the style that the type needs.
     """
     rank = places(seed, "permutation", facts.pairs["pair_id"]).alias("permutation_rank")
-    known = facts.pairs.select("pair_id", rank, known=pl.col("subjects").list.first())
-    rows = candidates(facts).join(known, on="pair_id", maintain_order="left")
-    found = [
+    subjects = facts.pairs.select("pair_id", rank, subject=pl.col("subjects").list.first())
+    rows = candidates(facts).join(subjects, on="pair_id", maintain_order="left")
+    tables = [
         _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
         for relation_id in facts.relations["relation_id"]
     ]
     setting = pl.lit(prompt_type)
     item_id = pl.format("{}.{}", "candidate_id", setting)
-    rows = pl.concat(found).with_columns(setting=setting, item_id=item_id)
-    return rows.select(pl.col(each).cast(dtype) for each, dtype in ITEMS.items())
+    rows = pl.concat(tables).with_columns(setting=setting, item_id=item_id)
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in ITEMS.items())
 
 
 def entity_tokens(
     offsets: Sequence[tuple[int, int]], entity_start: int, entity_end: int
 ) -> tuple[int, int]:
-    """The tokens [start, end) that hold a character of the entity, by the offsets of the tokens.
+    """The tokens [start, end) with a character of the entity, by the offsets of the tokens.
 
-    A token of a blank and a word is the word's; one that reaches from the entity into what
-    follows is the entity's, too. Special tokens have the offset (0, 0) and are nobody's.
+    A token that reaches from the entity into the following text is the entity's, too. Special
+    tokens have the offset (0, 0).
 
     >>> offsets = [(0, 0), (0, 2), (2, 7), (7, 11), (11, 14), (14, 15)]  # <s>|Bo| uses| tea|pot|.
     >>> entity_tokens(offsets, 8, 14)
@@ -140,13 +136,13 @@ def entity_tokens(
 
 def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
     style = "question" if prompt_type == "question" else "statement"
-    mine = facts.templates.filter(relation_id=relation_id, style=style).sort("template_id")
-    if mine.is_empty():
+    templates = facts.templates.filter(relation_id=relation_id, style=style).sort("template_id")
+    if templates.is_empty():
         raise InputError(
             f"relation {relation_id} has no {style} template for prompt type "
             f"{prompt_type}; add one or leave the relation out."
         )
-    text: str = mine["text"][0]
+    text: str = templates["text"][0]
     if prompt_type == "completion":
         return f"Fill in the blank: {text.replace('[Y]', BLANK)} Answer: [Y]"
     return text
@@ -155,11 +151,11 @@ def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
 def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
     """The parts of each candidate's text; both names are filled in at once, neither into the other.
 
-    Where the asked entity stands twice, the continuation begins at the first, and `entity_start`
-    is that of the last: the answer.
+    If the entity occurs twice, the continuation begins at the first, and `entity_start` is that of
+    the last: the answer.
     """
     pieces = [piece for piece in re.split(r"(\[[XY]\])", template) if piece]
-    names = {"[X]": pl.col("known"), "[Y]": pl.col("label")}
+    names = {"[X]": pl.col("subject"), "[Y]": pl.col("label")}
     parts = [pl.lit(""), *(names.get(piece, pl.lit(piece)) for piece in pieces)]
     first = 1 + pieces.index("[Y]")
     last = len(pieces) - pieces[::-1].index("[Y]")

@@ -1,8 +1,4 @@
-"""How facts are asked: settings of BELIEF-ICL (section 3.1), their words, and their demonstrations.
-
-A *draw* of demonstrations is two integer arrays of shape (contexts, shots): the row of the pair in
-the pool, and the row of the template it is shown in.
-"""
+"""Settings of BELIEF-ICL's prompts (section 3.1), their words, and their demonstrations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,17 +51,15 @@ ENGLISH = Words(
 
 @dataclass(frozen=True)
 class Setting:
-    """What determines the text of a prompt, apart from the facts and the seed.
+    """The setting of a prompt's text, apart from the facts and the seed.
 
-    `scope` says for how many prompts a demonstration is drawn: `prompt` draws afresh for each (the
-    paper's words), `shared` once for all prompts of a (relation, template), which lets an engine
-    reuse the prefix.
+    With scope `prompt` (the paper's words) demonstrations are drawn for each prompt, with `shared`
+    once for all prompts of a (relation, template), so that an engine can reuse the prefix.
 
     With `as_` (in conf/: `as`) turns, the instruction is the system's turn, each demonstration a
     turn of the user and one of the assistant, and the question the last turn of the user. `system`
-    stands before the instruction; where it is empty, the instruction begins the first turn of the
-    user. With chat the whole text is one turn of the user. `words` are those of the facts'
-    language.
+    precedes the instruction; if it is empty, the instruction begins the first turn of the user.
+    With chat the whole text is one turn of the user.
     """
 
     context: Context
@@ -78,10 +72,7 @@ class Setting:
     words: Words = ENGLISH
 
     def __post_init__(self) -> None:
-        """Refuse shots that do not go with the context, and set to null what makes no difference.
-
-        Without shots there is no scope; in question style all templates are question templates.
-        """
+        """Refuse shots that do not fit the context, and reset fields that make no difference."""
         if (self.shots == 0) != (self.context == "zero-shot"):
             raise InputError(
                 f"prompt.context={self.context} does not go with prompt.shots={self.shots}; "
@@ -95,15 +86,14 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As the setting stands in tables: `zero-shot`, `4-template`."""
+        """The setting's name in tables: `zero-shot`, `4-template`."""
         return "zero-shot" if self.context == "zero-shot" else f"{self.shots}-{self.context}"
 
     @property
     def variant(self) -> str | None:
-        """The departures from the defaults, as they stand in the column `variant`."""
-        language = self.words.language
-        further = {} if language == "en" else {"language": language}
-        return variant_of(self, "style", "templates", "scope", **further)
+        """The column `variant`: the differences from the defaults."""
+        language = {} if self.words.language == "en" else {"language": self.words.language}
+        return variant_of(self, "style", "templates", "scope", **language)
 
     @property
     def instruction(self) -> str:
@@ -112,23 +102,17 @@ class Setting:
 
     @property
     def opening(self) -> pl.Expr:
-        """What stands before the demonstrations."""
+        """The text before the demonstrations."""
         if self.as_ != "turns":
             return pl.lit(self.instruction)
         if self.system == "":
             return pl.lit("")
-        said = filter(None, (self.system, self.instruction.removesuffix("\n")))
-        return turn("system", pl.lit("\n".join(said)))
-
-    def asked_first(self, sentence: pl.Expr) -> pl.Expr:
-        """The sentence of a chat's first turn of the user: without a system's, it instructs."""
-        if self.as_ == "turns" and self.system == "":
-            return pl.concat_str(pl.lit(self.instruction), sentence)
-        return sentence
+        parts = filter(None, (self.system, self.instruction.removesuffix("\n")))
+        return turn("system", pl.lit("\n".join(parts)))
 
 
 def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
-    """The templates that the setting uses, with the column `asked`: [Y] turned into what is asked.
+    """The templates that the setting uses, with the column `asked`: the sentence without [Y].
 
     In question style only question templates are used, and the trailing `[Y].` is dropped.
     """
@@ -142,11 +126,11 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
     return templates.with_columns(asked=text.str.replace_all("[Y]", MASK, literal=True))
 
 
-def filled(asked: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Expr:
-    """The sentence that asks after a subject by one of its names.
+def filled(sentence: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Expr:
+    """The sentence on a subject by one of its names.
 
-    `forms` has the gender (m or f) of the subject and of the object, for templates that have words
-    by gender, masculine where it is null; no `forms`: there are no such templates.
+    `forms` has the gender (m or f; null: m) of the subject and of the object, for templates with
+    words by gender; no `forms`: there are no such templates.
 
     >>> row = pl.DataFrame({"asked": "[X] est [X:né|née] à [MASK]", "name": "Eve", "forms": "fm"})
     >>> row.select(filled(pl.col("asked"), pl.col("name"), pl.col("forms"))).item()
@@ -155,16 +139,13 @@ def filled(asked: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Ex
     if forms is not None:
         for place, slot in enumerate("XY"):
             mark = rf"\[{slot}:([^\[\]|]*)\|([^\[\]|]*)\]"
-            feminine, masculine = (asked.str.replace_all(mark, f"${n}") for n in (2, 1))
-            asked = pl.when(forms.str.slice(place, 1) == "f").then(feminine).otherwise(masculine)
-    return asked.str.replace_all("[X]", name, literal=True)
+            feminine, masculine = (sentence.str.replace_all(mark, f"${n}") for n in (2, 1))
+            sentence = pl.when(forms.str.slice(place, 1) == "f").then(feminine).otherwise(masculine)
+    return sentence.str.replace_all("[X]", name, literal=True)
 
 
 def with_forms(rows: pl.DataFrame, facts: Facts) -> tuple[pl.DataFrame, pl.Expr | None]:
-    """The rows (which have pair_id) with the forms of their pairs, and the column of these.
-
-    Null where the facts have none: then the rows stay as they are.
-    """
+    """The rows (with pair_id) with the forms of their pairs, and their column; null: no forms."""
     forms = facts.further.get("forms")
     if forms is None:
         return rows, None
@@ -172,25 +153,28 @@ def with_forms(rows: pl.DataFrame, facts: Facts) -> tuple[pl.DataFrame, pl.Expr 
     return rows.join(forms, on="pair_id", how="left", maintain_order="left"), pl.col("forms")
 
 
+def query(setting: Setting, sentence: pl.Expr, *, is_first: bool) -> pl.Expr:
+    """The open question; no trailing space: the answer's first token has one.
+
+    Without a system turn, the first question of a chat begins with the instruction.
+    """
+    if setting.as_ != "turns":
+        ask, answer = setting.words.asks, f"\n{setting.words.answers}"
+        return pl.concat_str(pl.lit(ask), sentence, pl.lit(answer))
+    if is_first and setting.system == "":
+        sentence = pl.concat_str(pl.lit(setting.instruction), sentence)
+    return turn("user", sentence)
+
+
 def demonstration(
     setting: Setting, sentence: pl.Expr, label: pl.Expr, *, is_first: bool
 ) -> pl.Expr:
     """A question with its answer, two lines (appendix E) or two turns."""
     words = setting.words
-    answer = pl.concat_str(label, pl.lit(words.ends))
-    if setting.as_ == "turns":
-        asked = setting.asked_first(sentence) if is_first else sentence
-        return pl.concat_str(turn("user", asked), turn("assistant", answer))
-    marked = pl.lit(f"\n{words.answers}{words.blank}")
-    return pl.concat_str(pl.lit(words.asks), sentence, marked, answer, pl.lit("\n"))
-
-
-def query(setting: Setting, sentence: pl.Expr) -> pl.Expr:
-    """The question that is left open; no trailing space: the answer's first token has one."""
-    if setting.as_ == "turns":
-        return turn("user", sentence if setting.shots else setting.asked_first(sentence))
-    words = setting.words
-    return pl.concat_str(pl.lit(words.asks), sentence, pl.lit(f"\n{words.answers}"))
+    reply = turn("assistant", pl.concat_str(label, pl.lit(words.ends)))
+    if setting.as_ != "turns":
+        reply = pl.concat_str(pl.lit(words.blank), label, pl.lit(f"{words.ends}\n"))
+    return pl.concat_str(query(setting, sentence, is_first=is_first), reply)
 
 
 Indices = NDArray[np.int64]
@@ -212,10 +196,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """What demonstrations are drawn from, each table sorted by id, so that a draw can be repeated.
+    """The facts that demonstrations are drawn from, each table sorted by id.
 
-    pairs: pair_id, relation_id, name (the first), label (of the first object), and forms, where
-    there are any.
+    pairs: pair_id, relation_id, name (the first), label (of the first object), and forms, if any.
     templates: template_id, relation_id, asked.
     """
 
@@ -251,51 +234,58 @@ def shared_draw(
 ) -> Draw:
     """The draw of families of prompts that share their demonstrations: (shots + 1 of each, shots).
 
-    A family's row 0 shows the first `shots` pairs; row 1 + j, for the pair in place j, the spare
+    A family's row 0 has the first `shots` pairs; row 1 + j, for the pair in place j, the spare
     there.
 
     Raises:
         InputError: the relation has too few pairs.
     """
-    span, shown = _pairs_span(pool, setting, relation_id), setting.shots + 1
-    random = [seeds.generator(seed, "demonstrations", setting.name, each) for each in families]
-    drawn = [each.choice(span.length, shown, replace=False) for each in random]
-    pairs = span.start + np.reshape(drawn, (len(families), shown))
+    span, n_pairs = _pairs_span(pool, setting, relation_id), setting.shots + 1
+    random = [seeds.generator(seed, "demonstrations", setting.name, name) for name in families]
+    places = [generator.choice(span.length, n_pairs, replace=False) for generator in random]
+    pairs = span.start + np.reshape(places, (len(families), n_pairs))
     if setting.context == "template":
-        own = [pool.template_rows[family] for family in families]
-        templates = np.broadcast_to(np.array(own, dtype=np.int64)[:, None], pairs.shape)
+        rows = [pool.template_rows[family] for family in families]
+        templates = np.broadcast_to(np.array(rows, dtype=np.int64)[:, None], pairs.shape)
     else:
-        numbers = np.reshape([each.integers(2**63, size=shown) for each in random], pairs.shape)
+        numbers = np.reshape([g.integers(2**63, size=n_pairs) for g in random], pairs.shape)
         templates = _random_templates(pool, setting, pairs, numbers)
-    places = np.tile(np.arange(setting.shots), (shown, 1))
-    np.fill_diagonal(places[1:], setting.shots)
-    return Draw(*(np.concatenate(each[:, places]) for each in (pairs, templates)))
+    columns = np.tile(np.arange(setting.shots), (n_pairs, 1))
+    np.fill_diagonal(columns[1:], setting.shots)
+    return Draw(*(np.concatenate(rows[:, columns]) for rows in (pairs, templates)))
 
 
 def fresh_draw(
-    pool: Pool, setting: Setting, relation_id: str, targets: Indices, own: Indices, rows: seeds.Keys
+    pool: Pool,
+    setting: Setting,
+    relation_id: str,
+    pairs: Indices,
+    templates: Indices,
+    random: seeds.Keys,
 ) -> Draw:
     """A draw for every prompt: (prompts, shots).
 
-    `targets` and `own` are the prompts' rows in the pool's pairs and templates, `rows` random
-    numbers.
+    `pairs` and `templates` are the prompts' rows in the pool, `random` a number for each prompt.
 
     Raises:
         InputError: the relation has too few pairs.
     """
     span = _pairs_span(pool, setting, relation_id)
-    drawn = seeds.distinct_indices(rows, count=setting.shots, among=span.length - 1)
-    # The draw counts the other pairs alone: those from the target on are one row further down.
-    chosen = span.start + drawn + (drawn >= (targets - span.start)[:, None])
+    places = seeds.distinct_indices(random, count=setting.shots, among=span.length - 1)
+    # The prompt's own pair is not counted: places from it on are one row further down.
+    drawn_pairs = span.start + places + (places >= (pairs - span.start)[:, None])
     if setting.context == "template":
-        return Draw(chosen, np.broadcast_to(own[:, None], chosen.shape))
-    random = seeds.mix(seeds.mix(rows)[:, None] + np.arange(setting.shots, dtype=np.uint64))
-    return Draw(chosen, _random_templates(pool, setting, chosen, (random >> 1).astype(np.int64)))
+        return Draw(drawn_pairs, np.broadcast_to(templates[:, None], drawn_pairs.shape))
+    numbers = seeds.mix(seeds.mix(random)[:, None] + np.arange(setting.shots, dtype=np.uint64))
+    return Draw(
+        drawn_pairs, _random_templates(pool, setting, drawn_pairs, (numbers >> 1).astype(np.int64))
+    )
 
 
 def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> Span:
-    everything = Span(0, pool.pairs.height)
-    span = everything if setting.context == "random" else pool.pair_spans[relation_id]
+    span = Span(0, pool.pairs.height)
+    if setting.context != "random":
+        span = pool.pair_spans[relation_id]
     if span.length <= setting.shots:
         raise InputError(
             f"{setting.name} needs {setting.shots + 1} pairs to draw from, and relation "
@@ -306,7 +296,7 @@ def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> Span:
 
 
 def _random_templates(pool: Pool, setting: Setting, pairs: Indices, random: Indices) -> Indices:
-    """For each drawn pair, a template of its own relation."""
+    """For each pair, a template of its relation."""
     relations = pool.pairs["relation_id"].unique().sort()
     spans = [pool.template_spans.get(relation, Span(0, 0)) for relation in relations]
     bare = [relation for relation, span in zip(relations, spans, strict=True) if not span.length]
@@ -315,7 +305,7 @@ def _random_templates(pool: Pool, setting: Setting, pairs: Indices, random: Indi
             f"relation {bare[0]} has no template for prompt.style={setting.style}, "
             f"prompt.templates={setting.templates}; add one or leave the relation out."
         )
-    # Both columns are sorted by relation, so a pair's relation is found by where its span starts.
+    # Both columns are sorted by relation, so the start of its span identifies a pair's relation.
     starts = np.array([pool.pair_spans[relation].start for relation in relations])
     relation = np.searchsorted(starts, pairs, side="right") - 1
     first, length = np.array(spans).T
@@ -326,18 +316,18 @@ def contexts(
     pool: Pool, setting: Setting, ids: Sequence[str] | pl.Series, draw: Draw
 ) -> pl.DataFrame:
     """The table `contexts` of a draw: the instruction, then the demonstrations."""
-    texts, shown = [setting.opening], []
-    shots, known = pl.DataFrame({"context_id": ids}), pool.pairs.drop("relation_id")
+    texts, pair_ids = [setting.opening], []
+    shots, all_pairs = pl.DataFrame({"context_id": ids}), pool.pairs.drop("relation_id")
     for place, (pairs, templates) in enumerate(zip(draw.pairs.T, draw.templates.T, strict=True)):
-        columns = known[pairs].with_columns(asked=pool.templates["asked"].gather(templates))
+        columns = all_pairs[pairs].with_columns(asked=pool.templates["asked"].gather(templates))
         shots = shots.hstack(columns.select(pl.all().name.suffix(str(place))))
-        forms = pl.col(f"forms{place}") if "forms" in known.columns else None
+        forms = pl.col(f"forms{place}") if "forms" in all_pairs.columns else None
         sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
         texts.append(demonstration(setting, sentence, pl.col(f"label{place}"), is_first=place == 0))
-        shown.append(pl.col(f"pair_id{place}"))
+        pair_ids.append(pl.col(f"pair_id{place}"))
     return shots.select(
         "context_id",
         setting=pl.lit(setting.name),
         text=pl.concat_str(texts),
-        demonstrations=pl.concat_list(shown) if shown else pl.lit([], pl.List(pl.String)),
+        demonstrations=pl.concat_list(pair_ids) if pair_ids else pl.lit([], pl.List(pl.String)),
     )

@@ -1,8 +1,8 @@
 """Token ids of prompts: whole texts, with exactly one BOS, whose tokens read as the text again.
 
-A tokenizer may lose blanks, write the end of the text behind it, or have no token for a letter: the
-model then reads another prompt. Normalisers may change case, accents, compatibility forms,
-quotation marks, dashes and runs of blanks, and decoders may add blanks around marks.
+A tokenizer may lose blanks, add an end of text, or have no token for a letter: then it is refused.
+Normalisers may change case, accents, compatibility forms, quotation marks, dashes and runs of
+blanks, and decoders may add blanks around marks.
 """
 
 import re
@@ -18,8 +18,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import chat
 from factsweep.operators.prompts.estimate import Estimate
 
-# The methods by which transformers read texts with `tokenizers`, and where they are defined.
-_READS = {
+# The methods by which transformers read texts with `tokenizers`, and their modules.
+_READERS = {
     "__call__": "transformers.tokenization_utils_base",
     "_encode_plus": "transformers.tokenization_utils_tokenizers",
 }
@@ -37,10 +37,9 @@ def encode(
 ) -> list[list[int]]:
     """The token ids of each text.
 
-    With `chat_template` a text is the user's turn, and the reply has just begun; the template then
-    writes the special tokens, and the tokenizer adds none. With `as_turns` it is a chat
-    (`operators.prompts.chat`). `template_kwargs` are what the template is told besides, and with a
-    `prefill` the reply has begun with that text.
+    With `chat_template` a text is the user's turn, or with `as_turns` a chat
+    (`operators.prompts.chat`), and the reply has begun, with the text `prefill` if it is given; the
+    template, which also gets `template_kwargs`, writes the special tokens.
 
     Raises:
         InputError: the first prompt's tokens do not read as its text (`check_reading`), or the
@@ -72,14 +71,14 @@ def warnings(
     as_turns: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """A sentence for each part of a prompt that may be read in another sense."""
+    """A sentence for each part of a prompt that the model may read in another sense."""
     if isinstance(tokenizer, Estimate):
         return []
     if chat_template:
         turns = chat.messages(text, as_turns=as_turns)
         return chat.warnings(tokenizer, turns, template_kwargs or {})
     body, _ = _without_ends(tokenizer, text, tokenizer(text).input_ids)
-    if "\n" not in text.strip() or any("\n" in each for each in _readings(tokenizer, body)):
+    if "\n" not in text.strip() or any("\n" in reading for reading in _readings(tokenizer, body)):
         return []
     return [
         f"the tokenizer of {tokenizer.name_or_path} ({type(tokenizer).__name__}) reads line ends "
@@ -90,16 +89,18 @@ def warnings(
 def _ids(tokenizer: Any, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
     """The token ids of each text, as transformers read them.
 
-    Where they only ask `tokenizers` beneath them, and the class has no reading of its own, these
-    are asked for the ids alone: that takes a third less time.
+    If the class has no reading of its own, the `tokenizers` beneath are called directly, which
+    takes a third less time.
     """
-    own = {name: getattr(type(tokenizer), name, None) for name in _READS}
-    is_plain = {name: getattr(each, "__module__", None) for name, each in own.items()} == _READS
-    asked = texts[:1] if is_plain else texts
-    ids: list[list[int]] = tokenizer(asked, add_special_tokens=add_special_tokens).input_ids
-    if is_plain and len(texts) > 1:  # what transformers set for the first text holds for the others
-        read = tokenizer.backend_tokenizer.encode_batch_fast
-        ids += [each.ids for each in read(texts[1:], add_special_tokens=add_special_tokens)]
+    methods = {name: getattr(type(tokenizer), name, None) for name in _READERS}
+    modules = {name: getattr(method, "__module__", None) for name, method in methods.items()}
+    is_plain = modules == _READERS
+    first = texts[:1] if is_plain else texts
+    ids: list[list[int]] = tokenizer(first, add_special_tokens=add_special_tokens).input_ids
+    if is_plain and len(texts) > 1:  # the settings of the first text hold for the others
+        encode_batch = tokenizer.backend_tokenizer.encode_batch_fast
+        encodings = encode_batch(texts[1:], add_special_tokens=add_special_tokens)
+        ids += [encoding.ids for encoding in encodings]
     return ids
 
 
@@ -119,19 +120,19 @@ def too_long(
 ) -> dict[int, int]:
     """The texts of more than `limit` tokens: their index → their number of tokens.
 
-    `token_ids` is how the model reads them; `adds_text`: with more text. What must be short enough
-    is not tokenised: a byte-level tokenizer that rewrites nothing makes at most one token per byte.
+    `token_ids` tokenises them, with `adds_text` after adding text. A byte-level tokenizer without a
+    normaliser makes at most one token per byte, so shorter texts are not tokenised.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     exact = backend is None or backend.normalizer is not None or adds_text
     longest = limit - 8  # special tokens and a leading space
     suspects = [i for i, text in enumerate(texts) if exact or len(text.encode()) > longest]
     ids = token_ids(tokenizer, [texts[i] for i in suspects])
-    return {i: len(each) for i, each in zip(suspects, ids, strict=True) if len(each) > limit}
+    return {i: len(text) for i, text in zip(suspects, ids, strict=True) if len(text) > limit}
 
 
 def visible(tokenizer: Any, ids: Sequence[int]) -> str:
-    """The prompt as the model reads it, special tokens written out."""
+    """The prompt as the model reads it, with its special tokens."""
     return str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
@@ -146,12 +147,12 @@ def shared_start(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def n_shared(ids: Sequence[Sequence[int]]) -> int:
-    """The tokens that each prompt shares, from its start, with the one before it; summed."""
+    """The number of tokens that prompts share with the one before, from the start; summed."""
     if len(ids) < 2:
         return 0
     table = np.full((len(ids), max(map(len, ids))), -1, dtype=np.int64)
-    for row, each in enumerate(ids):
-        table[row, : len(each)] = each
+    for row, token_ids in enumerate(ids):
+        table[row, : len(token_ids)] = token_ids
     equal = (table[1:] == table[:-1]) & (table[1:] >= 0)
     return int(np.logical_and.accumulate(equal, axis=1).sum())
 
@@ -161,7 +162,7 @@ _QUOTES = frozenset("\"'`´ʼʹ")
 _IGNORED = ("Mn", "Mc", "Me", "Cf", "Cc", "Pi", "Pf", "Cn", "Co", "Cs")
 _BROKEN = "\ufffd"  # of a character for which a vocabulary of bytes lacks some
 _SPECIAL = " \ue000 "  # stands for a special token, which may take the blanks beside it
-_BEFORE, _BEHIND = 20, 40  # characters that are shown around a difference
+_BEFORE, _AFTER = 20, 40  # characters in a message around a difference
 _OTHER_CLASS = (
     'set "tokenizer_class" in the tokenizer_config.json of a copy of the model to the class that '
     "its tokenizer.json was saved with (PreTrainedTokenizerFast reads any), or give the tokenizer "
@@ -178,13 +179,13 @@ def check_reading(
     needs_opening: bool = False,
     may_close: bool = False,
 ) -> None:
-    """Refuse tokens that do not read as the text that they were made of.
+    """Refuse tokens that do not read as their text.
 
     `opening` is the token that begins a text, at most once, and exactly once with `needs_opening`.
-    With `may_close` special tokens may follow the text, as encoders want them.
+    With `may_close` special tokens may follow the text, as encoders need them.
 
     Raises:
-        InputError: it names the tokenizer with its class, what it did, and the fix.
+        InputError: it names the tokenizer with its class, the change, and the fix.
     """
     if not text.strip():
         return
@@ -206,9 +207,9 @@ def check_reading(
     readings = list(_readings(tokenizer, body))
     if fault := _misread(tokenizer, text, body, readings):
         written, read = text.lstrip(), readings[0].lstrip()
-        alike = (one == other for one, other in zip(written.lower(), read.lower(), strict=False))
+        alike = (a == b for a, b in zip(written.lower(), read.lower(), strict=False))
         start = len(list(takewhile(bool, alike)))
-        window = slice(max(0, start - _BEFORE), start + _BEHIND)
+        window = slice(max(0, start - _BEFORE), start + _AFTER)
         written, read = written[window], read[window]
         raise InputError(f"{name} {fault}: it reads {written!r} as {read!r}; {_OTHER_CLASS}.")
 
@@ -216,7 +217,7 @@ def check_reading(
 def _without_ends(
     tokenizer: Any, text: str, ids: Sequence[int]
 ) -> tuple[Sequence[int], Sequence[str]]:
-    """The tokens of the text itself, and the special ones that the tokenizer put behind it."""
+    """The tokens of the text itself, and the special ones that the tokenizer put after it."""
     special, begin, end = _special_tokens(tokenizer), 0, len(ids)
     while begin < end and not text.lstrip().startswith(special.get(ids[begin], "")):
         begin += 1
@@ -227,7 +228,7 @@ def _without_ends(
 
 @lru_cache(maxsize=4)
 def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """The special tokens by id, without the unknown one, and others that take blanks with them."""
+    """The special tokens by id, without the unknown one, and tokens that strip blanks."""
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     for token, added in tokenizer.added_tokens_decoder.items():
         if added.special or added.lstrip or added.rstrip:
@@ -254,7 +255,7 @@ def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
 
         yield ByteLevel().decode(tokens)
         yield "".join(tokens).replace("▁", " ")
-    if model == "WordPiece":  # whose decoder takes blanks away before some marks
+    if model == "WordPiece":  # its decoder removes blanks before some marks
         yield " ".join(tokens).replace(f" {backend.model.continuing_subword_prefix}", "")
 
 
@@ -263,8 +264,7 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
 
     Letters of other scripts may be unknown: encoders of English have no tokens for them.
     """
-    unknown = tokenizer.unk_token
-    n_unknown = 0
+    unknown, n_unknown = tokenizer.unk_token, 0
     if unknown is not None:
         n_unknown = ids.count(tokenizer.unk_token_id) - text.count(unknown)
     if n_unknown > sum(not letter.isascii() for letter in text):
@@ -284,7 +284,7 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
 
 
 def _folded(text: str, special: re.Pattern[str]) -> str:
-    """A text without what normalisers change on purpose, a marker for each special token."""
+    """A text without parts that normalisers change, and with a marker for each special token."""
     parts = []
     for part in special.split(text):
         unquoted = "".join(letter for letter in part if letter not in _QUOTES)
@@ -304,5 +304,5 @@ def _letters(folded: str) -> str:
 
 
 def _word_ends(folded: str) -> set[int]:
-    """How many letters stand before each run of blanks."""
+    """The number of letters before each run of blanks."""
     return set(accumulate(map(len, folded.split())))

@@ -1,8 +1,8 @@
 """A model behind an endpoint as an engine: any server that speaks OpenAI's protocol.
 
-Many requests are under way at once; how many is learned (`Limit`). The client (`openai`) sends a
-request again after what passes by itself. What does not (no such model, no credit, a wrong key)
-ends the run with one sentence; what is wrong with a prompt alone makes it a row with the reason.
+Many requests run at once; how many is learned (`Limit`). The client (`openai`) retries transient
+errors. Errors that last (no such model, no credit, a wrong key) end the run with one sentence; an
+error of one prompt becomes its row with the reason.
 """
 
 import asyncio
@@ -11,24 +11,29 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines.endpoint.blame import Blame, probe
+from factsweep.operators.engines.endpoint.blame import Diagnosis, probe
 from factsweep.operators.engines.endpoint.dialect import (
     AnyRequest,
     Dialect,
+    NextLogprobs,
     NextRequest,
-    NextSaid,
     read_given_tokens,
 )
 from factsweep.operators.engines.endpoint.openai_client import key
-from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies
-from factsweep.operators.engines.endpoint.reply import Reply, parse
-from factsweep.operators.engines.endpoint.watched_http import TROUBLES, Limit, Troubles, watched
+from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies, Reply, parse
+from factsweep.operators.engines.endpoint.watched_http import (
+    RETRIES,
+    Limit,
+    Retries,
+    rate_limited_client,
+)
 from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import (
     Branch,
@@ -45,13 +50,13 @@ from factsweep.operators.errors import InputError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_TRIES = 1_000  # of a request; `give_up_s` ends it long before
+_MAX_RETRIES = 1_000  # of a request; `give_up_s` ends it long before
 
 
 class EndpointEngine:
-    """Asks a server; whatever is said of a prompt is yielded as soon as it is there."""
+    """Asks a server; each answer is yielded as soon as it arrives."""
 
-    is_paid = True  # what is under way is waited for, and kept soon
+    is_paid = True  # answers of requests under way are waited for, and stored soon
 
     def __init__(self, start: Start) -> None:
         assert start.endpoint is not None, "settings see to it"
@@ -61,9 +66,9 @@ class EndpointEngine:
         self._limit = Limit(max=start.endpoint.max_concurrent)
         self._faults: SimpleQueue[str] = SimpleQueue()
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
-        self._blame = Blame(start, self._key, self._asked_in_time)
+        self._diagnosis = Diagnosis(start, self._key, self._ask)
         self._is_scorer = False
-        self._first_sample = asyncio.Lock()  # one request shows how many samples it gives
+        self._first_sample = asyncio.Lock()  # one request shows how many samples the server gives
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -72,24 +77,24 @@ class EndpointEngine:
         """One answer for each request, or why there is none, in the order they are finished.
 
         Raises:
-            InputError: the server answers nothing, whatever it is asked.
+            InputError: the server answers no request.
         """
-        yield from self._each(requests)
+        yield from self._results(requests)
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
         """One score for each text, in the order they are finished; or why there is none.
 
         Raises:
             InputError: the server gives no log-probabilities of texts, which the first two tokens
-                of one show before any is paid for; or it answers nothing.
+                of one show before any is paid for; or it answers no request.
         """
         waiting = iter(requests)
         for first in islice(waiting, 1):
             self._check_scores(first, "given texts")
-            yield from self._each(chain([first], waiting))
+            yield from self._results(chain([first], waiting))
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
-        """One answer for each request, in the order in which they are found.
+        """One answer for each request, in the order in which they are finished.
 
         Raises:
             InputError: the server gives no log-probabilities of given tokens, which two tokens of a
@@ -98,46 +103,45 @@ class EndpointEngine:
         yield from preferences(requests, self._read_branches)
 
     def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
-        jobs = [NextRequest(str(i), text, part) for i, text, part in split_branches(branches)]
-        if jobs:
-            self._check_scores(jobs[0], "given tokens")
+        requests = [NextRequest(str(i), text, part) for i, text, part in split_branches(branches)]
+        if requests:
+            self._check_scores(requests[0], "given tokens")
         parts = []
-        for answer in self._each(jobs):
-            if isinstance(answer, Refused):
-                raise self._blame.refusal(f"{answer.reason}: {answer.detail}")
-            parts.append((int(answer.request_id), answer.logprobs))
+        for result in self._results(requests):
+            if isinstance(result, Refused):
+                raise self._diagnosis.refusal(f"{result.reason}: {result.detail}")
+            parts.append((int(result.request_id), result.logprobs))
         return join_branches(branches, parts)
 
-    def _check_scores(self, request: ScoreRequest | NextRequest, what: str) -> None:
-        """Ask once, for little, whether the server gives scores at all.
+    def _check_scores(self, request: ScoreRequest | NextRequest, content: str) -> None:
+        """Ask once, at little cost, whether the server gives scores at all.
 
         Raises:
-            InputError: it gives none, and what it said.
+            InputError: it gives none; the sentence has the server's message.
         """
         from openai import BadRequestError, OpenAIError, UnprocessableEntityError
 
         if self._is_scorer:
             return
         try:
-            little = self._asked_in_time(probe(request))
-            asyncio.run_coroutine_threadsafe(little, self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._ask(probe(request)), self._loop).result()
         except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
-                f"{what} ({self._blame.said(error)}), which this benchmark asks for; ask a "
-                "server that does, such as vLLM's, or a model that is loaded here."
+                f"{content} ({self._diagnosis.message(error)}), which this benchmark needs; use a "
+                "server that gives them, such as vLLM's, or a model that is loaded here."
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
-            raise self._blame.refusal(self._blame.said(error)) from None
+            raise self._diagnosis.refusal(self._diagnosis.message(error)) from None
         self._is_scorer = True
 
     def faults(self) -> dict[str, float]:
-        """How many calls were turned away, timed out or failed since the last time, by which."""
+        """How many calls were refused, timed out or failed since the last time, by reason."""
         counts = Counter(self._faults.get() for _ in range(self._faults.qsize()))
-        return {why: float(n) for why, n in counts.items()}
+        return {reason: float(n) for reason, n in counts.items()}
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections, and end the thread."""
         if self._loop.is_running():
             if "_client" in self.__dict__:
                 asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
@@ -145,84 +149,76 @@ class EndpointEngine:
             self._thread.join()
             self._loop.close()
 
-    def _each(self, requests: Iterable[AnyRequest]) -> Iterator[Any]:
-        """What is said of each request; those under way when one ends the run are waited for."""
-        waiting, more, fatal = iter(requests), True, list[InputError]()
-        done, running = SimpleQueue[Future[Any]](), set[Future[Any]]()
+    def _results(self, requests: Iterable[AnyRequest]) -> Iterator[Any]:
+        """The result of each request; when one ends the run, those under way are waited for."""
+        waiting, has_more, fatal = iter(requests), True, list[InputError]()
+        finished, running = SimpleQueue[Future[Any]](), set[Future[Any]]()
         self._limit.is_fed = True
         try:
-            while more or running:
-                while more and len(running) < self._limit.allowed:
+            while has_more or running:
+                while has_more and len(running) < self._limit.allowed:
                     request = next(waiting, None)
                     if request is None:
-                        more = self._limit.is_fed = False
+                        has_more = self._limit.is_fed = False
                         break
-                    future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+                    future = asyncio.run_coroutine_threadsafe(self._result(request), self._loop)
                     running.add(future)
-                    future.add_done_callback(done.put)
+                    future.add_done_callback(finished.put)
                 if running:
-                    future = done.get()
+                    future = finished.get()
                     running.remove(future)
                     try:
-                        answer = future.result()
+                        result = future.result()
                     except InputError as error:
-                        more, fatal = False, [*fatal, error]
+                        has_more, fatal = False, [*fatal, error]
                     else:
-                        yield answer
+                        yield result
         finally:
             for future in running:
                 future.cancel()
         if fatal:
             raise fatal[0]
 
-    async def _answer(self, request: AnyRequest) -> Any:
-        """What is said of a request, with the tokens of all replies to it."""
-        troubles, answer = Troubles(), None
-        TROUBLES.set(troubles)
-        if not self._dialect.is_known_for(request):
-            async with self._first_sample:
-                if not self._dialect.is_known_for(request):
-                    answer = await self._answer_or_reason(request)
-        if answer is None:
-            answer = await self._answer_or_reason(request)
-        return replace(
-            answer,
-            n_prompt_tokens=answer.n_prompt_tokens + troubles.billed["prompt_tokens"],
-            n_output_tokens=(answer.n_output_tokens or 0) + troubles.billed["completion_tokens"],
-        )
-
-    async def _answer_or_reason(self, request: AnyRequest) -> Answer | Scored | NextSaid | Refused:
+    async def _result(self, request: AnyRequest) -> Any:
+        """The answer to a request, or why there is none, with the tokens of all replies to it."""
         from openai import OpenAIError
 
-        began = time.monotonic()
-        try:
-            answer = await self._asked_in_time(request)
-        except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
-            return await self._blame.explained(request, error, began)
-        self._blame.clear()
-        return answer
+        RETRIES.set(retries := Retries())
+        is_known = self._dialect.is_known_for(request)
+        async with nullcontext() if is_known else self._first_sample:
+            began = time.monotonic()
+            result: Answer | Scored | NextLogprobs | Refused
+            try:
+                result = await self._ask(request)
+            except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
+                result = await self._diagnosis.explain(request, error, began)
+            else:
+                self._diagnosis.note_answer()
+        return replace(
+            result,
+            n_prompt_tokens=result.n_prompt_tokens + retries.billed["prompt_tokens"],
+            n_output_tokens=(result.n_output_tokens or 0) + retries.billed["completion_tokens"],
+        )
 
-    async def _asked_in_time(self, request: AnyRequest) -> Answer | Scored | NextSaid:
-        if (troubles := TROUBLES.get(None)) is None:
-            TROUBLES.set(troubles := Troubles())
-        give_up_s = self._endpoint.give_up_s
-        _ = self._client  # importing `openai` takes seconds on a busy machine, none of the server's
-        try:
-            async with asyncio.timeout(give_up_s):
-                return await self._asked(request)
-        except TimeoutError as error:
-            last = f"; the last reply: {troubles.last}" if troubles.last else ""
-            raise TimeoutError(f"no answer within {give_up_s:g} s{last}") from error
-
-    async def _asked(self, request: AnyRequest) -> Answer | Scored | NextSaid:
+    async def _ask(self, request: AnyRequest) -> Answer | Scored | NextLogprobs:
         """The answer of the server.
 
         Raises:
             NoAnswerError: the server's reply is none.
+            TimeoutError: there is no answer within `give_up_s`.
         """
-        if isinstance(request, Request):
-            return await self._all_samples(request)
-        reply = await self._create(self._dialect.parameters(request))
+        if (retries := RETRIES.get(None)) is None:
+            RETRIES.set(retries := Retries())
+        give_up_s = self._endpoint.give_up_s
+        _ = self._client  # its import takes seconds on a busy machine, which are not the server's
+        try:
+            async with asyncio.timeout(give_up_s):
+                if isinstance(request, Request):
+                    return await self._all_samples(request)
+                reply = await self._post(self._dialect.parameters(request))
+        except TimeoutError as error:
+            failure = f"; the last reply: {retries.last_failure}" if retries.last_failure else ""
+            raise TimeoutError(f"no answer within {give_up_s:g} s{failure}") from error
         usage = self._replies.usage(request, reply)
         served = self._replies.served(reply, usage)
         try:
@@ -238,22 +234,22 @@ class EndpointEngine:
         answer = await self._some_samples(request)
         n = request.sampling.n
         while (n_done := len(answer.completions)) < n:
-            TROUBLES.get().bill(answer.n_prompt_tokens, answer.n_output_tokens or 0)
+            RETRIES.get().bill(answer.n_prompt_tokens, answer.n_output_tokens or 0)
             sampling = replace(request.sampling, n=n - n_done)
             seed = None if request.seed is None else request.seed + n_done
-            rest = await self._some_samples(replace(request, sampling=sampling, seed=seed))
+            further = await self._some_samples(replace(request, sampling=sampling, seed=seed))
             answer = replace(
-                rest,
-                completions=(*answer.completions, *rest.completions),
-                n_cached_tokens=answer.n_cached_tokens + rest.n_cached_tokens,
-                without=tuple(dict.fromkeys((*answer.without, *rest.without, "n"))),
+                further,
+                completions=(*answer.completions, *further.completions),
+                n_cached_tokens=answer.n_cached_tokens + further.n_cached_tokens,
+                without=tuple(dict.fromkeys((*answer.without, *further.without, "n"))),
                 n_requests=answer.n_requests + 1,
-                n_prompts_removed=answer.n_prompts_removed + rest.n_prompts_removed,
+                n_prompts_removed=answer.n_prompts_removed + further.n_prompts_removed,
             )
         return answer
 
     async def _some_samples(self, request: Request) -> Answer:
-        """The answer of one request, without what the server refuses."""
+        """The answer of one request, without parameters that the server refuses."""
         from openai import BadRequestError, InternalServerError, UnprocessableEntityError
 
         refusals = (BadRequestError, InternalServerError, UnprocessableEntityError)
@@ -261,7 +257,7 @@ class EndpointEngine:
         while reply is None:
             parameters = self._dialect.parameters(request)
             try:
-                reply = await self._create(parameters)
+                reply = await self._post(parameters)
             except refusals as error:
                 if self._dialect.learns(f"{error} {error.body}", parameters):
                     continue
@@ -269,15 +265,15 @@ class EndpointEngine:
                     raise
                 parameters.pop("n", None)
                 try:
-                    reply = await self._create(parameters)
+                    reply = await self._post(parameters)
                 except refusals:
-                    raise error from None  # it was not n that is refused
+                    raise error from None  # n was not the refused parameter
         part = replace(request, sampling=replace(request.sampling, n=parameters.get("n", 1)))
         answer = self._replies.answer(part, reply, self._dialect.left_out)
         self._dialect.note_samples(request.sampling.n, len(answer.completions))
         return answer
 
-    async def _create(self, parameters: Mapping[str, Any]) -> Reply:
+    async def _post(self, parameters: Mapping[str, Any]) -> Reply:
         import httpx2
 
         path = "/chat/completions" if self._endpoint.chat else "/completions"
@@ -293,8 +289,8 @@ class EndpointEngine:
             base_url=self._endpoint.url,
             api_key=self._key or "none",  # a server of one's own may need none
             timeout=self._endpoint.timeout_s,
-            max_retries=_TRIES,
-            http_client=watched(self._limit, self._faults, self._endpoint.timeout_s),
+            max_retries=_MAX_RETRIES,
+            http_client=rate_limited_client(self._limit, self._faults, self._endpoint.timeout_s),
         )
 
 

@@ -1,6 +1,6 @@
-"""How a server is asked, learned as it refuses, and its log-probabilities of given tokens.
+"""Parameters of requests, learned as a server refuses some; log-probabilities of given tokens.
 
-Those of a text by `echo`; those behind one by `logprob_token_ids` of vLLM's own server.
+Those of a text come by `echo`; those behind one by `logprob_token_ids` of vLLM's own server.
 """
 
 import re
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from factsweep.operators.engines.endpoint.replies import Usage
+from factsweep.operators.engines.endpoint.replies import Reply, Usage, as_object
 from factsweep.operators.engines.protocol import Request, Scored, ScoreRequest
 
-_OPTIONAL = ("logprobs", "seed")  # what a request may do without, where a server does not know it
+_OPTIONAL = ("logprobs", "seed")  # left out where a server does not take them
 
 
 @dataclass(frozen=True)
 class NextRequest:
-    """A text as token ids, and the tokens whose log-probabilities behind it are asked for."""
+    """A text as token ids, and the tokens whose log-probabilities behind it are requested."""
 
     request_id: str
     token_ids: Sequence[int]
@@ -25,8 +25,8 @@ class NextRequest:
 
 
 @dataclass(frozen=True)
-class NextSaid:
-    """The log-probability of each token that was asked for, and what that took."""
+class NextLogprobs:
+    """The log-probability of each requested token, and the cost."""
 
     request_id: str
     logprobs: dict[int, float]
@@ -38,114 +38,108 @@ AnyRequest = Request | ScoreRequest | NextRequest
 
 
 class Dialect:
-    """How a server is asked for answers, learned as it refuses; `chat`: by messages."""
+    """The parameters that a server takes, learned from its refusals; `chat`: it gets messages."""
 
     def __init__(self, model: str, *, chat: bool) -> None:
         self.left_out: set[str] = set()
         self._model, self._chat = model, chat
         self._max_tokens = "max_tokens"
-        self._most_samples: int | None = None  # of a request; null: nobody has asked for several
+        self._max_samples: int | None = None  # per request; null: several were never requested
 
     def is_known_for(self, request: AnyRequest) -> bool:
         """Whether the server has shown how many completions it gives to such a request."""
         is_single = not isinstance(request, Request) or request.sampling.n == 1
-        return is_single or self._most_samples is not None
+        return is_single or self._max_samples is not None
 
-    def note_samples(self, n_wanted: int, n_given: int) -> None:
+    def note_samples(self, n_requested: int, n_received: int) -> None:
         """Note how many completions the server gave to the first request for several."""
-        if n_wanted == 1 or self._most_samples is not None:
+        if n_requested == 1 or self._max_samples is not None:
             return
-        self._most_samples = n_given if n_given < n_wanted else sys.maxsize
-        if n_given < n_wanted:
+        self._max_samples = n_received if n_received < n_requested else sys.maxsize
+        if n_received < n_requested:
             sys.stderr.write(
-                f"{self._model} gives {n_given} of {n_wanted} samples per request: the others are "
-                "asked for in further requests.\n"
+                f"{self._model} gives {n_received} of {n_requested} samples per request: the "
+                "others are requested one after another.\n"
             )
 
     def parameters(self, request: AnyRequest) -> dict[str, Any]:
-        """What is asked; nothing that says what a server does anyway."""
+        """The parameters of a request; a server's defaults are left out."""
         if not isinstance(request, Request):
-            return _of_given_tokens(self._model, request)
+            return self._of_given_tokens(request)
         sampling = request.sampling
-        asked: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "model": self._model,
             self._max_tokens: request.most_output_tokens // sampling.n,
             "temperature": sampling.temperature,
         }
         if self._chat:
-            asked["messages"] = request.turns or [{"role": "user", "content": request.text}]
+            parameters["messages"] = request.turns or [{"role": "user", "content": request.text}]
         else:
-            asked["prompt"] = request.text
+            parameters["prompt"] = request.text
         if sampling.stop and request.thinking is None:  # else it would end a thought
-            asked["stop"] = list(sampling.stop)
-        if (n := min(sampling.n, self._most_samples or sampling.n)) > 1:
-            asked["n"] = n
+            parameters["stop"] = list(sampling.stop)
+        if (n := min(sampling.n, self._max_samples or sampling.n)) > 1:
+            parameters["n"] = n
         if sampling.top_p < 1:
-            asked["top_p"] = sampling.top_p
+            parameters["top_p"] = sampling.top_p
         if sampling.logprobs:
-            asked["logprobs"] = True if self._chat else 1
+            parameters["logprobs"] = True if self._chat else 1
         if request.seed is not None:
-            asked["seed"] = request.seed
-        return {name: value for name, value in asked.items() if name not in self.left_out}
+            parameters["seed"] = request.seed
+        return {name: value for name, value in parameters.items() if name not in self.left_out}
 
-    def learns(self, said: str, asked: Mapping[str, Any]) -> bool:
-        """Whether what the server does not take can be left out, or has another name."""
-        if "max_completion_tokens" in said and "max_tokens" in asked:
+    def _of_given_tokens(self, request: ScoreRequest | NextRequest) -> dict[str, Any]:
+        parameters = {
+            "model": self._model,
+            "prompt": list(request.token_ids),
+            "max_tokens": 1,  # the least that all servers continue a text by
+            "temperature": 0.0,
+            "logprobs": 1,
+        }
+        if isinstance(request, ScoreRequest):
+            return {**parameters, "echo": True}
+        of_vllm = {"logprob_token_ids": list(request.tokens), "return_tokens_as_token_ids": True}
+        return {**parameters, **of_vllm}
+
+    def learns(self, message: str, parameters: Mapping[str, Any]) -> bool:
+        """Whether a refused parameter can be left out, or has another name."""
+        if "max_completion_tokens" in message and "max_tokens" in parameters:
             self._max_tokens = "max_completion_tokens"
             return True
         for name in _OPTIONAL:
-            if name in asked and re.search(rf"\b{name}\b", said):
+            if name in parameters and re.search(rf"\b{name}\b", message):
                 if name not in self.left_out:
                     self.left_out.add(name)
-                    sys.stderr.write(f"{self._model} takes no {name}: none are asked for.\n")
+                    sys.stderr.write(f"{self._model} takes no {name}: none are requested.\n")
                 return True
         return False
 
 
-def _of_given_tokens(model: str, request: ScoreRequest | NextRequest) -> dict[str, Any]:
-    """What is asked for; one token more is the least that all servers continue a text by."""
-    asked = {"model": model, "prompt": list(request.token_ids), "max_tokens": 1, "temperature": 0.0}
-    if isinstance(request, ScoreRequest):
-        return {**asked, "echo": True, "logprobs": 1}
-    of_vllm = {"logprob_token_ids": list(request.tokens), "return_tokens_as_token_ids": True}
-    return {**asked, "logprobs": 1, **of_vllm}
-
-
 def read_given_tokens(
-    request: ScoreRequest | NextRequest, said: Any, usage: Usage, served: str
-) -> Scored | NextSaid:
-    """What was asked for, in what a server said.
+    request: ScoreRequest | NextRequest, reply: Reply, usage: Usage, served: str
+) -> Scored | NextLogprobs:
+    """The log-probabilities that a reply has of the tokens of a request.
 
     Raises:
-        ValueError: some token has no log-probability, or there are those of another text.
+        ValueError: some token has no log-probability, or the reply has those of another text.
     """
-    (choice,) = said.choices
-    found = getattr(choice, "logprobs", None)
+    (choice,) = reply.choices
+    fields, n = as_object(choice.logprobs), len(request.token_ids)
+    logprobs = fields.token_logprobs if isinstance(request, ScoreRequest) else fields.top_logprobs
+    if not logprobs:
+        raise ValueError("the answer has no log-probabilities")
     if isinstance(request, NextRequest):
-        return NextSaid(request.request_id, _behind(request, found), usage.prompt, usage.output)
-    scored = Scored.of(request, _of_text(request, found), n_cached_tokens=usage.cached)
+        names = {token: f"token_id:{token}" for token in request.tokens}
+        by_token = {
+            token: logprobs[0][name] for token, name in names.items() if name in logprobs[0]
+        }
+        if len(by_token) < len(names):
+            raise ValueError(f"{len(by_token)} of {len(names)} tokens have a log-probability")
+        return NextLogprobs(request.request_id, by_token, usage.prompt, usage.output)
+    if not n <= len(logprobs) <= n + 1 or logprobs[0] is not None:
+        raise ValueError(f"{len(logprobs)} log-probabilities, not those of a text of {n} tokens")
+    if any(logprob is None for logprob in logprobs[1:n]):
+        raise ValueError("a token of the text has no log-probability")
+    scored = Scored.of(request, logprobs[1:n], n_cached_tokens=usage.cached)
     n_prompt, n_output = usage.prompt, usage.output
     return replace(scored, n_prompt_tokens=n_prompt, n_output_tokens=n_output, served=served)
-
-
-def _of_text(request: ScoreRequest, said: Any) -> list[float]:
-    found = getattr(said, "token_logprobs", None)
-    if not found:
-        raise ValueError("the answer has no log-probabilities")
-    n = len(request.token_ids)
-    if not n <= len(found) <= n + 1 or found[0] is not None:
-        raise ValueError(f"{len(found)} log-probabilities, not those of a text of {n} tokens")
-    if any(each is None for each in found[1:n]):
-        raise ValueError("a token of the text has no log-probability")
-    return list(found[1:n])
-
-
-def _behind(request: NextRequest, said: Any) -> dict[int, float]:
-    steps = getattr(said, "top_logprobs", None)
-    if not steps:
-        raise ValueError("the answer has no log-probabilities")
-    asked = {f"token_id:{token}": token for token in request.tokens}
-    known = {asked[name]: logprob for name, logprob in steps[0].items() if name in asked}
-    if len(known) < len(asked):
-        raise ValueError(f"{len(known)} of {len(asked)} tokens have a log-probability")
-    return known

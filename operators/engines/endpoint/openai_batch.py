@@ -1,29 +1,34 @@
-"""OpenAI's batch files: requests, one per line, and what comes back, in any order.
+"""OpenAI's batch files: one request per line, and its answers, in any order.
 
-The `custom_id` of a request says which prompt of which setting and seed is answered.
+The `custom_id` of a request names the prompt, its setting and its seed.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, counted, read
-from factsweep.operators.engines.endpoint.reply import as_object, parse, quote
+from factsweep.operators.engines.endpoint.replies import (
+    NoAnswerError,
+    Usage,
+    as_object,
+    counted,
+    parse,
+    quote,
+    read,
+)
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
-_BETWEEN = " | "  # what stands behind it in a custom_id is `asked`
+_SEPARATOR = " | "  # in a custom_id, before `asked`
 _SCHEMA = {"prompt_id": pl.String, "asked": pl.String, "text": pl.String}
 
 
 class Answers(NamedTuple):
-    """The answers of a file (prompt_id, asked, text), and why others, by prompt_id, have none.
+    """The answers of a file (prompt_id, asked, text), with their thoughts where replies have any.
 
-    `failed` has the reason, `details` the sentence.
-    `thoughts` has what was thought before them (prompt_id, texts, n_tokens, ended), where a reply
-    tells.
+    Of prompts without an answer, by prompt_id, `failed` has the reason, `details` the sentence.
+    `thoughts` has the columns prompt_id, texts, n_tokens, ended.
     """
 
     rows: pl.DataFrame
@@ -42,7 +47,7 @@ def request(
     """
     chat = not isinstance(prompt, str)
     return {
-        "custom_id": f"{prompt_id}{_BETWEEN}{asked}",
+        "custom_id": f"{prompt_id}{_SEPARATOR}{asked}",
         "method": "POST",
         "url": "/v1/chat/completions" if chat else "/v1/completions",
         "body": {**body, "messages" if chat else "prompt": prompt},
@@ -56,10 +61,9 @@ def is_output(line: str) -> bool:
     (True, False)
     """
     try:
-        found = json.loads(line)
+        return {"custom_id", "response"} <= parse(line).keys()
     except ValueError:
         return False
-    return isinstance(found, dict) and {"custom_id", "response"} <= found.keys()
 
 
 def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
@@ -72,14 +76,14 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
     for number, line in enumerate(lines):
         if not line.strip():
             continue
-        where = f"line {number} (counted from 0)"
+        place = f"line {number} (counted from 0)"
         if not is_output(line):
-            raise InputError(f"{where} is none of a batch's output; fetch it again.")
+            raise InputError(f"{place} is none of a batch's output; fetch it again.")
         output = parse(line)
-        prompt_id, between, asked = str(output.custom_id).partition(_BETWEEN)
-        if not between:
+        prompt_id, separator, question = str(output.custom_id).partition(_SEPARATOR)
+        if not separator:
             raise InputError(
-                f"{where} answers {output.custom_id!r}, which is no custom_id of "
+                f"{place} answers {output.custom_id!r}, which is no custom_id of "
                 "`factsweep prompts --batch`; give the output of such a file."
             )
         try:
@@ -88,14 +92,14 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
             choices = body.choices if isinstance(body.choices, list) else []
             if output.error or status != 200 or not choices:
                 code = str(as_object(output.error).code or f"status {status}")
-                said = quote(output.error or response)
-                raise NoAnswerError(code, f"the request failed: {said}", Usage(0, 0))
+                message = quote(output.error or response)
+                raise NoAnswerError(code, f"the request failed: {message}", Usage(0, 0))
             choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
             answer = read(choice, usage, chat="message" in choice, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id], details[prompt_id] = error.reason, str(error)
             continue
-        rows.append((prompt_id, asked, answer.text))
+        rows.append((prompt_id, question, answer.text))
         if answer.thought:
             thoughts.append((prompt_id, [answer.thought], [usage.thought], ["unknown"]))
     schema = empty("thoughts").schema

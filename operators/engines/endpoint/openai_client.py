@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat endpoint as a callable; the judge; the key, and errors without it."""
+"""An OpenAI-compatible chat endpoint as a callable; the judge; the key, and errors without it."""
 
 import json
 import os
@@ -10,9 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage, read
-from factsweep.operators.engines.endpoint.reply import UNKNOWN_ERROR, parse
-from factsweep.operators.engines.endpoint.watched_http import said_in, set_status_of_body
+from factsweep.operators.engines.endpoint.replies import (
+    UNKNOWN_ERROR,
+    NoAnswerError,
+    Usage,
+    parse,
+    read,
+)
+from factsweep.operators.engines.endpoint.watched_http import error_message, set_status_of_body
 from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,11 +26,11 @@ if TYPE_CHECKING:
 
 KEY = "OPENAI_API_KEY"
 FIX = "correct the address, the model's name or the key, or try again later"
-_SHOWN = 300  # characters of what a server says
+_MAX_MESSAGE = 300  # characters of a server's message
 
 
 def key(variable: str = KEY) -> str:
-    """The key in an environment variable, or in the file that its `_FILE` names; empty if none is.
+    """The key in an environment variable or in the file that its `_FILE` names; empty: no key.
 
     Raises:
         InputError: the file cannot be read.
@@ -40,24 +45,23 @@ def key(variable: str = KEY) -> str:
         raise InputError(f"{variable}_FILE={path} cannot be read; mount the file there.") from error
 
 
-def without(secret: str, said: object) -> str:
-    r"""What a server said, without a key that it may repeat, in one line."""
-    text = " ".join(str(said).split())
+def without(secret: str, message: object) -> str:
+    """A server's message in one line, without a key that it may repeat."""
+    text = " ".join(str(message).split())
     text = text.replace(secret, "<key>") if secret else text
-    return text[:_SHOWN].rstrip(".")
+    return text[:_MAX_MESSAGE].rstrip(".")
 
 
-def refusal(model: str, url: str, said: str, fix: str = FIX) -> InputError:
-    """The sentence for whoever can correct the address, the name or the key."""
-    return InputError(f"model {model} at {url} did not answer ({said}); {fix}.")
+def refusal(model: str, url: str, message: str, fix: str = FIX) -> InputError:
+    """The sentence on a server that does not answer."""
+    return InputError(f"model {model} at {url} did not answer ({message}); {fix}.")
 
 
 @dataclass(frozen=True)
 class OpenAIChat:
     """Answers a prompt, which is sent as the one message of a user.
 
-    `base_url` ends where `/chat/completions` begins. Without a `temperature` the endpoint takes its
-    own. A call is made again `max_retries` times.
+    `base_url` ends before `/chat/completions`. Without a `temperature` the endpoint uses its own.
     """
 
     base_url: str
@@ -71,8 +75,7 @@ class OpenAIChat:
         """Ask the model.
 
         Raises:
-            InputError: the endpoint cannot be reached, refuses, or gives no text; the message has
-                its address, and never the key.
+            InputError: the endpoint cannot be reached, refuses, or gives no text.
         """
         import httpx2
         from openai import APIStatusError, OpenAIError
@@ -88,11 +91,11 @@ class OpenAIChat:
         except NoAnswerError as error:
             reason = without(self.api_key, error)
         except APIStatusError as error:
-            reason = without(self.api_key, said_in(error.response))
+            reason = without(self.api_key, error_message(error.response))
             if error.status_code != UNKNOWN_ERROR:
                 raise refusal(self.model, self.base_url, reason) from None
         except OpenAIError as error:
-            # Not `from error`: a server may repeat the key in what it says.
+            # Not `from error`: a server may repeat the key in its message.
             raise refusal(self.model, self.base_url, without(self.api_key, error)) from None
         raise InputError(
             f"model {self.model} at {self.base_url} gave no text ({reason}); look at the "
@@ -154,8 +157,8 @@ def judge_prompt(cloze: str, labels: Sequence[str], continuation: str) -> str:
     Beginning: Rome lies in; Names: ["Italy"]; Continuation: the south; Verdict:
     """
     names = json.dumps(list(labels), ensure_ascii=False)
-    said = " ".join(continuation.split())
-    return f"{_INSTRUCTION}Beginning: {cloze}\nNames: {names}\nContinuation: {said}\nVerdict:"
+    text = " ".join(continuation.split())
+    return f"{_INSTRUCTION}Beginning: {cloze}\nNames: {names}\nContinuation: {text}\nVerdict:"
 
 
 def verdict(answer: str) -> float | None:
@@ -173,13 +176,13 @@ class Judge:
     ask: Callable[[str], str]
     n_at_once: int = 8
 
-    def __call__(self, asked: Sequence[tuple[str, Sequence[str], str]]) -> list[float | None]:
+    def __call__(self, questions: Sequence[tuple[str, Sequence[str], str]]) -> list[float | None]:
         """1 (correct), 0 (incorrect) or null (no verdict) of each cloze, labels and continuation.
 
         Raises:
             InputError: the endpoint does not answer.
         """
-        prompts = [judge_prompt(*each) for each in asked]
+        prompts = [judge_prompt(*question) for question in questions]
         distinct = list(dict.fromkeys(prompts))
         with ThreadPoolExecutor(self.n_at_once) as pool:
             answers = dict(zip(distinct, pool.map(self.ask, distinct), strict=True))

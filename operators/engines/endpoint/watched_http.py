@@ -1,8 +1,8 @@
-"""The HTTP client of an endpoint: it learns how many requests at once a server takes.
+"""The HTTP client of an endpoint: it learns how many concurrent requests a server takes.
 
-As TCP learns its window: a start that doubles while that gives more answers per second, then one
-more per round, half when the server is overloaded, fails, or is late. When a request is sent again,
-and how long a server said to wait, is known to the client above (`openai`).
+As TCP learns its window: the number doubles at the start while that gives more answers per second,
+then grows by one per round, and is halved when the server is overloaded, fails, or is late. The
+client above (`openai`) sends requests again, and waits as long as a server wishes.
 """
 
 import re
@@ -14,26 +14,25 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from factsweep.operators.engines.endpoint.reply import message_in, parse, status_of_body
+from factsweep.operators.engines.endpoint.replies import message_in, parse, status_of_body
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
-# What servers say that give one completion per request, some with a status of their own failures.
+# Messages of servers that give one completion per request, some with a status of 500.
 _REFUSES_N = re.compile(
     r"\bn\b|\b(?:one|single|multiple) (?:completion|choice|generation)", re.IGNORECASE
 )
-_TOO_MUCH = (408, 429, 503, 529)  # statuses of a server that has too much to do
-_MORE = 1.05  # times the rate before: less is noise
-_SLOWER = 0.9  # times the rate before
-_FLAT = 2  # rounds without more answers per second: a single one may be chance
+_OVERLOADED = (408, 429, 503, 529)  # statuses
+_FASTER = 1.05  # times the rate of an earlier round: less is noise
+_SLOWER = 0.9
+_FLAT_ROUNDS = 2  # without more answers per second: a single one may be chance
 
 
 @dataclass
 class Limit:
-    """The number of requests at once: `allowed`.
+    """The number of concurrent requests: `allowed`.
 
-    Times are seconds of any clock that does not go back. A round is twice as many answers as
-    requests are allowed at once. `is_fed` says whether more requests are waiting: while the last
-    ones are answered, fewer are under way than are allowed, and their rate says nothing.
+    Times are seconds of a monotonic clock. A round is twice as many answers as requests are
+    allowed. `is_fed`: more requests are waiting; the rate of the last answers says nothing.
     """
 
     max: int
@@ -43,16 +42,16 @@ class Limit:
     _answers: int = 0
     _seconds: float = 0.0
     _last: float | None = None
-    _rate: float = 0.0  # answers per second of an earlier round; at the start, with fewer at once
+    _rate: float = 0.0  # answers per second of an earlier round; at the start, with fewer requests
     _flat: int = 0
     _lowered: float = float("-inf")
 
     def __post_init__(self) -> None:
-        """Begin with no more than there may be."""
+        """Begin within the maximum."""
         self.allowed = min(self.allowed, self.max)
 
     def answered(self, now: float) -> None:
-        """The server gave an answer."""
+        """Count an answer of the server."""
         if self._last is not None and self.is_fed:
             self._answers += 1
             self._seconds += now - self._last
@@ -63,18 +62,17 @@ class Limit:
         self._answers, self._seconds, step = 0, 0.0, 0
         if not self._is_start:
             step, self._rate = int(rate >= _SLOWER * self._rate), rate
-        elif rate > _MORE * self._rate:
+        elif rate > _FASTER * self._rate:
             step, self._rate, self._flat = self.allowed, rate, 0
         else:
             self._flat += 1
-            self._is_start = self._flat < _FLAT
+            self._is_start = self._flat < _FLAT_ROUNDS
         self.allowed = min(self.max, self.allowed + step)
 
     def refused(self, now: float, *, sent: float | None = None) -> None:
-        """The server turned a request away, failed, or did not answer in time.
+        """Halve the number: the server refused a request, failed, or was late.
 
-        What was `sent` before the number was lowered for the last time says nothing about the new
-        number, and does not lower it again.
+        A request `sent` before the number was last halved does not halve it again.
         """
         if sent is not None and sent <= self._lowered:
             return
@@ -84,26 +82,26 @@ class Limit:
 
 
 @dataclass
-class Troubles:
+class Retries:
     """The tokens of a request's earlier replies, and why the last one was no answer."""
 
     billed: Counter[str] = field(default_factory=Counter)
-    last: str = ""
+    last_failure: str = ""
 
     def bill(self, n_prompt_tokens: int, n_output_tokens: int) -> None:
         """Count the tokens of a reply that is not the last one."""
         self.billed.update(prompt_tokens=n_prompt_tokens, completion_tokens=n_output_tokens)
 
 
-TROUBLES: ContextVar[Troubles] = ContextVar("troubles")  # of the request that is being asked
+RETRIES: ContextVar[Retries] = ContextVar("retries")  # of the request of this task
 
 
-def watched(limit: Limit, faults: SimpleQueue[str], timeout_s: float) -> Any:
-    """An HTTP client that learns from all that happens; `faults` gets why calls are asked again."""
+def rate_limited_client(limit: Limit, faults: SimpleQueue[str], timeout_s: float) -> Any:
+    """An HTTP client that teaches `limit`; `faults` gets the reason of each failed call."""
     import httpx2
     from openai import DefaultAsyncHttpxClient
 
-    class Watched(DefaultAsyncHttpxClient):
+    class Client(DefaultAsyncHttpxClient):
         async def send(self, request: Any, **options: Any) -> Any:
             sent = time.monotonic()
             try:
@@ -111,27 +109,29 @@ def watched(limit: Limit, faults: SimpleQueue[str], timeout_s: float) -> Any:
             except httpx2.TransportError as error:
                 faults.put("timed_out" if isinstance(error, httpx2.TimeoutException) else "failed")
                 limit.refused(time.monotonic(), sent=sent)
-                _note_trouble(f"{type(error).__name__} {error}")
+                _note_failure(f"{type(error).__name__} {error}")
                 raise
             is_without_answer = set_status_of_body(response)
             now, status = time.monotonic(), response.status_code
             if status >= 400:
-                _note_trouble(said_in(response), response.content if is_without_answer else b"")
-            if status in _TOO_MUCH:
+                _note_failure(
+                    error_message(response), response.content if is_without_answer else b""
+                )
+            if status in _OVERLOADED:
                 if status == 429 and NO_CREDIT.search(response.text):
                     response.headers["x-should-retry"] = "false"
                 else:
                     faults.put("turned_away")
                     limit.refused(now, sent=sent)
             elif status == 200:
-                if now - sent > timeout_s / 2:  # fewer at once, before they come too late
+                if now - sent > timeout_s / 2:  # fewer requests, before answers come too late
                     limit.refused(now, sent=sent)
                 else:
                     limit.answered(now)
             elif (
                 status >= 500
                 and b'"n":' in request.content
-                and _REFUSES_N.search(said_in(response))
+                and _REFUSES_N.search(error_message(response))
             ):
                 response.headers["x-should-retry"] = "false"
             elif status == 409 or status >= 500:
@@ -139,12 +139,12 @@ def watched(limit: Limit, faults: SimpleQueue[str], timeout_s: float) -> Any:
             return response
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    # Another server than the one that was named would be sent the prompts, and perhaps the key.
-    return Watched(timeout=timeout_s, limits=limits, follow_redirects=False)
+    # A redirect would send the prompts, and perhaps the key, to an unknown server.
+    return Client(timeout=timeout_s, limits=limits, follow_redirects=False)
 
 
 def set_status_of_body(response: Any) -> bool:
-    """Give a reply that calls itself one and is no answer the status that its body names."""
+    """Give a successful reply without an answer the status that its body names; is it one?"""
     if not response.is_success:
         return False
     response.status_code = status_of_body(response.content)
@@ -152,7 +152,7 @@ def set_status_of_body(response: Any) -> bool:
     return bool(response.extensions["is_without_answer"])
 
 
-def said_in(response: Any) -> str:
+def error_message(response: Any) -> str:
     """The status of an error and its message, as the server gave them."""
     message = message_in(response.content)
     if response.extensions.get("is_without_answer"):
@@ -160,12 +160,12 @@ def said_in(response: Any) -> str:
     return f"Error code: {response.status_code} - {message}"
 
 
-def _note_trouble(reason: str, content: bytes = b"") -> None:
-    """Note why a request is sent again, and what the reply cost, as far as it says."""
-    if (troubles := TROUBLES.get(None)) is None:
+def _note_failure(reason: str, content: bytes = b"") -> None:
+    """Note why a request is sent again, and the tokens of the reply, if it counts them."""
+    if (retries := RETRIES.get(None)) is None:
         return
-    troubles.last = reason
+    retries.last_failure = reason
     with suppress(ValueError, TypeError, AttributeError):
         usage = parse(content).usage
         tokens = (usage.prompt_tokens, usage.completion_tokens)
-        troubles.bill(*(max(0, int(n or 0)) for n in tokens))
+        retries.bill(*(max(0, int(n or 0)) for n in tokens))

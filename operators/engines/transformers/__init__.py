@@ -7,7 +7,7 @@ from factsweep.operators.engines.transformers.batched_lm import CandidatesLM, Li
 
 
 def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
-    """The engine for what is asked, with the model loaded."""
+    """The engine for the ability, with the model loaded."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
     if start.ability == "score":

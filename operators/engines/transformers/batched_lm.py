@@ -1,9 +1,8 @@
 """Masked models fill masks, causal ones score texts or compare entities, in bounded batches.
 
-To score texts, the tokens that all of a group begin with are run once, and their keys and values
-kept; the rest of each text is run after them, several texts per batch. The last shared token is
-part of the batches, since the token that it predicts differs from text to text. Texts are padded on
-the right, and a causal model never looks ahead: no attention mask is needed.
+Causal models read the prefix of a group of texts once, up to its last token, and keep its keys and
+values; the rest of the texts follows in batches. Texts are padded on the right, and a causal model
+never looks ahead: no attention mask is needed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,8 +27,8 @@ T = TypeVar("T")
 # Masked prompts are sorted by length within a window, so that they need little padding.
 _PROMPTS_PER_WINDOW = 4096
 _MASKED_TOKENS = 8192  # of a batch
-# Shared tokens and padding included. A longer text is a batch of its own and is run in pieces:
-# the widest table of a pass is one of tokens × vocabulary.
+# Of a batch of texts, prefix and padding included. A longer text is scored in pieces, since the
+# logits of a pass are a table of tokens × vocabulary.
 _SCORED_TOKENS = 2048
 
 
@@ -55,6 +54,17 @@ def padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
     return table
 
 
+def logits_at(model: Any, rows: Sequence[int], places: Sequence[int], **inputs: Any) -> Any:
+    """The logits at places of some rows: places × vocabulary; the head reads no other place."""
+
+    def at_places(_encoder: Any, _inputs: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state[rows, places].unsqueeze(1)
+        return output
+
+    with model.base_model.register_forward_hook(at_places):
+        return model(**inputs, return_dict=True).logits[:, 0]
+
+
 class MaskedLM:
     """A transformers model for masked language modelling; batches depend on requests' order."""
 
@@ -70,7 +80,7 @@ class MaskedLM:
         waiting = iter(requests)
         while window := list(islice(waiting, _PROMPTS_PER_WINDOW)):
             window.sort(key=lambda request: len(request.token_ids))
-            for batch in bounded(window, lambda each: len(each.token_ids), _MASKED_TOKENS):
+            for batch in bounded(window, lambda r: len(r.token_ids), _MASKED_TOKENS):
                 yield from self._predict(batch)
 
     def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:
@@ -79,35 +89,24 @@ class MaskedLM:
         with torch.inference_mode():
             probabilities = self._logits(batch).float().softmax(dim=-1)
             best = probabilities.max(dim=-1)
-            asked = padded([r.candidate_ids for r in batch]).to(self._device)
-            candidates = probabilities.gather(1, asked).tolist()
+            candidate_ids = padded([r.candidate_ids for r in batch]).to(self._device)
+            candidates = probabilities.gather(1, candidate_ids).tolist()
         tokens = self._tokenizer.convert_ids_to_tokens(best.indices.tolist())
         columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
-        for request, token_id, token, probability, shares in zip(batch, *columns, strict=True):
-            own = shares[: len(request.candidate_ids)]
-            yield Prediction(request.request_id, token_id, token, probability, own)
+        for request, token_id, token, probability, row in zip(batch, *columns, strict=True):
+            unpadded = row[: len(request.candidate_ids)]
+            yield Prediction(request.request_id, token_id, token, probability, unpadded)
 
     def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""
-        import torch
-
         ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
         attended = padded([[1] * len(r.token_ids) for r in batch]).to(self._device)
         for r in batch:
             if (n := list(r.token_ids).count(self._tokenizer.mask_token_id)) != 1:
                 raise ValueError(f"request {r.request_id} has {n} masks instead of one")
         mask_places = [list(r.token_ids).index(self._tokenizer.mask_token_id) for r in batch]
-        places = torch.tensor(mask_places).to(self._device)
-
-        def at_places(_encoder: Any, _inputs: Any, output: Any) -> Any:
-            hidden = output.last_hidden_state
-            output.last_hidden_state = hidden[range(len(hidden)), places].unsqueeze(1)
-            return output
-
-        # The head sees one position per text: logits of the whole vocabulary are large.
-        with self._model.base_model.register_forward_hook(at_places):
-            output = self._model(input_ids=ids, attention_mask=attended, return_dict=True)
-        return output.logits[:, 0]
+        rows = range(len(batch))
+        return logits_at(self._model, rows, mask_places, input_ids=ids, attention_mask=attended)
 
 
 class Likelihood:
@@ -119,7 +118,7 @@ class Likelihood:
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, group by group; within one, short texts first."""
         for _, group in groupby(requests, key=lambda request: request.group):
-            by_length = sorted(group, key=lambda each: (len(each.token_ids), each.token_ids))
+            by_length = sorted(group, key=lambda r: (len(r.token_ids), r.token_ids))
             yield from self._group(by_length)
 
     def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
@@ -128,37 +127,33 @@ class Likelihood:
         shared = shared_start([request.token_ids for request in requests])
         n_read = max(len(shared) - 1, 0)
         cache = DynamicCache(config=self._model.config)
-        (before,) = self._logprobs([shared], cache)
-        n_cached_tokens = 0  # the first of them is the one that they were read for
-        for batch in bounded(requests, lambda each: len(each.token_ids), _SCORED_TOKENS):
-            own = [request.token_ids[n_read:] for request in batch]
+        (prefix_logprobs,) = self._logprobs([shared], cache)
+        n_cached_tokens = 0  # the prefix was read for the first text
+        for batch in bounded(requests, lambda r: len(r.token_ids), _SCORED_TOKENS):
+            texts = [request.token_ids[n_read:] for request in batch]
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
-            for request, behind in zip(batch, self._logprobs(own, copies), strict=True):
-                yield Scored.of(request, before + behind, n_cached_tokens=n_cached_tokens)
+            for request, behind in zip(batch, self._logprobs(texts, copies), strict=True):
+                yield Scored.of(request, prefix_logprobs + behind, n_cached_tokens=n_cached_tokens)
                 n_cached_tokens = n_read
 
     def _logprobs(self, texts: Sequence[Sequence[int]], cache: Any) -> list[list[float]]:
         """Of each text's tokens from the second on; the cache takes in all but the last."""
+        import torch
+
         lengths = [max(len(text) - 1, 0) for text in texts]
-        ids = padded(texts)
-        found: list[list[float]] = [[] for _ in texts]
+        ids = padded(texts).to(self._device)
+        logprobs: list[list[float]] = [[] for _ in texts]
         width = max(_SCORED_TOKENS // len(texts), 1)
         for start in range(0, max(lengths), width):
             stop = min(start + width, max(lengths))
-            read, asked = ids[:, start:stop], ids[:, start + 1 : stop + 1]
-            for logprobs, piece in zip(found, self._step(read, asked, cache), strict=True):
-                logprobs.extend(piece)
-        return [row[:length] for row, length in zip(found, lengths, strict=True)]
-
-    def _step(self, read: Any, asked: Any, cache: Any) -> Any:
-        """The log-probability of each token asked for, behind the tokens read up to its place."""
-        import torch
-
-        with torch.inference_mode():
-            read, asked = read.to(self._device), asked.to(self._device)
-            logits = self._model(input_ids=read, past_key_values=cache, use_cache=True).logits
-            return logits.float().log_softmax(-1).gather(-1, asked[..., None])[..., 0].tolist()
+            piece, targets = ids[:, start:stop], ids[:, start + 1 : stop + 1, None]
+            with torch.inference_mode():
+                logits = self._model(input_ids=piece, past_key_values=cache, use_cache=True).logits
+                values = logits.float().log_softmax(-1).gather(-1, targets)[..., 0].tolist()
+            for row, of_piece in zip(logprobs, values, strict=True):
+                row.extend(of_piece)
+        return [row[:length] for row, length in zip(logprobs, lengths, strict=True)]
 
 
 class CandidatesLM:
@@ -172,52 +167,70 @@ class CandidatesLM:
         return preferences(requests, self._read_branches, n_at_once=1, reuses_cloze=True)
 
     def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
-        """Read the tokens that all texts begin with once, then the rest of each in batches."""
+        """Read the tokens that all texts begin with once, then the rest of each in batches.
+
+        A text that is the beginning of another one is read with it.
+        """
         import torch
         from transformers import DynamicCache
 
-        n_shared = len(shared_start([branch.text for branch in branches]))
-        n_read = min(n_shared, min(len(branch.text) for branch in branches) - 1)
+        texts = [list(branch.text) for branch in branches]
+        n_read = min(len(shared_start(texts)), min(map(len, texts)) - 1)
+        read_with: dict[int, list[int]] = {}
+        for index in sorted(range(len(texts)), key=texts.__getitem__, reverse=True):
+            # In this order, the beginning of a text follows it.
+            longest = next(reversed(read_with), index)
+            if texts[longest][: len(texts[index])] != texts[index]:
+                longest = index
+            read_with.setdefault(longest, []).append(index)
         cache = DynamicCache(config=self._model.config)
         if n_read:
-            self._logits([branches[0].text[:n_read]], cache)
+            self._logits([texts[0][:n_read]], [0], [0], cache)
         logprobs = dict[int, BranchLogprobs]()
-        order = sorted(range(len(branches)), key=lambda index: len(branches[index].text))
-        for batch in bounded(order, lambda index: len(branches[index].text), _SCORED_TOKENS):
-            texts = [branches[index].text[n_read:] for index in batch]
+        by_length = sorted(read_with, key=lambda index: len(texts[index]))
+        for batch in bounded(by_length, lambda index: len(texts[index]), _SCORED_TOKENS):
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
-            logits = self._logits(texts, copies)[range(len(texts)), [len(t) - 1 for t in texts]]
-            rows = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-            for index, row in zip(batch, rows, strict=True):
+            rows = [row for row, longest in enumerate(batch) for _ in read_with[longest]]
+            indices = [index for longest in batch for index in read_with[longest]]
+            places = [len(texts[index]) - 1 - n_read for index in indices]
+            logits = self._logits([texts[i][n_read:] for i in batch], rows, places, copies)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            for index, row, total in zip(indices, logits, logits.logsumexp(-1), strict=True):
                 _, tokens, ending = branches[index]
-                of_ending = row[list(ending)].logsumexp(-1).item()
-                logprobs[index] = BranchLogprobs(row[list(tokens)].tolist(), of_ending)
+                of_ending = float(row[list(ending)].logsumexp(-1) - total)
+                logprobs[index] = BranchLogprobs((row[list(tokens)] - total).tolist(), of_ending)
         return [logprobs[index] for index in range(len(branches))]
 
-    def _logits(self, texts: Sequence[Sequence[int]], cache: Any) -> Any:
+    def _logits(
+        self,
+        texts: Sequence[Sequence[int]],
+        rows: Sequence[int],
+        places: Sequence[int],
+        cache: Any,
+    ) -> Any:
         import torch
 
+        inputs = {"input_ids": padded(texts).to(self._device), "past_key_values": cache}
         with torch.inference_mode():
-            ids = padded(texts).to(self._device)
-            return self._model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+            return logits_at(self._model, rows, places, **inputs, use_cache=True)
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
         """One answer for each request, in their order."""
         tokenizer = self._tokenizer
         for request in requests:
-            found, n = self._search(request), len(request.token_ids)
+            beams, n = self._search(request), len(request.token_ids)
             logprobs = self._model.compute_transition_scores(
-                found.sequences, found.scores, found.get("beam_indices"), normalize_logits=True
+                beams.sequences, beams.scores, beams.get("beam_indices"), normalize_logits=True
             )
-            first = found.scores[0][0].topk(min(request.top_tokens, found.scores[0].shape[-1]))
+            first = beams.scores[0][0].topk(min(request.top_tokens, beams.scores[0].shape[-1]))
             yield Beams(
                 request.request_id,
-                tokenizer.batch_decode(found.sequences[:, n:], skip_special_tokens=True),
+                tokenizer.batch_decode(beams.sequences[:, n:], skip_special_tokens=True),
                 logprobs.double().sum(-1).tolist(),
                 tokenizer.batch_decode(first.indices[:, None]),
                 n_prompt_tokens=n,
-                n_tokens=found.sequences.shape[1] - n,
+                n_tokens=beams.sequences.shape[1] - n,
             )
 
     def _search(self, request: BeamsRequest) -> Any:
@@ -226,7 +239,7 @@ class CandidatesLM:
 
         ids = torch.tensor([list(request.token_ids)], device=self._model.device)
         end = self._tokenizer.eos_token_id
-        config = GenerationConfig(  # whole: what the model's own says of sampling is left out
+        config = GenerationConfig(  # complete: the model's own settings of sampling are unused
             num_beams=request.width,
             num_return_sequences=request.width,
             max_new_tokens=request.max_tokens,

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
 
 
-# Parsers whose marks are looked for in the tokenizer's vocabulary, where none is named.
-_KNOWN = ("qwen3", "seed_oss")
-_BEHIND = "\n\n"  # as models write it, and their templates where they skip the thought
-_FIRST = 16  # the part of what vLLM can take that its first step has; the second has twice that
+# Parsers whose marks are searched in the tokenizer's vocabulary, where the user names none.
+_DEFAULT_PARSERS = ("qwen3", "seed_oss")
+_AFTER_THOUGHT = "\n\n"  # as models write it, and their templates where they skip the thought
+_FIRST_STEP = 16  # the first step has this part of vLLM's capacity, the second twice as much
 
 
 class Marks(NamedTuple):
@@ -52,21 +52,21 @@ class Marks(NamedTuple):
 
     def thought(self, ids: Sequence[int], text: str, *, at_length: bool) -> Thought:
         """The thought among a model's tokens, without its marks."""
-        said = self.tokenizer.decode(ids, skip_special_tokens=True).partition(self.end)[0]
-        thought = said.replace(self.start, "", 1).strip()
+        before_end = self.tokenizer.decode(ids, skip_special_tokens=True).partition(self.end)[0]
+        thought = before_end.replace(self.start, "", 1).strip()
         if self.end in text:
             return Thought(thought, len(ids), "itself")
         return Thought(thought, len(ids), "budget" if at_length else "silence")
 
     def closed(self, ids: Sequence[int], text: str) -> list[int]:
-        """The thought's tokens, with what makes the answer begin behind them."""
-        _, found, behind = text.partition(self.end)
-        own = list(ids)
-        while not found and own and own[-1] in self.tokenizer.all_special_ids:
-            own.pop()  # the end of the model's turn
-        blank = "" if behind.strip(" ") else _BEHIND
-        lacking = blank if found else f"\n{self.end}{_BEHIND}"
-        return own + list(self.tokenizer.encode(lacking, add_special_tokens=False))
+        """The thought's tokens, closed so that the answer begins behind them."""
+        _, end, behind = text.partition(self.end)
+        thought = list(ids)
+        while not end and thought and thought[-1] in self.tokenizer.all_special_ids:
+            thought.pop()  # the end of the model's turn
+        blank = "" if behind.strip(" ") else _AFTER_THOUGHT
+        closing = blank if end else f"\n{self.end}{_AFTER_THOUGHT}"
+        return thought + list(self.tokenizer.encode(closing, add_special_tokens=False))
 
 
 def find_marks(tokenizer: Any, parser: str | None) -> Marks:
@@ -77,15 +77,15 @@ def find_marks(tokenizer: Any, parser: str | None) -> Marks:
     """
     from vllm.reasoning import ReasoningParserManager
 
-    known = sorted(ReasoningParserManager.list_registered())
-    if parser is not None and parser not in known:
+    names = sorted(ReasoningParserManager.list_registered())
+    if parser is not None and parser not in names:
         raise InputError(
-            f"model.reasoning_parser={parser} is none of vLLM's; it has {', '.join(known)}."
+            f"model.reasoning_parser={parser} is none of vLLM's; it has {', '.join(names)}."
         )
-    for name in _KNOWN if parser is None else (parser,):
+    for name in _DEFAULT_PARSERS if parser is None else (parser,):
         try:
-            found = ReasoningParserManager.get_reasoning_parser(name)(tokenizer)
-            start, end = found.reasoning_start_str, found.reasoning_end_str
+            reasoning = ReasoningParserManager.get_reasoning_parser(name)(tokenizer)
+            start, end = reasoning.reasoning_start_str, reasoning.reasoning_end_str
         except Exception as error:
             if parser is not None:
                 raise InputError(
@@ -98,42 +98,42 @@ def find_marks(tokenizer: Any, parser: str | None) -> Marks:
             return Marks(tokenizer, start, end)
     raise InputError(
         f"model.thinking=on, and no marks of a thought are known for {tokenizer.name_or_path}; "
-        f"give model.reasoning_parser: one of {', '.join(known)} that has marks."
+        f"give model.reasoning_parser: one of {', '.join(names)} that has marks."
     )
 
 
 class _Job(NamedTuple):
-    """What vLLM is given, what for, and how much of the capacity it takes.
+    """A request to vLLM, its purpose, and its share of the capacity.
 
-    `then` makes of the output what is asked next; null: it is what was asked for.
+    `follow_up` makes the next jobs of the output; null: the output is the result.
     """
 
-    asked: Any
+    purpose: Any
     token_ids: Sequence[int]
     parameters: "SamplingParams"
     load: int
-    then: "Callable[[RequestOutput], list[_Job]] | None" = None
+    follow_up: "Callable[[RequestOutput], list[_Job]] | None" = None
 
 
-class _Behind(NamedTuple):
-    """An answer behind a thought: the one of that number of a request."""
+class _AfterThought(NamedTuple):
+    """A sample of a request, by its place, whose thought is finished."""
 
     request: Request
-    number: int
+    place: int
     thought: Thought
 
 
 class VllmEngine:
-    """vLLM with prefix caching; asks for nothing that is not stored."""
+    """vLLM with prefix caching; it computes nothing that is not stored."""
 
     def __init__(self, start: Start) -> None:
         self._llm = load(start)
         scheduler = self._llm.llm_engine.vllm_config.scheduler_config
-        # Twice what runs at once: the scheduler always finds the next request waiting.
+        # Twice the concurrent requests: the scheduler always finds the next one waiting.
         self._max_answers = 2 * int(scheduler.max_num_seqs)
         self._max_tokens = 2 * int(scheduler.max_num_batched_tokens)
         self._ids = count()
-        self._lora: Any = None  # what vLLM is told with every request
+        self._lora: Any = None  # a part of every request
         if start.adapter is not None:
             from vllm.lora.request import LoRARequest
 
@@ -142,25 +142,24 @@ class VllmEngine:
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
-        found: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
-        jobs = (self._job(each) for each in requests)
+        unfinished: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
         n = self._max_answers
-        for asked, output in self._outputs(jobs, n, n // _FIRST):
-            if isinstance(asked, Request):
+        for purpose, output in self._outputs(map(self._job, requests), n, n // _FIRST_STEP):
+            if isinstance(purpose, Request):
                 completions = tuple(map(_completion, output.outputs))
                 n_cached = output.num_cached_tokens or 0
-                yield Answer(asked.request_id, completions, len(asked.token_ids), n_cached)
+                yield Answer(purpose.request_id, completions, len(purpose.token_ids), n_cached)
                 continue
-            request, number, thought = asked
-            of = found[request.request_id]
-            of[number] = replace(_completion(output.outputs[0]), thought=thought)
-            if len(of) == request.sampling.n:
-                del found[request.request_id]
-                completions = tuple(of[i] for i in range(len(of)))
-                n_thought = sum(each.thought.n_tokens for each in completions if each.thought)
-                n_output = n_thought + sum(each.n_tokens for each in completions)
-                n_prompt = len(request.token_ids)
-                yield Answer(request.request_id, completions, n_prompt, 0, n_output)
+            request, place, thought = purpose
+            samples = unfinished[request.request_id]
+            samples[place] = replace(_completion(output.outputs[0]), thought=thought)
+            if len(samples) == request.sampling.n:
+                del unfinished[request.request_id]
+                completions = tuple(samples[i] for i in range(len(samples)))
+                thoughts = (sample.thought for sample in completions)
+                n_output = sum(thought.n_tokens for thought in thoughts if thought)
+                n_output += sum(sample.n_tokens for sample in completions)
+                yield Answer(request.request_id, completions, len(request.token_ids), 0, n_output)
 
     def _job(self, request: Request) -> _Job:
         """An answer, or first the thought: behind it, each sample is a job of its own."""
@@ -170,7 +169,7 @@ class VllmEngine:
         if self._known_marks is None:
             self._known_marks = find_marks(self._llm.get_tokenizer(), thinking.parser)
         marks = self._known_marks
-        thinks = _of_request(
+        parameters = _of_request(
             request,
             max_tokens=thinking.max_tokens,
             stop=(marks.end,),  # those of the answer may well stand in a thought
@@ -179,10 +178,10 @@ class VllmEngine:
             logprobs=None,
         )
 
-        def behind(output: "RequestOutput") -> list[_Job]:
-            return [_job_behind(request, marks, i, each) for i, each in enumerate(output.outputs)]
+        def answer(output: "RequestOutput") -> list[_Job]:
+            return [_answer_job(request, marks, i, out) for i, out in enumerate(output.outputs)]
 
-        return _Job(request, request.token_ids, thinks, n, behind)
+        return _Job(request, request.token_ids, parameters, n, answer)
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in the order they are finished.
@@ -195,7 +194,7 @@ class VllmEngine:
         for request, output in self._outputs(jobs, self._max_tokens):
             # The first token has none.
             pairs = zip(request.token_ids[1:], output.prompt_logprobs[1:], strict=True)
-            logprobs = [of_token[token].logprob for token, of_token in pairs]
+            logprobs = [by_token[token].logprob for token, by_token in pairs]
             yield Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
@@ -208,7 +207,10 @@ class VllmEngine:
             for index, text, tokens in split_branches(branches)
         )
         parts = (
-            (index, {token: each.logprob for token, each in output.outputs[0].logprobs[0].items()})
+            (
+                index,
+                {token: value.logprob for token, value in output.outputs[0].logprobs[0].items()},
+            )
             for index, output in self._outputs(jobs, self._max_answers)
         )
         return join_branches(branches, parts)
@@ -223,71 +225,70 @@ class VllmEngine:
             # No penalty: the sum of log-probabilities, however long.
             beams = BeamSearchParams(request.width, request.max_tokens, length_penalty=0.0)
             prompts: Any = [{"prompt_token_ids": ids}]
-            (found,) = self._llm.beam_search(prompts, beams, lora_request=self._lora)
+            (result,) = self._llm.beam_search(prompts, beams, lora_request=self._lora)
             top = _Job(request, ids, _of_probabilities(logprobs=request.top_tokens), 1)
             ((_, output),) = self._outputs([top], self._max_answers)
-            said = output.outputs[0].logprobs[0]
-            likeliest = sorted(said, key=lambda token: (-said[token].logprob, token))
-            own = [each.tokens[n:] for each in found.sequences]
+            next_tokens = output.outputs[0].logprobs[0]
+            likeliest = sorted(next_tokens, key=lambda token: (-next_tokens[token].logprob, token))
+            continuations = [beam.tokens[n:] for beam in result.sequences]
             yield Beams(
                 request.request_id,
-                tokenizer.batch_decode(own, skip_special_tokens=True),
-                [each.cum_logprob for each in found.sequences],
+                tokenizer.batch_decode(continuations, skip_special_tokens=True),
+                [beam.cum_logprob for beam in result.sequences],
                 [tokenizer.decode([token]) for token in likeliest[: request.top_tokens]],
                 n_prompt_tokens=n,
-                n_tokens=max(map(len, own)),
+                n_tokens=max(map(len, continuations)),
             )
 
     def _outputs(
         self, jobs: Iterable[_Job], capacity: int, first: int | None = None
     ) -> Iterator[tuple[Any, "RequestOutput"]]:
-        """Each request with vLLM's output, in the order they are finished.
+        """Each job's purpose with vLLM's output, in the order they are finished.
 
-        Its first step has `first` requests, the second twice as many: they are tokenised meanwhile.
+        The first step has `first` requests, the second twice as many: they are tokenised meanwhile.
         """
         engine, waiting, running = self._llm.llm_engine, iter(jobs), dict[str, _Job]()
         load, room, exhausted = 0, first or capacity, False
-        behind: deque[_Job] = deque()  # what is asked next goes first: its prefix is still cached
+        follow_ups: deque[_Job] = deque()  # they go first: their prefixes are still cached
         try:
-            while running or behind or not exhausted:
-                while load < room and (behind or not exhausted):
-                    job = behind.popleft() if behind else next(waiting, None)
+            while running or follow_ups or not exhausted:
+                while load < room and (follow_ups or not exhausted):
+                    job = follow_ups.popleft() if follow_ups else next(waiting, None)
                     if job is None:
                         exhausted = True
                         break
-                    # vLLM wants ids that it has never seen; a prompt may be asked again (samples).
-                    running[number := str(next(self._ids))] = job
+                    # vLLM needs new ids; a prompt may be requested again (samples).
+                    running[job_id := str(next(self._ids))] = job
                     prompt = {"type": "token", "prompt_token_ids": job.token_ids}
-                    engine.add_request(number, prompt, job.parameters, lora_request=self._lora)
+                    engine.add_request(job_id, prompt, job.parameters, lora_request=self._lora)
                     load += job.load
                 room = min(capacity, 2 * room)
                 for output in engine.step() if running else ():
                     if output.finished:
                         job = running.pop(output.request_id)
                         load -= job.load
-                        if job.then is None:
-                            yield job.asked, output
+                        if job.follow_up is None:
+                            yield job.purpose, output
                         else:
-                            behind.extend(job.then(output))
+                            follow_ups.extend(job.follow_up(output))
         finally:
             # If the caller stops early, they would otherwise be answered in the next call.
             engine.abort_request(list(running))
 
 
-def _job_behind(request: Request, marks: Marks, number: int, output: Any) -> _Job:
-    """What asks for the answer behind a thought, the one of that number of a request."""
+def _answer_job(request: Request, marks: Marks, index: int, output: Any) -> _Job:
+    """The job that continues a thought, the one of that index of a request, by the answer."""
     ids = list(output.token_ids)
     thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")
-    read = [*request.token_ids, *marks.closed(ids, output.text)]
+    token_ids = [*request.token_ids, *marks.closed(ids, output.text)]
     # As vLLM seeds the samples of one request.
-    seed = None if request.seed is None else request.seed + number
-    one = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
-    return _Job(_Behind(request, number, thought), read, _of_request(one), 1)
+    seed = None if request.seed is None else request.seed + index
+    sample = replace(request, sampling=replace(request.sampling, n=1), seed=seed)
+    return _Job(_AfterThought(request, index, thought), token_ids, _of_request(sample), 1)
 
 
-def _of_request(request: Request, **other: Any) -> "SamplingParams":
-    """As a request says; `other` takes the place of what it says."""
-    parameters = _of_sampling(request.sampling, **other)
+def _of_request(request: Request, **overrides: Any) -> "SamplingParams":
+    parameters = _of_sampling(request.sampling, **overrides)
     if request.seed is not None:
         parameters = copy(parameters)
         parameters.seed = request.seed
@@ -295,25 +296,25 @@ def _of_request(request: Request, **other: Any) -> "SamplingParams":
 
 
 @cache
-def _of_sampling(sampling: Sampling, **other: Any) -> "SamplingParams":
-    """The same for all requests that sample so, but for their seeds."""
+def _of_sampling(sampling: Sampling, **overrides: Any) -> "SamplingParams":
+    """The same object for all requests with the same sampling; their seeds are set in copies."""
     names = ("n", "temperature", "top_p", "max_tokens", "stop")
-    asked = {name: getattr(sampling, name) for name in names}
-    asked |= {"logprobs": 0 if sampling.logprobs else None, **other}
-    return _whole(**{**asked, "stop": list(asked["stop"])})
+    options = {name: getattr(sampling, name) for name in names}
+    options |= {"logprobs": 0 if sampling.logprobs else None, **overrides}
+    return _final_output(**{**options, "stop": list(options["stop"])})
 
 
-def _of_probabilities(**named: Any) -> "SamplingParams":
-    """One token, vLLM's minimum, of which nothing counts but the log-probabilities it names."""
-    return _whole(temperature=0.0, max_tokens=1, detokenize=False, **named)
+def _of_probabilities(**options: Any) -> "SamplingParams":
+    """One token, vLLM's minimum, of which only log-probabilities are used."""
+    return _final_output(temperature=0.0, max_tokens=1, detokenize=False, **options)
 
 
-def _whole(**asked: Any) -> "SamplingParams":
+def _final_output(**options: Any) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     # vLLM need not copy the lists in it for each request: it changes none of them.
-    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True, **asked)
+    return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True, **options)
 
 
 def _completion(output: Any) -> Completion:
@@ -321,7 +322,7 @@ def _completion(output: Any) -> Completion:
     logprob = None
     if output.logprobs is not None:
         pairs = zip(output.token_ids[:length], output.logprobs[:length], strict=True)
-        logprob = sum(of_token[token].logprob for token, of_token in pairs)
+        logprob = sum(by_token[token].logprob for token, by_token in pairs)
     return Completion(output.text, length, logprob, str(output.finish_reason))
 
 

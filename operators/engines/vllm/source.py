@@ -1,6 +1,6 @@
-"""What vLLM's own source says of its arguments, parsers and quantised weights.
+"""Arguments, parsers and quantisation schemes of vLLM, from its source.
 
-vLLM itself would say so in an engine, half a minute after that is started.
+vLLM itself would refuse them half a minute after an engine is started.
 """
 
 import ast
@@ -45,7 +45,7 @@ def parsers() -> frozenset[str] | None:
 
 
 class Scheme(NamedTuple):
-    """The first compute capability of GPUs that it is for (7.5), and the types of the rest."""
+    """The first compute capability of its GPUs (7.5), and the types of the other weights."""
 
     first_gpu: float
     dtypes: frozenset[str]
@@ -56,34 +56,34 @@ def schemes() -> frozenset[str] | None:
     """The schemes of vLLM, without those that it refuses as deprecated; null: not installed."""
     assigned = (node for node in _nodes(f"{_FOLDER}.__init__") if isinstance(node, ast.Assign))
     tables = {ast.unparse(node.targets[0]): _texts(node.value) for node in assigned}
-    every = tables.get("QuantizationMethods")
-    return every and (every | {_AS_INC}) - tables["DEPRECATED_QUANTIZATION_METHODS"]
+    methods = tables.get("QuantizationMethods")
+    return methods and (methods | {_AS_INC}) - tables["DEPRECATED_QUANTIZATION_METHODS"]
 
 
 @cache
 def scheme(name: str) -> Scheme | None:
-    """What vLLM has a scheme for; null: it does not say so where it is looked for."""
+    """The GPUs and types that vLLM has a scheme for; null: its source does not show them."""
     nodes = _nodes(f"{_FOLDER}.__init__")
-    tables = [(each.keys, each.values) for each in nodes if isinstance(each, ast.Dict)]
+    tables = [(node.keys, node.values) for node in nodes if isinstance(node, ast.Dict)]
     configs = {ast.unparse(k): ast.unparse(v) for t in tables for k, v in zip(*t, strict=True) if k}
     config = configs.get(repr(name), "")
     modules = {
-        each.name: f"{_FOLDER}.{node.module}" if node.level else str(node.module)
+        alias.name: f"{_FOLDER}.{node.module}" if node.level else str(node.module)
         for node in nodes
         if isinstance(node, ast.ImportFrom)
-        for each in node.names
+        for alias in node.names
     }
-    said = {
+    returned = {
         node.name: ast.unparse(node.body[-1])
-        for each in _nodes(modules.get(config, ""))
-        if isinstance(each, ast.ClassDef) and each.name == config
-        for node in each.body
+        for scheme in _nodes(modules.get(config, ""))
+        if isinstance(scheme, ast.ClassDef) and scheme.name == config
+        for node in scheme.body
         if isinstance(node, ast.FunctionDef)
     }
-    first = re.search(r"\d+", said.get("get_min_capability", ""))
-    types = re.findall(r"torch\.(\w+)", said.get("get_supported_act_dtypes", ""))
-    named = frozenset(each.replace("half", "float16") for each in types)
-    return Scheme(int(first[0]) / 10, named) if first else None
+    first = re.search(r"\d+", returned.get("get_min_capability", ""))
+    types = re.findall(r"torch\.(\w+)", returned.get("get_supported_act_dtypes", ""))
+    dtypes = frozenset(dtype.replace("half", "float16") for dtype in types)
+    return Scheme(int(first[0]) / 10, dtypes) if first else None
 
 
 @cache
@@ -91,15 +91,15 @@ def without_cpu() -> frozenset[str]:
     """The formats of layers that vLLM has kernels for on GPUs alone: nvfp4, mxfp8."""
     tables = (node for node in _nodes(f"{_LINEAR}.__init__") if isinstance(node, ast.AnnAssign))
     return frozenset(
-        found[1].lower()
+        match[1].lower()
         for node in tables
         if node.value and not re.search(r"PlatformEnum\.CPU: \[\w", ast.unparse(node.value))
-        if (found := re.fullmatch(r"_POSSIBLE_(\w+)_KERNELS", ast.unparse(node.target)))
+        if (match := re.fullmatch(r"_POSSIBLE_(\w+)_KERNELS", ast.unparse(node.target)))
     )
 
 
 def _nodes(module: str) -> list[ast.AST]:
-    """All that a module of vLLM's says; nothing where there is no such file."""
+    """The nodes of a module of vLLM's; none where there is no such file."""
     try:
         file = f"{module.removeprefix('vllm.').replace('.', '/')}.py"
         return [*ast.walk(ast.Module(_statements(file) or [], []))]
@@ -108,5 +108,5 @@ def _nodes(module: str) -> list[ast.AST]:
 
 
 def _texts(node: ast.expr) -> frozenset[str]:
-    found = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
-    return frozenset(map(str, found))
+    constants = (child.value for child in ast.walk(node) if isinstance(child, ast.Constant))
+    return frozenset(map(str, constants))

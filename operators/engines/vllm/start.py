@@ -1,4 +1,4 @@
-"""How vLLM is started, and what of its environment may change an answer."""
+"""The start of vLLM, and the variables of its environment that may change an answer."""
 
 import json
 import os
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 def load(start: Start) -> "LLM":
     """VLLM with the model loaded, with prefix caching."""
     if start.device == "cuda":
-        # When vLLM starts, it warms up FlashInfer's sampler, which is compiled then: that fails
-        # where there is no nvcc. No request of ours asks it: those that sample have seeds.
+        # vLLM warms up FlashInfer's sampler at its start, which fails without nvcc. Our requests
+        # do not need it, since sampled ones have seeds.
         os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     from vllm import LLM
     from vllm.platforms import current_platform
 
     options: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": True}
-    # A model that reads images, too, is asked for text: nothing is loaded or planned for them.
+    # A model that also reads images is used for text: no memory is planned for images.
     options["language_model_only"] = True
     if current_platform.is_cpu():
-        # Blocks of 32 tokens, since a block is what prefixes are shared in: the default of 128 is
-        # longer than most of our prompts and shares nothing.
+        # Prefixes are shared in blocks; the default of 128 tokens is longer than most prompts.
         options |= {"enforce_eager": True, "block_size": 32}
         # Prompts are not prefilled in chunks: for a seeded request vLLM would rewind the random
         # generator, which is not possible for those of a CPU.
@@ -62,9 +61,9 @@ def _rank(adapter: Path) -> int:
     """The smallest rank that vLLM has room for and the adapter fits into."""
     from vllm.config.lora import MaxLoRARanks
 
-    said = json.loads((adapter / "adapter_config.json").read_bytes())
-    ranks = [said["r"], *said.get("rank_pattern", {}).values()]
-    return int(min(each for each in get_args(MaxLoRARanks) if each >= max(ranks)))
+    config = json.loads((adapter / "adapter_config.json").read_bytes())
+    ranks = [config["r"], *config.get("rank_pattern", {}).values()]
+    return int(min(rank for rank in get_args(MaxLoRARanks) if rank >= max(ranks)))
 
 
 # Why some of vLLM's environment variables change no answer; any other may change one.
@@ -73,31 +72,31 @@ _WHY = (
     ("cluster.cpu_kvcache_gib sets it", "VLLM_CPU_KVCACHE_SPACE"),
     ("which cores compute", "VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_NUM_OF_RESERVED_CPU"),
     ("which processes there are", "VLLM_ENABLE_V1_MULTIPROCESSING VLLM_WORKER_MULTIPROC_METHOD"),
-    ("what they are called, by vLLM itself", "VLLM_DIST_IDENT VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME"),
-    ("what they run at once; vLLM sets it itself on a CPU", "VLLM_DISABLE_SHARED_EXPERTS_STREAM"),
+    ("their names, given by vLLM itself", "VLLM_DIST_IDENT VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME"),
+    ("their concurrency; vLLM sets it itself on a CPU", "VLLM_DISABLE_SHARED_EXPERTS_STREAM"),
     ("how their memory is laid out; likewise", "VLLM_SSM_CONV_STATE_LAYOUT"),
     ("how their kernels are started; likewise", "VLLM_USE_BREAKABLE_CUDAGRAPH"),
     ("how they find each other", "VLLM_HOST_IP VLLM_LOOPBACK_IP VLLM_PORT VLLM_RPC_BASE_PATH"),
     ("how long they wait", "VLLM_*_TIMEOUT*"),
-    ("what is printed", "VLLM_LOG* VLLM_DISABLE_LOG_LOGO"),
-    ("what its makers are told", "VLLM_*USAGE* VLLM_DO_NOT_TRACK"),
-    ("a secret of its server, which nobody asks here", "VLLM_API_KEY"),
+    ("output", "VLLM_LOG* VLLM_DISABLE_LOG_LOGO"),
+    ("statistics for its makers", "VLLM_*USAGE* VLLM_DO_NOT_TRACK"),
+    ("a secret of its server, which is not used here", "VLLM_API_KEY"),
     ("where files lie", "VLLM_CACHE_ROOT VLLM_CONFIG_ROOT VLLM_ASSETS_CACHE"),
-    ("what an image is called", "VLLM_BUILD_* VLLM_IMAGE_TAG"),
+    ("the name of an image", "VLLM_BUILD_* VLLM_IMAGE_TAG"),
     ("which build is installed, which the engine's version names", "VLLM_TARGET_DEVICE"),
 )
 NO_ANSWER = tuple(" ".join(names for _, names in _WHY).split())
 
 
 def switches(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of vLLM, and of what it multiplies with, that are set and may change an answer.
+    """The variables of vLLM and of its libraries that are set and may change an answer.
 
     >>> switches({"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_MLA_DISABLE": "1", "HOME": "/root"})
     {'VLLM_MLA_DISABLE': '1'}
     """
-    own = {
+    of_vllm = {
         name: value
         for name, value in sorted(environment.items())
-        if name.startswith("VLLM_") and not any(fnmatchcase(name, each) for each in NO_ANSWER)
+        if name.startswith("VLLM_") and not any(fnmatchcase(name, glob) for glob in NO_ANSWER)
     }
-    return own | precision(environment)
+    return of_vllm | precision(environment)

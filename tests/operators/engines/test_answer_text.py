@@ -94,8 +94,8 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("text", "stops", "kept"), [(t, *s) for t, s in STOPS.items()])
-def test_cut_at_stops_first_stop_ends_the_text(text: str, stops: list[str], kept: str) -> None:
-    assert cut_at_stops(text, stops) == kept
+def test_cut_at_stops_first_stop_ends_the_text(text: str, stops: list[str], expected: str) -> None:
+    assert cut_at_stops(text, stops) == expected
 
 
 @pytest.mark.parametrize(

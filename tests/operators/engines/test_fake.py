@@ -18,8 +18,8 @@ def test_fake_any_order_gives_the_same_answers() -> None:
 
 
 def test_fake_block_holds_n_answers_that_the_seed_determines() -> None:
-    one, other = (Request("p", [1, 2], SAMPLING, seed) for seed in (1, 2))
-    first, second = FakeEngine().answers([one, other])
+    request, other = (Request("p", [1, 2], SAMPLING, seed) for seed in (1, 2))
+    first, second = FakeEngine().answers([request, other])
     assert first.completions != second.completions
     assert len(first.completions) == 25
     assert {completion.logprob for completion in first.completions} == {None}
@@ -30,33 +30,35 @@ def test_fake_block_holds_n_answers_that_the_seed_determines() -> None:
 
 def test_fake_scores_only_the_text_determines_them() -> None:
     texts = [[1, 2, 3], [1, 2], [4, 2, 3]]
-    asked = [ScoreRequest(f"t{i}", ids, "g", (1, 2)) for i, ids in enumerate(texts)]
-    first, shorter, other = FakeEngine().scores(asked)
-    assert (first, shorter, other) == tuple(reversed([*FakeEngine().scores(reversed(asked))]))
+    requests = [ScoreRequest(f"t{i}", ids, "g", (1, 2)) for i, ids in enumerate(texts)]
+    first, shorter, other = FakeEngine().scores(requests)
+    assert (first, shorter, other) == tuple(reversed([*FakeEngine().scores(reversed(requests))]))
     assert first.entity_logprob == shorter.logprob != other.entity_logprob
 
 
 def test_fake_prediction_is_the_likeliest_candidate() -> None:
-    (found,) = FakeEngine().predictions([MaskedRequest("p", [1, 2], [7, 8, 9])])
-    shares = dict(zip([7, 8, 9], found.candidate_probabilities, strict=True))
-    assert found.probability == shares[found.token_id] == max(shares.values())
+    (prediction,) = FakeEngine().predictions([MaskedRequest("p", [1, 2], [7, 8, 9])])
+    shares = dict(zip([7, 8, 9], prediction.candidate_probabilities, strict=True))
+    assert prediction.probability == shares[prediction.token_id] == max(shares.values())
     assert sum(shares.values()) < 1
 
 
 def test_fake_preferences_only_the_texts_determine_them() -> None:
-    asked = [
+    requests = [
         PreferRequest(f"p{i}", [i, 7], TRIE, (5,), "Q0", "exact", 3, (), frozenset({"Q8"}))
         for i in range(4)
     ]
-    found = list(FakeEngine().preferences(asked))
-    assert found == list(reversed([*FakeEngine().preferences(reversed(asked))]))
-    assert len({each.answer.logprob for each in found}) == 4
-    for each in found:
-        logprobs = [distractor.logprob for distractor in each.distractors]
+    preferences = list(FakeEngine().preferences(requests))
+    assert preferences == list(reversed([*FakeEngine().preferences(reversed(requests))]))
+    assert len({preference.answer.logprob for preference in preferences}) == 4
+    for preference in preferences:
+        logprobs = [distractor.logprob for distractor in preference.distractors]
         assert logprobs == sorted(logprobs, reverse=True)
-        assert {"Q0", "Q8"}.isdisjoint(distractor.entity_id for distractor in each.distractors)
+        assert {"Q0", "Q8"}.isdisjoint(
+            distractor.entity_id for distractor in preference.distractors
+        )
 
 
 def test_fake_beams_are_as_many_as_are_asked_for() -> None:
-    (found,) = FakeEngine().beams([BeamsRequest("p", [1], width=3, max_tokens=9, top_tokens=2)])
-    assert (len(found.texts), len(found.logprobs), len(found.top_tokens)) == (3, 3, 2)
+    (beams,) = FakeEngine().beams([BeamsRequest("p", [1], width=3, max_tokens=9, top_tokens=2)])
+    assert (len(beams.texts), len(beams.logprobs), len(beams.top_tokens)) == (3, 3, 2)

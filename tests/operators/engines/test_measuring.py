@@ -47,8 +47,8 @@ def naive(bert: Path, reference: str, text: str) -> float:
 
     def vectors(words: str) -> np.ndarray:
         with torch.inference_mode():
-            found = model(**tokenizer(words, return_tensors="pt")).last_hidden_state[0].numpy()
-        unit: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+            rows = model(**tokenizer(words, return_tensors="pt")).last_hidden_state[0].numpy()
+        unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return unit
 
     cosines = vectors(reference) @ vectors(text).T
@@ -61,8 +61,8 @@ def test_score_is_the_f1_of_best_cosines(bert: Path) -> None:
     draw = random.Random(0)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(40)]
     pairs = [*zip(texts[::2], texts[1::2], strict=True)]
-    found = BertScore(str(bert))(pairs)
-    assert found == pytest.approx([naive(bert, *pair) for pair in pairs], abs=1e-4)
+    scores = BertScore(str(bert))(pairs)
+    assert scores == pytest.approx([naive(bert, *pair) for pair in pairs], abs=1e-4)
 
 
 def test_blank_text_scores_nothing(bert: Path) -> None:
@@ -176,15 +176,15 @@ def token_vectors(bert: Path, text: str) -> np.ndarray[Any, Any]:
 def test_encoder_pools_as_the_models_files_say(
     bert: Path, tmp_path: Path, config: dict[str, Any], pool: Any
 ) -> None:
-    found = described(bert, tmp_path, config)(TEXTS)
-    np.testing.assert_allclose(found, [pool(token_vectors(bert, t)) for t in TEXTS], atol=1e-5)
+    rows = described(bert, tmp_path, config)(TEXTS)
+    np.testing.assert_allclose(rows, [pool(token_vectors(bert, t)) for t in TEXTS], atol=1e-5)
 
 
 def test_encoder_normalises_where_the_models_files_say_so(bert: Path, tmp_path: Path) -> None:
-    found = described(bert, tmp_path, {"pooling_mode": "mean"}, "Normalize")(TEXTS)
+    rows = described(bert, tmp_path, {"pooling_mode": "mean"}, "Normalize")(TEXTS)
     plain = SentenceEncoder(str(bert))(TEXTS)
     np.testing.assert_allclose(
-        found, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-5
+        rows, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-5
     )
 
 
@@ -196,8 +196,8 @@ def test_encoder_model_without_files_is_averaged(bert: Path) -> None:
 
 
 def test_encoder_any_batch_size_gives_the_same(bert: Path) -> None:
-    whole, one = (SentenceEncoder(str(bert), batch_size=size)(TEXTS) for size in (64, 1))
-    np.testing.assert_allclose(whole, one, atol=1e-5)
+    together_, singly = (SentenceEncoder(str(bert), batch_size=size)(TEXTS) for size in (64, 1))
+    np.testing.assert_allclose(together_, singly, atol=1e-5)
     assert SentenceEncoder(str(bert))([]).shape[0] == 0
 
 
@@ -207,14 +207,14 @@ def test_encoder_long_text_is_cut_at_the_models_limit(bert: Path, tmp_path: Path
         encoder([" ".join(["died"] * 100)]), encoder(["died died died"]), atol=1e-5
     )
     plain = SentenceEncoder(str(bert))
-    cut, whole = plain([" ".join(["died"] * 100), " ".join(["died"] * 10)])
-    np.testing.assert_allclose(cut, whole, atol=1e-5)
+    cut, uncut = plain([" ".join(["died"] * 100), " ".join(["died"] * 10)])
+    np.testing.assert_allclose(cut, uncut, atol=1e-5)
 
 
 def test_encoder_lowers_case_where_the_models_files_say_so(bert: Path, tmp_path: Path) -> None:
     lower = described(bert, tmp_path, {"pooling_mode": "mean"}, do_lower_case=True)
-    upper, same = lower(["DIED", "died"])
-    np.testing.assert_allclose(upper, same, atol=1e-6)
+    upper, lowered = lower(["DIED", "died"])
+    np.testing.assert_allclose(upper, lowered, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,6 @@ def test_encoder_minilm_puts_paraphrases_nearer_than_strangers() -> None:
 
     encoder = SentenceEncoder(str(get_model_path()))
     assert encoder.recipe == Recipe("mean", normalise=True, max_tokens=256)
-    one, near, far = encoder(["X died in Y.", "X passed away in Y.", "X plays the guitar."])
-    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-5)
-    assert np.linalg.norm(one - near) < np.linalg.norm(one - far)
+    text, near, far = encoder(["X died in Y.", "X passed away in Y.", "X plays the guitar."])
+    assert np.linalg.norm(text) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(text - near) < np.linalg.norm(text - far)

@@ -85,15 +85,15 @@ def entities(labels: Labels) -> list[str]:
     return sorted({name.entity_id for name, _ in labels})
 
 
-def asked(cloze: Sequence[int], trie: Trie, search: Any, n: int, **further: Any) -> PreferRequest:
-    first, *rest = sorted(trie.nodes_of)
-    order = rest if search == "given" else []
-    return PreferRequest("x", cloze, trie, ENDING, first, search, n, order, **further)
+def ask(cloze: Sequence[int], trie: Trie, search: Any, n: int, **options: Any) -> PreferRequest:
+    first, *others_ = sorted(trie.nodes_of)
+    order = others_ if search == "given" else []
+    return PreferRequest("x", cloze, trie, ENDING, first, search, n, order, **options)
 
 
 def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, Plausible]:
     """The plausibility of each entity, a plain pass over each whole text."""
-    found: dict[str, list[tuple[float, float, str, int]]] = {}
+    by_entity: dict[str, list[tuple[float, float, str, int]]] = {}
     for name, path in sorted(set(labels)):
         ids = torch.tensor([[*cloze, *path]])
         with torch.inference_mode():
@@ -101,40 +101,40 @@ def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, Plausib
         places = range(len(cloze), len(cloze) + len(path))
         opened = math.fsum(float(rows[place - 1, ids[0, place]]) for place in places)
         closed = opened + float(rows[-1, list(ENDING)].logsumexp(0))
-        found.setdefault(name.entity_id, []).append((closed, opened, name.label, len(path)))
+        by_entity.setdefault(name.entity_id, []).append((closed, opened, name.label, len(path)))
     return {
-        each: Plausible(
-            each, log_sum(r[0] for r in rows), log_sum(r[1] for r in rows), *max(rows)[2:]
+        entity_id: Plausible(
+            entity_id, log_sum(r[0] for r in rows), log_sum(r[1] for r in rows), *max(rows)[2:]
         )
-        for each, rows in found.items()
+        for entity_id, rows in by_entity.items()
     }
 
 
-def check(found: Preferred, expected: dict[str, Plausible], *, within: float = 1e-9) -> None:
-    for mine in (found.answer, *found.distractors):
-        its = expected[mine.entity_id]
-        assert mine.logprob == pytest.approx(its.logprob, abs=within)
-        assert mine.open_logprob == pytest.approx(its.open_logprob, abs=within)
-        assert (mine.label, mine.n_tokens) == (its.label, its.n_tokens)
+def check(preference: Preferred, expected: dict[str, Plausible], *, within: float = 1e-9) -> None:
+    for entity in (preference.answer, *preference.distractors):
+        plausible = expected[entity.entity_id]
+        assert entity.logprob == pytest.approx(plausible.logprob, abs=within)
+        assert entity.open_logprob == pytest.approx(plausible.open_logprob, abs=within)
+        assert (entity.label, entity.n_tokens) == (plausible.label, plausible.n_tokens)
 
 
 def most_plausible(expected: dict[str, Plausible], request: PreferRequest) -> list[str]:
     barred = {request.answer_id, *request.left_out}
-    order = sorted(expected.values(), key=lambda each: (-each.logprob, each.entity_id))
-    return [each.entity_id for each in order if each.entity_id not in barred][: request.n]
+    order = sorted(expected.values(), key=lambda entity: (-entity.logprob, entity.entity_id))
+    return [entity.entity_id for entity in order if entity.entity_id not in barred][: request.n]
 
 
 @given(labels=LABELS, cloze=CLOZES, limit=st.sampled_from([1, 3, 8, 512]))
 def test_preferences_given_equal_a_plain_pass_over_each_text(
     model: Any, labels: Labels, cloze: list[int], limit: int
 ) -> None:
-    request = asked(cloze, Trie.of(labels), "given", 99)
+    request = ask(cloze, Trie.of(labels), "given", 99)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_lm, "_SCORED_TOKENS", limit)
-        (found,) = CandidatesLM(model, None).preferences([request])
+        (preference_,) = CandidatesLM(model, None).preferences([request])
     within = WITHIN.get(model.config.model_type, 1e-9)
-    check(found, plain(model, cloze, labels), within=within)
-    assert [each.entity_id for each in found.distractors] == list(request.distractors)
+    check(preference_, plain(model, cloze, labels), within=within)
+    assert [entity.entity_id for entity in preference_.distractors] == list(request.distractors)
 
 
 @given(labels=LABELS, cloze=CLOZES)
@@ -143,16 +143,16 @@ def test_preferences_that_end_with_the_text_are_its_cross_entropy(
 ) -> None:
     """`ending=eos`, the paper's: the loss of transformers over each label and the end behind it."""
     end = IDS["eos_token_id"]
-    request = replace(asked(cloze, Trie.of(labels), "given", 99), ending=(end,))
-    (found,) = CandidatesLM(llama, None).preferences([request])
-    for mine in (found.answer, *found.distractors):
+    request = replace(ask(cloze, Trie.of(labels), "given", 99), ending=(end,))
+    (preference_,) = CandidatesLM(llama, None).preferences([request])
+    for entity in (preference_.answer, *preference_.distractors):
         nats = []
-        for path in {path for name, path in labels if name.entity_id == mine.entity_id}:
+        for path in {path for name, path in labels if name.entity_id == entity.entity_id}:
             ids = torch.tensor([[*cloze, *path, end]])
             counted = torch.where(torch.arange(ids.shape[1]) < len(cloze), -100, ids)
             with torch.inference_mode():
                 nats.append(-float(llama(ids, labels=counted).loss) * (len(path) + 1))
-        assert mine.logprob == pytest.approx(float(torch.tensor(nats).logsumexp(0)), abs=1e-3)
+        assert entity.logprob == pytest.approx(float(torch.tensor(nats).logsumexp(0)), abs=1e-3)
 
 
 def drawn(seed: int) -> Labels:
@@ -162,50 +162,39 @@ def drawn(seed: int) -> Labels:
     return [(Name(f"Q{draw.randrange(8)}", " ".join(map(str, path))), path) for path in paths]
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(4))
-def test_search_exact_finds_the_best_of_many(
-    llama: Any, seed: int, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preference, "_NODES_AT_ONCE", 1)
-    labels, barred = drawn(seed), frozenset({"Q1", "Q2"})
-    request = asked([3, seed + 1], Trie.of(labels), "exact", n, left_out=barred)
-    (found,) = CandidatesLM(llama, None).preferences([request])
-    expected = plain(llama, [3, seed + 1], labels)
-    check(found, expected)
-    assert [each.entity_id for each in found.distractors] == most_plausible(expected, request)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_search_optimal_sums_up_all_labels_of_what_it_finds(llama: Any, seed: int) -> None:
-    labels = drawn(seed)
-    request = asked([3, seed + 1], Trie.of(labels), "optimal", 3, left_out=frozenset({"Q1"}))
-    (found,) = CandidatesLM(llama, None).preferences([request])
-    check(found, plain(llama, [3, seed + 1], labels))
-    logprobs = [each.logprob for each in found.distractors]
-    assert logprobs == sorted(logprobs, reverse=True)
-    assert {"Q0", "Q1"}.isdisjoint(each.entity_id for each in found.distractors)
-
-
 def test_search_optimal_gives_no_beam_to_what_is_left_out(llama: Any) -> None:
     labels = [(Name(f"Q{token}", f"{token}"), (token, 1)) for token in range(1, N_VOCABULARY)]
-    likeliest = most_plausible(plain(llama, [3], labels), asked([3], Trie.of(labels), "exact", 99))
+    likeliest = most_plausible(plain(llama, [3], labels), ask([3], Trie.of(labels), "exact", 99))
     barred = frozenset(likeliest[:-1])
-    request = asked([3], Trie.of(labels), "optimal", 1, left_out=barred)
-    (found,) = CandidatesLM(llama, None).preferences([request])
-    assert [each.entity_id for each in found.distractors] == likeliest[-1:]
+    request = ask([3], Trie.of(labels), "optimal", 1, left_out=barred)
+    (preference_,) = CandidatesLM(llama, None).preferences([request])
+    assert [entity.entity_id for entity in preference_.distractors] == likeliest[-1:]
 
 
-@given(labels=LABELS, cloze=CLOZES, n=st.integers(1, 8), left_out=st.sets(st.integers(1, 7)))
-def test_preferences_exact_are_the_best_of_all_labels(
-    llama: Any, labels: Labels, cloze: list[int], n: int, left_out: set[int]
+@given(
+    labels=LABELS | st.integers(0, 99).map(drawn),
+    cloze=CLOZES,
+    n=st.integers(1, 8),
+    left_out=st.sets(st.integers(1, 7), max_size=3),
+    n_nodes=st.sampled_from([1, 64]),
+)
+def test_preferences_exact_are_the_best_of_all_labels_and_optimal_never_exceeds_them(
+    llama: Any, labels: Labels, cloze: list[int], n: int, left_out: set[int], n_nodes: int
 ) -> None:
-    barred = frozenset(f"Q{each}" for each in left_out)
-    request = asked(cloze, Trie.of(labels), "exact", n, left_out=barred)
-    (found,) = CandidatesLM(llama, None).preferences([request])
+    barred, trie = frozenset(f"Q{number}" for number in left_out), Trie.of(labels)
+    requests = [ask(cloze, trie, search, n, left_out=barred) for search in ("exact", "optimal")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preference, "_NODES_AT_ONCE", n_nodes)
+        exact, optimal = CandidatesLM(llama, None).preferences(requests)
     expected = plain(llama, cloze, labels)
-    check(found, expected)
-    assert [each.entity_id for each in found.distractors] == most_plausible(expected, request)
+    check(exact, expected)
+    check(optimal, expected)
+    assert [e.entity_id for e in exact.distractors] == most_plausible(expected, requests[0])
+    assert barred.isdisjoint(e.entity_id for e in optimal.distractors)
+    logprobs = [entity.logprob for entity in optimal.distractors]
+    assert logprobs == sorted(logprobs, reverse=True)
+    for beam, best in zip(optimal.distractors, exact.distractors, strict=False):
+        assert beam.logprob <= best.logprob + 1e-9
 
 
 @given(labels=LABELS, cloze=CLOZES)
@@ -213,27 +202,13 @@ def test_preferences_optimal_as_wide_as_the_labels_are_exact(
     llama: Any, labels: Labels, cloze: list[int]
 ) -> None:
     trie = Trie.of(labels)
-    found = CandidatesLM(llama, None).preferences(
-        asked(cloze, trie, search, len(labels)) for search in ("exact", "optimal")
+    preference_ = CandidatesLM(llama, None).preferences(
+        ask(cloze, trie, search, len(labels)) for search in ("exact", "optimal")
     )
-    exact, optimal = (each.distractors for each in found)
-    assert [each.entity_id for each in optimal] == [each.entity_id for each in exact]
-    for one, other in zip(optimal, exact, strict=True):
-        assert one.logprob == pytest.approx(other.logprob, abs=1e-9)
-
-
-@given(labels=LABELS, cloze=CLOZES, n=st.integers(1, 4))
-def test_preferences_optimal_never_exceed_the_exact_ones(
-    llama: Any, labels: Labels, cloze: list[int], n: int
-) -> None:
-    trie = Trie.of(labels)
-    found = CandidatesLM(llama, None).preferences(
-        asked(cloze, trie, search, n) for search in ("exact", "optimal")
-    )
-    exact, optimal = found
-    check(optimal, plain(llama, cloze, labels))
-    for one, other in zip(optimal.distractors, exact.distractors, strict=False):
-        assert one.logprob <= other.logprob + 1e-9
+    exact, optimal = (preferred.distractors for preferred in preference_)
+    assert [entity.entity_id for entity in optimal] == [entity.entity_id for entity in exact]
+    for entity, other in zip(optimal, exact, strict=True):
+        assert entity.logprob == pytest.approx(other.logprob, abs=1e-9)
 
 
 @given(labels=LABELS, cloze=CLOZES, data=st.data())
@@ -243,7 +218,7 @@ def test_preferences_any_order_of_candidates_gives_the_same_values(
     shuffled = data.draw(st.permutations(labels))
     tries = Trie.of(labels), Trie.of(shuffled)
     first, second = CandidatesLM(llama, None).preferences(
-        asked(cloze, trie, "exact", 3) for trie in tries
+        ask(cloze, trie, "exact", 3) for trie in tries
     )
     assert second == first
 
@@ -254,21 +229,21 @@ def test_preferences_cloze_that_merges_with_labels_is_subtracted(
 ) -> None:
     """A label's log-probability is that of its text less that of the cloze."""
     *shared, last = cloze
-    (found,) = CandidatesLM(llama, None).preferences(
-        [asked(shared, Trie.of(labels, (last,)), "given", 99)]
+    (preference_,) = CandidatesLM(llama, None).preferences(
+        [ask(shared, Trie.of(labels, (last,)), "given", 99)]
     )
-    before = plain(llama, shared, [(Name("cloze", ""), (last,))])["cloze"].open_logprob
-    for each in (found.answer, *found.distractors):
-        its = plain(llama, shared, labels)[each.entity_id]
-        assert each.logprob == pytest.approx(its.logprob - before, abs=1e-9)
+    of_cloze = plain(llama, shared, [(Name("cloze", ""), (last,))])["cloze"].open_logprob
+    for entity in (preference_.answer, *preference_.distractors):
+        its = plain(llama, shared, labels)[entity.entity_id]
+        assert entity.logprob == pytest.approx(its.logprob - of_cloze, abs=1e-9)
 
 
 def test_preferences_text_longer_than_a_window_equal_a_plain_pass() -> None:
     model = make("mistral", sliding_window=12)
     labels, cloze = drawn(0), [place % 11 + 1 for place in range(30)]
-    request = asked(cloze, Trie.of(labels), "given", 99)
-    (found,) = CandidatesLM(model, None).preferences([request])
-    check(found, plain(model, cloze, labels))
+    request = ask(cloze, Trie.of(labels), "given", 99)
+    (preference_,) = CandidatesLM(model, None).preferences([request])
+    check(preference_, plain(model, cloze, labels))
 
 
 def test_search_exact_does_not_read_what_cannot_count(llama: Any) -> None:
@@ -277,7 +252,7 @@ def test_search_exact_does_not_read_what_cannot_count(llama: Any) -> None:
     paths = [(a, b, c) for a in tokens for b in tokens for c in tokens]
     trie = Trie.of((Name(f"{path}", ""), path) for path in paths)
     exact, everything = CandidatesLM(llama, None).preferences(
-        asked([3], trie, "exact", n) for n in (2, len(paths))
+        ask([3], trie, "exact", n) for n in (2, len(paths))
     )
     assert everything.n_prompt_tokens == len(trie.tokens)
     assert exact.n_prompt_tokens < len(trie.tokens) / 2
@@ -291,24 +266,24 @@ def test_beams_of_uneven_lengths_are_in_the_order_of_their_sums(
     llama: Any, cloze: list[int]
 ) -> None:
     request = BeamsRequest("x", cloze, 6, max_tokens=5, top_tokens=1)
-    (found,) = CandidatesLM(llama, _Digits()).beams([request])
-    assert any(text.endswith("0 0") for text in found.texts)
-    assert list(found.logprobs) == sorted(found.logprobs, reverse=True)
+    (preference_,) = CandidatesLM(llama, _Digits()).beams([request])
+    assert any(text.endswith("0 0") for text in preference_.texts)
+    assert list(preference_.logprobs) == sorted(preference_.logprobs, reverse=True)
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_beams_are_the_likeliest_continuations(llama: Any, width: int) -> None:
     request = BeamsRequest("x", [3, 4], width, max_tokens=2, top_tokens=4)
-    (found,) = CandidatesLM(llama, _Digits()).beams([request])
+    (preference_,) = CandidatesLM(llama, _Digits()).beams([request])
     texts = {f"{a} {b}": (a, b) for a in range(1, N_VOCABULARY) for b in range(N_VOCABULARY)}
-    assert len(found.texts) == len(found.logprobs) == width
-    for text, logprob in zip(found.texts, found.logprobs, strict=True):
+    assert len(preference_.texts) == len(preference_.logprobs) == width
+    for text, logprob in zip(preference_.texts, preference_.logprobs, strict=True):
         if text in texts:
             rows = plain(llama, [3, 4], [(Name("x", ""), texts[text])])
             assert logprob == pytest.approx(rows["x"].open_logprob, abs=1e-6)
     with torch.inference_mode():
         first = llama(torch.tensor([[3, 4]])).logits[0, -1].topk(4).indices.tolist()
-    assert found.top_tokens == [str(each) for each in first]
+    assert preference_.top_tokens == [str(token) for token in first]
 
 
 class _Digits:
@@ -317,7 +292,7 @@ class _Digits:
     eos_token_id = 0
 
     def batch_decode(self, rows: Any, **_: Any) -> list[str]:
-        return [" ".join(str(int(each)) for each in row) for row in rows]
+        return [" ".join(str(int(token)) for token in row) for row in rows]
 
 
 END = (1, 2)
@@ -345,37 +320,34 @@ class Model:
 
 def request(name: str, labels: list[tuple[Name, tuple[int, ...]]], search: Search) -> PreferRequest:
     trie = Trie.of(labels)
-    first, *rest = sorted(trie.nodes_of)
+    first, *further = sorted(trie.nodes_of)
     cloze = [int(name), 7]
-    distractors = rest if search == "given" else ()
+    distractors = further if search == "given" else ()
     return PreferRequest(name, cloze, trie, END, first, search, 2, distractors)
 
 
 @given(st.lists(st.tuples(FEW_LABELS, st.sampled_from(SEARCHES)), max_size=7), st.integers(1, 4))
 def test_preferences_together_are_those_of_each_alone(
-    asked: list[tuple[list[tuple[Name, tuple[int, ...]]], Search]], n_at_once: int
+    searches: list[tuple[list[tuple[Name, tuple[int, ...]]], Search]], n_at_once: int
 ) -> None:
-    requests = [request(str(i), *each) for i, each in enumerate(asked)]
-    found = {each.request_id: each for each in preferences(requests, Model(), n_at_once=n_at_once)}
-    alone = (preferences([each], Model()) for each in requests)
-    assert found == {each.request_id: each for (each,) in alone}
+    requests = [request(str(i), *arguments) for i, arguments in enumerate(searches)]
+    by_id = {
+        preferred.request_id: preferred
+        for preferred in preferences(requests, Model(), n_at_once=n_at_once)
+    }
+    one_by_one = (preferences([single], Model()) for single in requests)
+    assert by_id == {preferred.request_id: preferred for (preferred,) in one_by_one}
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_preferences_of_several_clozes_take_as_many_calls_as_one(search: Search) -> None:
     labels = [(Name(f"Q{i}", str(i)), (3 + i % 3, 4 + i)) for i in range(9)]
-    one = request("1", labels, search)
-    alone, together = Model(), Model()
-    list(preferences([one], alone, n_at_once=8))
-    found = list(
-        preferences([replace(one, request_id=f"{i}") for i in range(8)], together, n_at_once=8)
+    single = request("1", labels, search)
+    of_one, of_eight = Model(), Model()
+    list(preferences([single], of_one, n_at_once=8))
+    results = list(
+        preferences([replace(single, request_id=f"{i}") for i in range(8)], of_eight, n_at_once=8)
     )
-    assert together.n_calls == alone.n_calls
-    assert len(found) == 8
-    assert all(math.isfinite(each.answer.logprob) for each in found)
-
-
-def test_preferences_of_nothing_ask_nothing() -> None:
-    model = Model()
-    assert list(preferences([], model, n_at_once=3)) == []
-    assert model.n_calls == 0
+    assert of_eight.n_calls == of_one.n_calls
+    assert len(results) == 8
+    assert all(math.isfinite(result.answer.logprob) for result in results)

@@ -28,24 +28,16 @@ def test_scored_sums_equal_the_sums_over_the_tokens_places(
     start = data.draw(st.integers(0, n_tokens))
     end = data.draw(st.integers(start, n_tokens))
     of_place: dict[int, float] = dict(enumerate(logprobs, start=1))
-    found = scored(logprobs, (start, end))
-    assert (found.n_tokens, found.entity_n_tokens) == (len(of_place), end - start)
-    assert (found.n_prompt_tokens, found.n_cached_tokens) == (n_tokens, 3)
-    assert found.logprob == (pytest.approx(sum(of_place.values())) if of_place else None)
+    result = scored(logprobs, (start, end))
+    assert (result.n_tokens, result.entity_n_tokens) == (len(of_place), end - start)
+    assert (result.n_prompt_tokens, result.n_cached_tokens) == (n_tokens, 3)
+    assert result.logprob == (pytest.approx(sum(of_place.values())) if of_place else None)
     entity = [of_place.get(place) for place in range(start, end)]
-    whole = [value for value in entity if value is not None]
-    expected = pytest.approx(sum(whole)) if entity and len(whole) == len(entity) else None
-    assert found.entity_logprob == expected
-
-
-def test_scored_entity_with_the_first_token_has_no_number() -> None:
-    found = scored([-1.0, -2.0], (0, 2))
-    assert (found.entity_n_tokens, found.entity_logprob) == (2, None)
-
-
-def test_scored_lonely_token_has_no_number() -> None:
-    found = scored([], (0, 1))
-    assert (found.n_tokens, found.logprob, found.entity_logprob) == (0, None, None)
+    scored_values = [value for value in entity if value is not None]
+    expected = (
+        pytest.approx(sum(scored_values)) if entity and len(scored_values) == len(entity) else None
+    )
+    assert result.entity_logprob == expected
 
 
 def test_scored_sum_does_not_depend_on_rounding() -> None:
@@ -77,21 +69,22 @@ def test_requests_span_decodes_to_the_entity(tokenizer: Any) -> None:
 
 
 def test_requests_text_is_tokenised_whole(tokenizer: Any) -> None:
-    whole = "Fill in: Bo is of ____. Answer: Spain."
+    text = "Fill in: Bo is of ____. Answer: Spain."
     (request,) = score_requests(tokenizer, items(["Spain"]))
-    assert request.token_ids == tokenizer(whole).input_ids
+    assert request.token_ids == tokenizer(text).input_ids
     # A context that ends inside a word must not cut its tokens.
-    cut = items(["Spain"], context=whole[:-9]).with_columns(continuation=pl.lit(whole[-9:]))
+    cut = items(["Spain"], context=text[:-9]).with_columns(continuation=pl.lit(text[-9:]))
     (request,) = score_requests(tokenizer, cut)
-    assert request.token_ids == tokenizer(whole).input_ids
+    assert request.token_ids == tokenizer(text).input_ids
 
 
 def test_requests_group_is_a_pair_in_a_setting(tokenizer: Any) -> None:
-    both = pl.concat(
-        items(ENTITIES).with_columns(setting=pl.lit(each)) for each in ("statement", "question")
+    rows = pl.concat(
+        items(ENTITIES).with_columns(setting=pl.lit(setting))
+        for setting in ("statement", "question")
     )
-    found = [request.group for request in score_requests(tokenizer, both)]
-    assert found == ["P27.1.statement"] * 3 + ["P27.1.question"] * 3
+    groups = [request.group for request in score_requests(tokenizer, rows)]
+    assert groups == ["P27.1.statement"] * 3 + ["P27.1.question"] * 3
 
 
 def test_requests_no_items_is_no_requests(tokenizer: Any) -> None:

@@ -48,7 +48,7 @@ def reference(smollm2: Weights, tokenizer: Any) -> Callable[..., Reference]:
 
     def answer(read: list[int], max_tokens: int = MAX_TOKENS, stop: str = "\n") -> Reference:
         ids = torch.tensor([read])
-        found = model.generate(
+        output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -57,11 +57,11 @@ def reference(smollm2: Weights, tokenizer: Any) -> Callable[..., Reference]:
             return_dict_in_generate=True,
             output_logits=True,
         )
-        tokens = found.sequences[0, ids.shape[1] :].tolist()
+        tokens = output.sequences[0, ids.shape[1] :].tolist()
         ends = [t == tokenizer.eos_token_id or stop in tokenizer.decode([t]) for t in tokens]
         length = [*ends, True].index(True)
-        of_step = [logits[0].log_softmax(-1) for logits in found.logits[:length]]
-        total = sum(float(each[t]) for each, t in zip(of_step, tokens, strict=False))
+        of_step = [logits[0].log_softmax(-1) for logits in output.logits[:length]]
+        total = sum(float(logprobs[t]) for logprobs, t in zip(of_step, tokens, strict=False))
         reason = "stop" if any(ends) else "length"
         return Reference(tokenizer.decode(tokens[:length]), length, total, reason, tokens)
 
@@ -71,7 +71,10 @@ def reference(smollm2: Weights, tokenizer: Any) -> Callable[..., Reference]:
 @pytest.fixture(scope="module")
 def references(reference: Callable[..., Reference], tokenizer: Any) -> dict[str, Reference]:
     ids = encode(tokenizer, [*PROMPTS, CHAT])
-    return {prompt: reference(each) for prompt, each in zip((*PROMPTS, CHAT), ids, strict=True)}
+    return {
+        prompt: reference(token_ids)
+        for prompt, token_ids in zip((*PROMPTS, CHAT), ids, strict=True)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +94,9 @@ def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Refer
     # By a newline or by length, and by the end of the turn.
     assert {references[prompt].finish_reason for prompt in PROMPTS} == {"stop", "length"}
     assert references[CHAT].finish_reason == "stop"
-    found = ask(list(references), replace(GREEDY, logprobs=True))
+    answers = ask(list(references), replace(GREEDY, logprobs=True))
     for prompt, expected in references.items():
-        (completion,) = found[prompt].completions
+        (completion,) = answers[prompt].completions
         assert astuple(completion)[:4] == pytest.approx(expected[:4], abs=1e-3)
 
 
@@ -119,25 +122,20 @@ def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_rea
     for end, prompts in cases.items():
         monkeypatch.setattr(engine, "_known_marks", Marks(tokenizer, "<think>", end))
         ids = encode(tokenizer, list(prompts))
-        asked = [
+        requests = [
             Request(p, i, GREEDY, thinking=Thinking(budget))
             for p, i in zip(prompts, ids, strict=True)
         ]
-        found = {each.request_id: each for each in engine.answers(iter(asked))}
+        answers = {answer.request_id: answer for answer in engine.answers(iter(requests))}
         for (prompt, (tokens, ended, behind)), read in zip(prompts.items(), ids, strict=True):
-            own = [each for each in tokens if each != tokenizer.eos_token_id]
-            expected = reference([*read, *own, *behind])
-            (completion,) = found[prompt].completions
+            thought = [token for token in tokens if token != tokenizer.eos_token_id]
+            expected = reference([*read, *thought, *behind])
+            (completion,) = answers[prompt].completions
             assert astuple(completion)[:2] == expected[:2]
             assert completion.thought is not None
             assert completion.thought.ended == ended
             assert completion.thought.n_tokens == len(tokens)
-            assert completion.thought.text == tokenizer.decode(own).removesuffix(end).strip()
-
-
-def test_greedy_logprob_is_null_unless_asked_for(ask: Ask) -> None:
-    (answer,) = ask(PROMPTS[2:3], GREEDY).values()
-    assert [completion.logprob for completion in answer.completions] == [None]
+            assert completion.thought.text == tokenizer.decode(thought).removesuffix(end).strip()
 
 
 def test_stop_at_newline_cuts_the_answer_there(ask: Ask) -> None:
@@ -154,13 +152,15 @@ def test_block_is_the_same_beside_others_and_differs_by_seed_and_draw(
 ) -> None:
     (ids,) = encode(tokenizer, PROMPTS[2:3])
     names = {"alone": 7, "together": 7, "other seed": 1007}
-    alone, *both = (Request(name, ids, SAMPLED, seed) for name, seed in names.items())
-    found = {
-        a.request_id: a.completions for asked in ([alone], both) for a in engine.answers(asked)
+    single, *pair = (Request(name, ids, SAMPLED, seed) for name, seed in names.items())
+    completions = {
+        a.request_id: a.completions
+        for requests in ([single], pair)
+        for a in engine.answers(requests)
     }
-    assert len(found["alone"]) == 25
-    assert found["alone"] == found["together"] != found["other seed"]
-    assert len({completion.text for completion in found["alone"]}) > 1
+    assert len(completions["alone"]) == 25
+    assert completions["alone"] == completions["together"] != completions["other seed"]
+    assert len({completion.text for completion in completions["alone"]}) > 1
 
 
 def test_long_shared_prefix_comes_from_the_cache(ask: Ask) -> None:
@@ -173,9 +173,9 @@ def test_long_shared_prefix_comes_from_the_cache(ask: Ask) -> None:
 
 def test_answers_come_for_every_request_under_its_own_id(engine: VllmEngine) -> None:
     requests = [Request(f"p{i}", [100] * (i % 9 + 1), ONE_TOKEN) for i in range(30)]
-    found = list(engine.answers(iter(requests)))
-    assert len(found) == 30
-    lengths = {answer.request_id: answer.n_prompt_tokens for answer in found}
+    answers = list(engine.answers(iter(requests)))
+    assert len(answers) == 30
+    lengths = {answer.request_id: answer.n_prompt_tokens for answer in answers}
     assert lengths == {request.request_id: len(request.token_ids) for request in requests}
 
 
@@ -184,8 +184,8 @@ def test_answers_abandoned_midway_do_not_reach_the_next_call(engine: VllmEngine)
     abandoned = engine.answers([long, short])
     assert next(iter(abandoned)).request_id == "short"
     del abandoned
-    found = list(engine.answers([Request("next", [100, 200], GREEDY)]))
-    assert [answer.request_id for answer in found] == ["next"]
+    answers = list(engine.answers([Request("next", [100, 200], GREEDY)]))
+    assert [answer.request_id for answer in answers] == ["next"]
 
 
 def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> None:
@@ -194,8 +194,8 @@ def test_answers_refused_prompt_leaves_the_engine_usable(engine: VllmEngine) -> 
     first, endless = Request("first", [100], GREEDY), Request("endless", [100] * 512, GREEDY)
     with pytest.raises(VLLMValidationError, match="maximum model length"):
         list(engine.answers([first, endless]))
-    found = list(engine.answers([Request("next", [100, 200], ONE_TOKEN)]))
-    assert [answer.request_id for answer in found] == ["next"]
+    answers = list(engine.answers([Request("next", [100, 200], ONE_TOKEN)]))
+    assert [answer.request_id for answer in answers] == ["next"]
 
 
 @pytest.mark.slow

@@ -35,19 +35,19 @@ def plain(smollm2: Weights, tokenizer: Any) -> CandidatesLM:
 def asked(tokenizer: Any, search: Any, n: int) -> PreferRequest:
     (behind,) = Labels(tokenizer, NAMES).behind([CLOZE])
     ending = ending_tokens(tokenizer, "sentence")
-    order = [each for each in behind.trie.nodes_of if each != "Q90"]
+    order = [entity_id for entity_id in behind.trie.nodes_of if entity_id != "Q90"]
     distractors = order if search == "given" else ()
     return PreferRequest("x", behind.token_ids, behind.trie, ending, "Q90", search, n, distractors)
 
 
-def close(one: Plausible, other: Plausible) -> bool:
-    numbers = ((each.logprob, each.open_logprob) for each in (one, other))
-    same = (one.entity_id, one.label, one.n_tokens) == (
+def close(entity_: Plausible, other: Plausible) -> bool:
+    numbers = ((entity.logprob, entity.open_logprob) for entity in (entity_, other))
+    is_same_label = (entity_.entity_id, entity_.label, entity_.n_tokens) == (
         other.entity_id,
         other.label,
         other.n_tokens,
     )
-    return same and all(abs(a - b) < TOLERANCE for a, b in zip(*numbers, strict=True))
+    return is_same_label and all(abs(a - b) < TOLERANCE for a, b in zip(*numbers, strict=True))
 
 
 @pytest.mark.parametrize(("search", "n"), [("given", 9), ("exact", 3), ("optimal", 2)])
@@ -55,15 +55,15 @@ def test_preferences_equal_transformers(
     engine: VllmEngine, plain: CandidatesLM, tokenizer: Any, search: str, n: int
 ) -> None:
     request = asked(tokenizer, search, n)
-    (mine,), (its,) = engine.preferences([request]), plain.preferences([request])
-    assert close(mine.answer, its.answer)
-    assert len(mine.distractors) == len(its.distractors)
-    assert all(map(close, mine.distractors, its.distractors))
+    (of_vllm,), (expected,) = engine.preferences([request]), plain.preferences([request])
+    assert close(of_vllm.answer, expected.answer)
+    assert len(of_vllm.distractors) == len(expected.distractors)
+    assert all(map(close, of_vllm.distractors, expected.distractors))
 
 
 def test_beams_equal_transformers(engine: VllmEngine, plain: CandidatesLM, tokenizer: Any) -> None:
     request = BeamsRequest("x", tokenizer(CLOZE).input_ids, 3, max_tokens=3, top_tokens=5)
-    (mine,), (its,) = engine.beams([request]), plain.beams([request])
-    assert list(mine.texts) == list(its.texts)
-    assert list(mine.logprobs) == pytest.approx(its.logprobs, abs=TOLERANCE)
-    assert list(mine.top_tokens) == list(its.top_tokens)
+    (of_vllm,), (expected,) = engine.beams([request]), plain.beams([request])
+    assert list(of_vllm.texts) == list(expected.texts)
+    assert list(of_vllm.logprobs) == pytest.approx(expected.logprobs, abs=TOLERANCE)
+    assert list(of_vllm.top_tokens) == list(expected.top_tokens)

@@ -29,8 +29,10 @@ TOLERANCE = 1e-3
 @pytest.fixture(scope="module")
 def mini_requests(tokenizer: Any) -> list[ScoreRequest]:
     facts = catalog.read(catalog.entry("probelm-mini"))
-    items = [items_of(facts, each, seed=0).head(22) for each in PROMPT_TYPES]  # of two groups each
-    return [request for each in items for request in score_requests(tokenizer, each)]
+    items = [
+        items_of(facts, prompt_type, seed=0).head(22) for prompt_type in PROMPT_TYPES
+    ]  # of two groups each
+    return [request for of_type in items for request in score_requests(tokenizer, of_type)]
 
 
 def read_plainly(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Scored]:
@@ -48,20 +50,23 @@ def read_plainly(smollm2: Weights, requests: list[ScoreRequest]) -> dict[str, Sc
 
 def check_equal(scored: dict[str, Scored], expected: dict[str, Scored]) -> None:
     assert scored.keys() == expected.keys()
-    for request_id, each in expected.items():
-        mine = scored[request_id]
-        assert mine.logprob == pytest.approx(each.logprob, abs=TOLERANCE)
-        assert mine.entity_logprob == pytest.approx(each.entity_logprob, abs=TOLERANCE)
-        assert (mine.n_tokens, mine.entity_n_tokens) == (each.n_tokens, each.entity_n_tokens)
+    for request_id, value in expected.items():
+        of_vllm = scored[request_id]
+        assert of_vllm.logprob == pytest.approx(value.logprob, abs=TOLERANCE)
+        assert of_vllm.entity_logprob == pytest.approx(value.entity_logprob, abs=TOLERANCE)
+        assert (of_vllm.n_tokens, of_vllm.entity_n_tokens) == (
+            value.n_tokens,
+            value.entity_n_tokens,
+        )
 
 
-def by_id(found: Iterable[Scored]) -> dict[str, Scored]:
-    return {each.request_id: each for each in found}
+def by_id(scores: Iterable[Scored]) -> dict[str, Scored]:
+    return {score.request_id: score for score in scores}
 
 
 def alone(engine: VllmEngine, ids: list[int]) -> Scored:
-    (found,) = engine.scores([ScoreRequest("x", ids, "g", (0, 0))])
-    return found
+    (score,) = engine.scores([ScoreRequest("x", ids, "g", (0, 0))])
+    return score
 
 
 def test_scores_equal_transformers(
@@ -77,18 +82,18 @@ def test_scores_another_order_gives_the_same_values(
 ) -> None:
     scored = by_id(engine.scores(iter(mini_requests)))
     shuffled = random.Random(0).sample(mini_requests, len(mini_requests))
-    for request_id, each in by_id(engine.scores(shuffled)).items():
-        assert each.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
+    for request_id, score in by_id(engine.scores(shuffled)).items():
+        assert score.logprob == pytest.approx(scored[request_id].logprob, abs=TOLERANCE)
 
 
 @pytest.mark.slow
 def test_scores_text_that_lies_in_the_cache_is_the_same(engine: VllmEngine) -> None:
     # Rows of cached tokens hold what was in that memory before.
     ids = [(37 * i) % 4000 + 100 for i in range(200)]
-    before = alone(engine, ids)
+    uncached = alone(engine, ids)
     list(engine.answers([Request("x", ids, Sampling(max_tokens=1, stop=()))]))
     after = alone(engine, ids)
-    assert after.logprob == pytest.approx(before.logprob, abs=TOLERANCE)
+    assert after.logprob == pytest.approx(uncached.logprob, abs=TOLERANCE)
     assert after.n_cached_tokens == 0
 
 
@@ -97,15 +102,15 @@ def test_scores_text_longer_than_a_step_is_the_sum_of_its_parts(engine: VllmEngi
     ids = [(37 * i) % 4000 + 100 for i in range(500)]
     requests = [ScoreRequest(f"{i}", ids, "g", (1, 500)) for i in range(6)]  # 512 per step
     scores = list(engine.scores(requests))
-    assert {each.n_tokens for each in scores} == {499}
-    for each in scores:
-        assert each.logprob == each.entity_logprob
-        assert each.logprob == pytest.approx(scores[0].logprob, abs=20 * TOLERANCE)
+    assert {score.n_tokens for score in scores} == {499}
+    for score in scores:
+        assert score.logprob == score.entity_logprob
+        assert score.logprob == pytest.approx(scores[0].logprob, abs=20 * TOLERANCE)
 
 
 def test_scores_first_token_alone_has_no_number(engine: VllmEngine) -> None:
-    found = alone(engine, [100])
-    assert (found.n_tokens, found.logprob, found.entity_logprob) == (0, None, None)
+    score = alone(engine, [100])
+    assert (score.n_tokens, score.logprob, score.entity_logprob) == (0, None, None)
 
 
 def test_scores_requests_are_fed_within_the_bound(
@@ -130,8 +135,8 @@ def test_scores_abandoned_midway_do_not_reach_the_next_call(engine: VllmEngine) 
     next(abandoned)
     abandoned.close()
     sampling = Sampling(max_tokens=1, stop=())
-    found = list(engine.answers([Request("next", [100, 200], sampling)]))
-    assert [answer.request_id for answer in found] == ["next"]
+    answers = list(engine.answers([Request("next", [100, 200], sampling)]))
+    assert [answer.request_id for answer in answers] == ["next"]
 
 
 def test_scores_too_long_text_leaves_the_engine_usable(engine: VllmEngine) -> None:

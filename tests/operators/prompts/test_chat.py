@@ -115,10 +115,10 @@ MASK = "Predict the [MASK] in each sentence in one word."
 Turns = list[dict[str, str]]
 
 
-def as_turns(facts: Facts, **how: Any) -> list[Turns]:
+def as_turns(facts: Facts, **options: Any) -> list[Turns]:
     """The chats of a setting."""
-    asked = Setting("template", 2, as_="turns", **how)
-    return [turns(t) for e in expand(facts, asked, seed=0) for t in e.of("prompts")["text"]]
+    setting = Setting("template", 2, as_="turns", **options)
+    return [turns(t) for e in expand(facts, setting, seed=0) for t in e.of("prompts")["text"]]
 
 
 def test_turns_say_what_the_lines_of_the_text_say(mini: Facts) -> None:
@@ -134,50 +134,52 @@ def test_turns_say_what_the_lines_of_the_text_say(mini: Facts) -> None:
     }
     assert chats.keys() == {name for name, _ in texts}
     for name, text in texts:
-        first, *said = [turn["content"] for turn in chats[name]]
+        first, *contents = [turn["content"] for turn in chats[name]]
         lines = [
-            f"Q: {asked}\nA: {answer}\n"
-            for asked, answer in zip(said[:-1:2], said[1::2], strict=True)
+            f"Q: {question}\nA: {answer}\n"
+            for question, answer in zip(contents[:-1:2], contents[1::2], strict=True)
         ]
-        assert text == "".join([f"{first}\n", *lines, f"Q: {said[-1]}\nA:"])
+        assert text == "".join([f"{first}\n", *lines, f"Q: {contents[-1]}\nA:"])
 
 
 def test_turns_begin_with_the_system_and_end_with_the_user(mini: Facts) -> None:
     roles = ["system", "user", "assistant", "user", "assistant", "user"]
-    for further, said in ((None, MASK), ('Say "yes".\nAlways.', f'Say "yes".\nAlways.\n{MASK}')):
-        for turn in as_turns(mini, system=further):
-            assert [each["role"] for each in turn] == roles
-            assert turn[0]["content"] == said
+    for system, content in ((None, MASK), ('Say "yes".\nAlways.', f'Say "yes".\nAlways.\n{MASK}')):
+        for chat_turns in as_turns(mini, system=system):
+            assert [turn["role"] for turn in chat_turns] == roles
+            assert chat_turns[0]["content"] == content
 
 
 @pytest.mark.parametrize("shots", [0, 1])
 def test_turns_without_a_system_the_first_of_the_user_instructs(mini: Facts, shots: int) -> None:
     context = "template" if shots else "zero-shot"
-    asked = Setting(context, shots, as_="turns", system="")  # type: ignore[arg-type]
-    text = next(expand(mini, asked, seed=0)).of("prompts")["text"][0]
-    users = [each["content"] for each in turns(text) if each["role"] == "user"]
+    setting = Setting(context, shots, as_="turns", system="")  # type: ignore[arg-type]
+    text = next(expand(mini, setting, seed=0)).of("prompts")["text"][0]
+    users = [turn["content"] for turn in turns(text) if turn["role"] == "user"]
     assert "system" not in text
-    assert [said.startswith(f"{MASK}\n") for said in users] == [True, False][: shots + 1]
+    assert [content.startswith(f"{MASK}\n") for content in users] == [True, False][: shots + 1]
 
 
 def test_turns_of_kamel_are_its_examples() -> None:
     plain, chat = (
-        pl.concat(e.of("prompts") for e in few_shot.expand(facts(), asked, seed=0))
-        for asked in (FewShot(2), FewShot(2, as_="turns", system="Be brief."))
+        pl.concat(e.of("prompts") for e in few_shot.expand(facts(), setting, seed=0))
+        for setting in (FewShot(2), FewShot(2, as_="turns", system="Be brief."))
     )
     assert plain["prompt_id"].equals(chat["prompt_id"])
-    for text, said in zip(plain["text"], map(turns, chat["text"]), strict=True):
-        assert said[0] == {"role": "system", "content": "Be brief."}
-        (q1, a1, q2, a2, asked) = (each["content"] for each in said[1:])
-        assert text == f"{q1} {a1}\n{q2} {a2}\n{asked}"
+    for text, chat_turns in zip(plain["text"], map(turns, chat["text"]), strict=True):
+        assert chat_turns[0] == {"role": "system", "content": "Be brief."}
+        (q1, a1, q2, a2, question) = (turn["content"] for turn in chat_turns[1:])
+        assert text == f"{q1} {a1}\n{q2} {a2}\n{question}"
 
 
 def test_turns_are_read_as_the_tokenizers_own_template_writes_them(
     tokenizer: Any, mini: Facts
 ) -> None:
     text = next(expand(mini, Setting("template", 2, as_="turns"), seed=0)).of("prompts")["text"][0]
-    own = tokenizer.apply_chat_template(turns(text), add_generation_prompt=True, return_dict=False)
-    assert encode(tokenizer, [text], chat_template=True, as_turns=True) == [own]
+    expected = tokenizer.apply_chat_template(
+        turns(text), add_generation_prompt=True, return_dict=False
+    )
+    assert encode(tokenizer, [text], chat_template=True, as_turns=True) == [expected]
 
 
 def test_turns_that_a_template_does_not_take_are_refused_in_one_sentence() -> None:

@@ -42,9 +42,9 @@ def capitals() -> Facts:
     """Three countries; ids of objects are told apart by their country."""
     facts = make_facts({"P36": (["[X]: [Y].", "[Y] of [X].", "Of [X] is  [Y] ."], CITIES)})
     ids = [
-        {"object_id": each["labels"][0], "labels": each["labels"]}
+        {"object_id": object_["labels"][0], "labels": object_["labels"]}
         for row in facts.pairs["objects"]
-        for each in row
+        for object_ in row
     ]
     ids[-1]["object_id"] = None  # known by its label
     objects = pl.Series([[ids[0]], [ids[1]], ids[2:]], dtype=facts.pairs.schema["objects"])
@@ -56,26 +56,28 @@ def expanded(facts: Facts, setting: Distractors, seed: int = 0) -> list[Expansio
 
 
 def prompts(facts: Facts, setting: Distractors, seed: int = 0) -> pl.DataFrame:
-    return pl.concat(each.prompts for each in expanded(facts, setting, seed))
+    return pl.concat(expansion.prompts for expansion in expanded(facts, setting, seed))
 
 
 def sets(facts: Facts, setting: Distractors, seed: int = 0) -> pl.DataFrame:
-    found = expanded(facts, setting, seed)
-    return pl.concat(each.candidate_sets for each in found if each.candidate_sets is not None)
+    expansions = expanded(facts, setting, seed)
+    return pl.concat(
+        expansion.candidate_sets for expansion in expansions if expansion.candidate_sets is not None
+    )
 
 
 @pytest.mark.parametrize("retrieval", [*OWN, *SHARED])
 def test_expand_tables_conform(capitals: Facts, retrieval: Retrieval) -> None:
-    (found,) = expanded(sliced(capitals, ALL), Distractors(retrieval))
-    assert found.candidate_sets is not None
-    assert conform(found.prompts, "prompts").schema == SCHEMAS["prompts"]
-    assert conform(found.contexts, "contexts").schema == SCHEMAS["contexts"]
-    assert conform(found.candidate_sets, "candidate_sets").num_rows > 0
+    (expansion,) = expanded(sliced(capitals, ALL), Distractors(retrieval))
+    assert expansion.candidate_sets is not None
+    assert conform(expansion.prompts, "prompts").schema == SCHEMAS["prompts"]
+    assert conform(expansion.contexts, "contexts").schema == SCHEMAS["contexts"]
+    assert conform(expansion.candidate_sets, "candidate_sets").num_rows > 0
 
 
 def test_expand_text_is_the_cloze_cut_before_the_object(capitals: Facts) -> None:
-    (found,) = expanded(sliced(capitals, ALL), Distractors("random"))
-    texts = with_text(found.prompts, found.contexts)["text"]
+    (expansion,) = expanded(sliced(capitals, ALL), Distractors("random"))
+    texts = with_text(expansion.prompts, expansion.contexts)["text"]
     assert sorted(texts.unique()) == [
         *("France:", "Gaul:", "Italy:", "Japan:"),
         *(f"Of {name} is" for name in ("France", "Gaul", "Italy", "Japan")),
@@ -112,29 +114,29 @@ def test_facts_that_give_no_clozes_are_refused(capitals: Facts) -> None:
 
 
 def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
-    found = sliced(capitals, ALL)
-    assert found.pairs["pair_id"].to_list() == [
+    facts = sliced(capitals, ALL)
+    assert facts.pairs["pair_id"].to_list() == [
         *("P36.Q1", "P36.Q2", "P36.Q3.Rome", "P36.Q3.Turin")
     ]
-    assert answers(found)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
-    assert found.further["details"]["pair_id"].to_list() == found.pairs["pair_id"].to_list()
+    assert answers(facts)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
+    assert facts.further["details"]["pair_id"].to_list() == facts.pairs["pair_id"].to_list()
 
 
 def test_expand_own_set_is_the_answer_then_distractors(capitals: Facts) -> None:
-    found = sets(sliced(capitals, ALL), Distractors("random"))
-    mine = found.filter(candidates_id="P36.Q3.Rome")
-    assert mine.select("entity_id", "rank").row(0) == ("Rome", 0)
-    assert mine["rank"].to_list() == [0, 1, 2]
-    assert set(mine["entity_id"]) == {"Rome", "Paris", "Tokyo"}  # Turin is right, too
-    assert mine.filter(entity_id="Paris")["labels"].to_list() == [["Paris", "Lutetia"]]
+    candidates = sets(sliced(capitals, ALL), Distractors("random"))
+    of_rome = candidates.filter(candidates_id="P36.Q3.Rome")
+    assert of_rome.select("entity_id", "rank").row(0) == ("Rome", 0)
+    assert of_rome["rank"].to_list() == [0, 1, 2]
+    assert set(of_rome["entity_id"]) == {"Rome", "Paris", "Tokyo"}  # Turin is right, too
+    assert of_rome.filter(entity_id="Paris")["labels"].to_list() == [["Paris", "Lutetia"]]
 
 
 def test_expand_shared_set_is_everything_of_the_kind(capitals: Facts) -> None:
     facts = sliced(capitals, ALL)
-    found = sets(facts, Distractors("optimal"))
-    assert set(found["candidates_id"]) == {"P36"}
-    assert sorted(found["entity_id"]) == ["Paris", "Rome", "Tokyo", "Turin"]
-    assert found["rank"].null_count() == 4
+    candidates = sets(facts, Distractors("optimal"))
+    assert set(candidates["candidates_id"]) == {"P36"}
+    assert sorted(candidates["entity_id"]) == ["Paris", "Rome", "Tokyo", "Turin"]
+    assert candidates["rank"].null_count() == 4
     rows = prompts(facts, Distractors("optimal"))
     left_out = dict(rows.select("pair_id", "left_out").iter_rows())
     assert left_out == {
@@ -153,19 +155,19 @@ def test_expand_answer_that_the_base_lacks_keeps_a_set_of_its_own(
     base = facts.knowledge_base
     assert base is not None
     without = KnowledgeBase(base.entities.filter(pl.col("entity_id") != "Tokyo"), base.triples)
-    found = sets(replace(facts, knowledge_base=without), Distractors(retrieval))
-    mine = found.filter(candidates_id="P36.Q2")
-    assert mine.select("entity_id", "labels").rows() == [("Tokyo", ["Tokyo"])]
-    assert mine["rank"].to_list() == [None if retrieval in SHARED else 0]
+    candidates = sets(replace(facts, knowledge_base=without), Distractors(retrieval))
+    of_tokyo = candidates.filter(candidates_id="P36.Q2")
+    assert of_tokyo.select("entity_id", "labels").rows() == [("Tokyo", ["Tokyo"])]
+    assert of_tokyo["rank"].to_list() == [None if retrieval in SHARED else 0]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_expand_fewer_clozes_are_among_more(n: int) -> None:
     names = {f"Q{i}": (["a", "b"], [[f"o{i}"]]) for i in range(3)}
     facts = sliced(make_facts({"P1": (["[X] is [Y]", "[X]: [Y]."], names)}), ALL)
-    few, more = (prompts(facts, Distractors("random", n_clozes=k)) for k in (n, n + 1))
-    assert few.height == 3 * n
-    assert set(few["prompt_id"]) < set(more["prompt_id"])
+    smaller, larger = (prompts(facts, Distractors("random", n_clozes=k)) for k in (n, n + 1))
+    assert smaller.height == 3 * n
+    assert set(smaller["prompt_id"]) < set(larger["prompt_id"])
 
 
 def test_expand_one_cloze_of_each_fact_has_a_rank_among_all(mini: Facts) -> None:
@@ -177,11 +179,11 @@ def test_expand_one_cloze_of_each_fact_has_a_rank_among_all(mini: Facts) -> None
 
 
 def test_expand_of_a_slice_draws_what_the_whole_draws(mini: Facts) -> None:
-    whole = sets(sliced(mini, ALL), Distractors("semantic", n=5))
+    of_all = sets(sliced(mini, ALL), Distractors("semantic", n=5))
     part = sets(sliced(mini, Slice(pairs_per_relation=2)), Distractors("semantic", n=5))
     order = ["candidates_id", "rank"]
-    same = whole.join(part, on="candidates_id", how="semi").sort(order)
-    assert part.sort(order).equals(same)
+    expected = of_all.join(part, on="candidates_id", how="semi").sort(order)
+    assert part.sort(order).equals(expected)
     assert part.height > 200
 
 
@@ -189,10 +191,10 @@ def test_expand_sizes_of_sets_are_those_of_omega(mini: Facts) -> None:
     facts = sliced(mini, Slice(pairs_per_relation=3))
     assert facts.knowledge_base is not None
     sizes = counted(facts.knowledge_base, answers(facts))
-    found = sets(facts, Distractors("random")).group_by(pair_id="candidates_id").len()
-    both = sizes.join(found, on="pair_id")
-    assert both.height == facts.pairs.height
-    assert ((both["n_distractors"] + 1).clip(upper_bound=101) == both["len"]).all()
+    lengths = sets(facts, Distractors("random")).group_by(pair_id="candidates_id").len()
+    joined = sizes.join(lengths, on="pair_id")
+    assert joined.height == facts.pairs.height
+    assert ((joined["n_distractors"] + 1).clip(upper_bound=101) == joined["len"]).all()
 
 
 def test_expand_answer_known_by_label_is_found_in_the_base(capitals: Facts) -> None:
@@ -200,14 +202,18 @@ def test_expand_answer_known_by_label_is_found_in_the_base(capitals: Facts) -> N
     base = facts.knowledge_base
     assert base is not None
     ids = {"Paris": "Q90", "Rome": "Q220"}
-    named = base.entities.with_columns(pl.col("entity_id").replace(ids))
+    entities = base.entities.with_columns(pl.col("entity_id").replace(ids))
     # Another Paris, more popular, that is no capital.
-    other = named.filter(entity_id="Q90").with_columns(entity_id=pl.lit("Q1"), popularity=9.0)
+    other = entities.filter(entity_id="Q90").with_columns(entity_id=pl.lit("Q1"), popularity=9.0)
     triples = base.triples.with_columns(pl.col("object_id").replace(ids))
-    whole = KnowledgeBase(pl.concat([named, other]), triples)
-    rows = prompts(replace(facts, knowledge_base=whole), Distractors("random"))
-    found = dict(rows.select("pair_id", "answer_id").iter_rows())
-    assert (found["P36.Q1"], found["P36.Q3.Rome"], found["P36.Q2"]) == ("Q90", "Q220", "Tokyo")
+    larger_base = KnowledgeBase(pl.concat([entities, other]), triples)
+    rows = prompts(replace(facts, knowledge_base=larger_base), Distractors("random"))
+    answer_ids = dict(rows.select("pair_id", "answer_id").iter_rows())
+    assert (answer_ids["P36.Q1"], answer_ids["P36.Q3.Rome"], answer_ids["P36.Q2"]) == (
+        "Q90",
+        "Q220",
+        "Tokyo",
+    )
 
 
 def test_distractors_variant_names_departures() -> None:
@@ -244,7 +250,7 @@ CAPITALS = {**SUBJECTS, "Q3": (["Italy", "Italia"], [["Rome"]])}
 @pytest.fixture
 def countries() -> Facts:
     """Capitals, and two other relations; Paris is the object of one of them, too."""
-    given = make_facts(
+    relations = make_facts(
         {
             "P36": (["The capital of [X] is [Y].", "[X]'s capital is [Y]"], CAPITALS),
             "P35": (["[X] is headed by [Y]"], {"Q2": (["Japan"], [["Naruhito"]])}),
@@ -253,13 +259,13 @@ def countries() -> Facts:
     )
     label = pl.element().struct.field("labels")
     objects = pl.col("objects").list.eval(pl.struct(object_id=label.list.first(), labels=label))
-    return sliced(replace(given, pairs=given.pairs.with_columns(objects)), Slice())
+    return sliced(replace(relations, pairs=relations.pairs.with_columns(objects)), Slice())
 
 
 def of(facts: Facts, n: int = 9, seed: int = 0) -> dict[str, Chance]:
     """The chances of the capitals, by country."""
     names = dict(facts.pairs.select("pair_id", pl.col("subjects").list.first()).iter_rows())
-    return {names[pair]: each for pair, each in chances(facts, "P36", n, seed=seed).items()}
+    return {names[pair]: chance for pair, chance in chances(facts, "P36", n, seed=seed).items()}
 
 
 def test_chances_are_clozes_of_other_subjects_and_of_other_relations(countries: Facts) -> None:
@@ -271,14 +277,14 @@ def test_chances_are_clozes_of_other_subjects_and_of_other_relations(countries: 
 
 
 def test_chances_are_drawn_by_the_seed_whatever_the_order_of_facts(countries: Facts) -> None:
-    found = [of(countries, 1, seed) for seed in range(20)]
-    drawn = {(*each["Japan"].subjects,) for each in found}
-    assert all(len(each) == 1 for each in drawn)
-    assert len(drawn) > 2  # three clozes of France and Italy under two templates, and more
+    chances_by_seed = [of(countries, 1, seed) for seed in range(20)]
+    subjects = {(*chance["Japan"].subjects,) for chance in chances_by_seed}
+    assert all(len(chance) == 1 for chance in subjects)
+    assert len(subjects) > 2  # three clozes of France and Italy under two templates, and more
     # Those relations come first that the answer is an object of.
-    assert all(each["France"].relations == ["France was born in"] for each in found)
+    assert all(chance["France"].relations == ["France was born in"] for chance in chances_by_seed)
     pairs, templates = countries.pairs.reverse(), countries.templates.reverse()
-    assert of(replace(countries, pairs=pairs, templates=templates), 1) == found[0]
+    assert of(replace(countries, pairs=pairs, templates=templates), 1) == chances_by_seed[0]
 
 
 def test_chances_of_written_sentences_put_the_label_of_the_subject_in_place() -> None:
@@ -295,13 +301,16 @@ def test_chances_of_written_sentences_put_the_label_of_the_subject_in_place() ->
         gold_corrected="gold", human_score=pl.lit(0.5)
     )
     facts = sliced(read_probed({"probing": table}), Slice())
-    found = chances(facts, "P36", 4, seed=0)
-    assert found["P36.1"].subjects == ["The Japanese government sits in"]
-    assert found["P36.1"].relations == ["France works for"]
+    of_capitals = chances(facts, "P36", 4, seed=0)
+    assert of_capitals["P36.1"].subjects == ["The Japanese government sits in"]
+    assert of_capitals["P36.1"].relations == ["France works for"]
     base = facts.knowledge_base
     assert base is not None
-    others = replace(base, entities=base.entities.filter(pl.col("entity_id") != "Q142"))
-    assert chances(replace(facts, knowledge_base=others), "P36", 4, seed=0)["P36.1"].relations == []
+    smaller_base = replace(base, entities=base.entities.filter(pl.col("entity_id") != "Q142"))
+    assert (
+        chances(replace(facts, knowledge_base=smaller_base), "P36", 4, seed=0)["P36.1"].relations
+        == []
+    )
     # The sentence on Japan does not name it: it is an opening of no other subject.
     other = chances(facts, "P108", 4, seed=0)["P108.3"]
     assert other == Chance([], ["As everybody knows, the capital of John Doe is"])

@@ -31,20 +31,24 @@ each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.n
 
 def prompts(facts: Facts, setting: Setting, seed: int) -> Iterator[dict[str, Any]]:
     """Each prompt with its context's text and demonstrations."""
-    for each in expand(facts, setting, seed=seed):
-        yield from each.prompts.join(each.contexts, "context_id", "left").iter_rows(named=True)
+    for expansion in expand(facts, setting, seed=seed):
+        yield from expansion.prompts.join(expansion.contexts, "context_id", "left").iter_rows(
+            named=True
+        )
 
 
 def naive_demonstrations(pair: dict[str, Any], templates: list[str]) -> list[str]:
     """A pair in every template that it may be shown in."""
     name, label = pair["subjects"][0], pair["objects"][0]["labels"][0]
-    asked = [text.replace("[Y]", "[MASK]") for text in templates]
-    return [f"Q: {name.join(text.split('[X]'))}\nA: {label}.\n" for text in asked]
+    sentences = [text.replace("[Y]", "[MASK]") for text in templates]
+    return [f"Q: {name.join(text.split('[X]'))}\nA: {label}.\n" for text in sentences]
 
 
-def drawn(data: st.DataObject, facts: Strategies, setting: Setting) -> tuple[Facts, list[Any]]:
-    found = data.draw(facts(min_pairs=SHOTS + 1))
-    return found, list(prompts(found, setting, data.draw(st.integers(0, 99))))
+def draw_prompts(
+    data: st.DataObject, facts: Strategies, setting: Setting
+) -> tuple[Facts, list[Any]]:
+    facts_ = data.draw(facts(min_pairs=SHOTS + 1))
+    return facts_, list(prompts(facts_, setting, data.draw(st.integers(0, 99))))
 
 
 @each_setting
@@ -52,11 +56,11 @@ def drawn(data: st.DataObject, facts: Strategies, setting: Setting) -> tuple[Fac
 def test_demonstrations_any_prompt_shows_distinct_pairs_without_its_own(
     setting: Setting, data: st.DataObject, random_facts: Strategies
 ) -> None:
-    _, rows = drawn(data, random_facts, setting)
+    _, rows = draw_prompts(data, random_facts, setting)
     for row in rows:
-        shown = row["demonstrations"]
-        assert len(shown) == len(set(shown)) == SHOTS
-        assert row["pair_id"] not in shown
+        pair_ids = row["demonstrations"]
+        assert len(pair_ids) == len(set(pair_ids)) == SHOTS
+        assert row["pair_id"] not in pair_ids
 
 
 @each_setting
@@ -64,17 +68,23 @@ def test_demonstrations_any_prompt_shows_distinct_pairs_without_its_own(
 def test_demonstrations_any_prompt_reads_as_pairs_and_templates_it_may_show(
     setting: Setting, data: st.DataObject, random_facts: Strategies
 ) -> None:
-    facts, rows = drawn(data, random_facts, setting)
+    facts, rows = draw_prompts(data, random_facts, setting)
     pairs = {pair["pair_id"]: pair for pair in facts.pairs.to_dicts()}
     texts = dict(facts.templates.select("template_id", "text").iter_rows())
     for row in rows:
-        rest = row["text"].removeprefix("Predict the [MASK] in each sentence in one word.\n")
-        for pair in (pairs[each] for each in row["demonstrations"]):
-            own = [texts[row["template_id"]]]
+        remainder = row["text"].removeprefix("Predict the [MASK] in each sentence in one word.\n")
+        for pair in (pairs[pair_id] for pair_id in row["demonstrations"]):
+            of_prompt = [texts[row["template_id"]]]
             any_of = [texts[t] for t in texts if t.startswith(f"{pair['relation_id']}.")]
-            may = naive_demonstrations(pair, own if setting.context == "template" else any_of)
-            rest = next(rest.removeprefix(each) for each in may if rest.startswith(each))
-        assert rest == ""
+            possible_texts = naive_demonstrations(
+                pair, of_prompt if setting.context == "template" else any_of
+            )
+            remainder = next(
+                remainder.removeprefix(text)
+                for text in possible_texts
+                if remainder.startswith(text)
+            )
+        assert remainder == ""
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -83,10 +93,10 @@ def test_demonstrations_stay_in_their_relation_unless_they_are_random(
 ) -> None:
     for context in ("relation", "template"):
         for row in prompts(mini.of("P36"), Setting(context, 4, scope=scope), seed=1):
-            assert {shown.partition(".")[0] for shown in row["demonstrations"]} == {"P36"}
+            assert {pair_id.partition(".")[0] for pair_id in row["demonstrations"]} == {"P36"}
     rows = prompts(mini, Setting("random", 4, scope=scope), seed=1)
-    shown = chain.from_iterable(row["demonstrations"] for row in rows)
-    assert len({each.partition(".")[0] for each in shown}) > 2
+    pair_ids = chain.from_iterable(row["demonstrations"] for row in rows)
+    assert len({pair_id.partition(".")[0] for pair_id in pair_ids}) > 2
 
 
 @pytest.mark.parametrize(
@@ -96,15 +106,15 @@ def test_shared_contexts_are_one_more_than_the_shots_and_change_only_where_a_pai
     mini: Facts, context: Any, families: int
 ) -> None:
     parts = list(expand(mini, Setting(context, 4), seed=2))
-    found = pl.concat(each.contexts for each in parts).unique()
-    sizes = found.group_by(pl.col("context_id").str.split("~").list.first()).len()
+    contexts = pl.concat(expansion.contexts for expansion in parts).unique()
+    sizes = contexts.group_by(pl.col("context_id").str.split("~").list.first()).len()
     assert sizes["len"].to_list() == [5] * families
-    assert found["context_id"].is_unique().all()
+    assert contexts["context_id"].is_unique().all()
     is_moved = pl.col("context_id").str.contains("~")
-    for each in parts:
-        usual = each.contexts.filter(~is_moved)
-        shown = set(usual.explode("demonstrations")["demonstrations"])
-        assert set(each.prompts.filter(is_moved)["pair_id"]) <= shown
+    for expansion in parts:
+        usual = expansion.contexts.filter(~is_moved)
+        pair_ids = set(usual.explode("demonstrations")["demonstrations"])
+        assert set(expansion.prompts.filter(is_moved)["pair_id"]) <= pair_ids
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -135,18 +145,18 @@ def test_shared_draw_over_many_seeds_is_even(six_pairs: settings.Pool) -> None:
 def test_shared_draw_of_many_families_is_that_of_each(six_pairs: settings.Pool) -> None:
     families = ["P1.001", "P1.000"]
     for context in ("relation", "template"):
-        asked = Setting(context, SHOTS)
-        alone = [settings.shared_draw(six_pairs, asked, [f], "P1", 0) for f in families]
-        found = settings.shared_draw(six_pairs, asked, families, "P1", 0)
+        setting = Setting(context, SHOTS)
+        draws = [settings.shared_draw(six_pairs, setting, [f], "P1", 0) for f in families]
+        joint_draw = settings.shared_draw(six_pairs, setting, families, "P1", 0)
         for name in settings.Draw._fields:
-            expected = np.concatenate([getattr(each, name) for each in alone])
-            np.testing.assert_array_equal(getattr(found, name), expected)
+            expected = np.concatenate([getattr(draw, name) for draw in draws])
+            np.testing.assert_array_equal(getattr(joint_draw, name), expected)
 
 
 def test_fresh_draw_over_many_prompts_is_even_without_the_target(six_pairs: settings.Pool) -> None:
     rows = seeds.keys(0, "prompt", map(str, range(20_000)))
-    target, own = np.full(20_000, 3), np.zeros(20_000, dtype=np.int64)
-    draw = settings.fresh_draw(six_pairs, TWO, "P1", target, own, rows)
+    target, template = np.full(20_000, 3), np.zeros(20_000, dtype=np.int64)
+    draw = settings.fresh_draw(six_pairs, TWO, "P1", target, template, rows)
     assert not (draw.pairs == 3).any()
     assert p_value_of_evenness(draw.pairs, 5 * 4) > BY_CHANCE
     assert p_value_of_evenness(draw.templates, 2 * 2) > BY_CHANCE

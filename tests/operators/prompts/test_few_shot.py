@@ -34,10 +34,14 @@ def facts(n_train: int = 5, relations: tuple[str, ...] = ("P1412", "P103")) -> F
         "train": list(SPEAKERS.items())[:n_train],
         "test": [(name, ["Hebrew"]) for name in ASKED],
     }
-    files = {"question-templates.csv": "".join(f"{each}, {QUESTION}\n" for each in relations)}
-    for relation, (split, asked) in product(relations, rows.items()):
-        lines = (json.dumps({"sub_label": name, "obj_label": labels}) for name, labels in asked)
-        if asked:
+    files = {
+        "question-templates.csv": "".join(
+            f"{relation_id}, {QUESTION}\n" for relation_id in relations
+        )
+    }
+    for relation, (split, questions) in product(relations, rows.items()):
+        lines = (json.dumps({"sub_label": name, "obj_label": labels}) for name, labels in questions)
+        if questions:
             files[f"{relation}/{split}.jsonl"] = "".join(f"{line}\n" for line in lines)
     read, order = facts_from_files(files), pl.DataFrame({"relation_id": relations})
     return replace(
@@ -47,8 +51,8 @@ def facts(n_train: int = 5, relations: tuple[str, ...] = ("P1412", "P103")) -> F
 
 def texts(facts: Facts, setting: FewShot, seed: int = 0) -> pl.DataFrame:
     parts = [
-        each.prompts.join(each.contexts, "context_id", maintain_order="left")
-        for each in expand(facts, setting, seed=seed)
+        expansion.prompts.join(expansion.contexts, "context_id", maintain_order="left")
+        for expansion in expand(facts, setting, seed=seed)
     ]
     return pl.concat(parts).with_columns(text=pl.concat_str("text", "query"))
 
@@ -83,17 +87,19 @@ def test_expand_leading_blank_begins_each_question_and_changes_nothing_else() ->
 
 
 def test_expand_examples_are_of_the_relation_and_its_train_split_in_any_order() -> None:
-    shown = texts(facts(), FewShot(5))["demonstrations"]
-    for relation, rows in (("P1412", shown[:3]), ("P103", shown[3:])):
-        assert all(sorted(each) == [f"{relation}.train.000{i}" for i in range(5)] for each in rows)
-    assert len(set(map(tuple, shown.to_list()))) > 2  # each in an order of its own
+    demonstrations = texts(facts(), FewShot(5))["demonstrations"]
+    for relation, rows in (("P1412", demonstrations[:3]), ("P103", demonstrations[3:])):
+        assert all(
+            sorted(pair_ids) == [f"{relation}.train.000{i}" for i in range(5)] for pair_ids in rows
+        )
+    assert len(set(map(tuple, demonstrations.to_list()))) > 2  # each in an order of its own
 
 
 @given(seed=st.integers(0, 2**32))
 def test_expand_shared_scope_gives_a_relation_one_context(seed: int) -> None:
-    for each in expand(facts(), FewShot(2, "shared"), seed=seed):
-        assert each.contexts["context_id"].to_list() == [each.relation_id]
-        assert set(each.prompts["context_id"]) == {each.relation_id}
+    for expansion in expand(facts(), FewShot(2, "shared"), seed=seed):
+        assert expansion.contexts["context_id"].to_list() == [expansion.relation_id]
+        assert set(expansion.prompts["context_id"]) == {expansion.relation_id}
 
 
 @pytest.mark.parametrize("scope", ["prompt", "shared"])
@@ -114,33 +120,33 @@ def test_expand_any_order_of_rows_gives_the_same_prompts(scope: str) -> None:
 
 
 def test_expand_relation_alone_gives_the_same_prompts() -> None:
-    both = texts(facts(), FewShot(2)).filter(pl.col("pair_id").str.starts_with("P103"))
-    alone = texts(facts(relations=("P103",)), FewShot(2))
-    assert alone.drop("calibration_rank").equals(both.drop("calibration_rank"))
+    of_two = texts(facts(), FewShot(2)).filter(pl.col("pair_id").str.starts_with("P103"))
+    of_one = texts(facts(relations=("P103",)), FewShot(2))
+    assert of_one.drop("calibration_rank").equals(of_two.drop("calibration_rank"))
     order = pl.col("calibration_rank").rank()
-    assert alone.select(order).equals(both.select(order))
+    assert of_one.select(order).equals(of_two.select(order))
 
 
 @pytest.mark.slow
 def test_expand_every_training_query_is_drawn_as_often() -> None:
-    shown = Counter[str]()
+    counts = Counter[str]()
     for seed in range(300):
-        shown.update(texts(facts(relations=("P1",)), FewShot(2), seed)["demonstrations"].explode())
-    assert shown.total() == 300 * 3 * 2
-    assert all(abs(count - 360) < 80 for count in shown.values())
+        counts.update(texts(facts(relations=("P1",)), FewShot(2), seed)["demonstrations"].explode())
+    assert counts.total() == 300 * 3 * 2
+    assert all(abs(count - 360) < 80 for count in counts.values())
 
 
 def test_expand_conforms_to_the_schemas_in_relation_pure_prefix_order() -> None:
     for setting in (FewShot(0), FewShot(2), FewShot(2, "shared")):
         parts = list(expand(facts(), setting, seed=0))
-        assert [each.relation_id for each in parts] == ["P1412", "P103"]
-        for each in parts:
-            assert conform(each.prompts, "prompts").schema == SCHEMAS["prompts"]
-            assert conform(each.contexts, "contexts").schema == SCHEMAS["contexts"]
+        assert [expansion.relation_id for expansion in parts] == ["P1412", "P103"]
+        for expansion in parts:
+            assert conform(expansion.prompts, "prompts").schema == SCHEMAS["prompts"]
+            assert conform(expansion.contexts, "contexts").schema == SCHEMAS["contexts"]
             order = ["template_id", "context_id", "pair_id"]
-            assert each.prompts.equals(each.prompts.sort(order))
-            assert each.prompts["prompt_id"].is_unique().all()
-            assert set(each.prompts["context_id"]) == set(each.contexts["context_id"])
+            assert expansion.prompts.equals(expansion.prompts.sort(order))
+            assert expansion.prompts["prompt_id"].is_unique().all()
+            assert set(expansion.prompts["context_id"]) == set(expansion.contexts["context_id"])
 
 
 def test_expand_equal_texts_are_decoded_once() -> None:

@@ -1,4 +1,4 @@
-"""Labels behind clozes: whatever is shared, the tokens are those of each whole text."""
+"""Labels behind clozes: the tokens are those of each whole text."""
 
 import random
 from typing import Any
@@ -47,11 +47,11 @@ def named(labels: list[str]) -> list[Name]:
 
 def texts(behind: Behind) -> dict[str, list[int]]:
     """The whole text of each label, by token ids."""
-    trie, found = behind.trie, {}
+    trie, by_entity = behind.trie, {}
     for node, names in trie.names.items():
-        path = [trie.tokens[each] for each in trie.above(node)[-2::-1]]
-        found |= {name.entity_id: [*behind.token_ids, *path] for name in names}
-    return found
+        path = [trie.tokens[above] for above in trie.above(node)[-2::-1]]
+        by_entity |= {name.entity_id: [*behind.token_ids, *path] for name in names}
+    return by_entity
 
 
 @given(labels=st.lists(LABEL, min_size=1, max_size=20), cloze=st.sampled_from(CLOZES))
@@ -62,7 +62,7 @@ def test_behind_is_the_whole_text_of_each_label(
     (behind,) = Labels(tokenizer, names).behind([cloze])
     tidy = {name.entity_id: name.label.strip() for name in names if name.label.strip()}
     assert texts(behind) == {
-        each: tokenizer(f"{cloze} {label}").input_ids for each, label in tidy.items()
+        entity_id: tokenizer(f"{cloze} {label}").input_ids for entity_id, label in tidy.items()
     }
 
 

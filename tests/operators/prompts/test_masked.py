@@ -37,7 +37,7 @@ def one_slot(facts: Facts) -> Facts:
 
 
 def prompts(facts: Facts, setting: Masked = ALL, seed: int = 0) -> pl.DataFrame:
-    return pl.concat(each.prompts for each in expand(facts, setting, seed=seed))
+    return pl.concat(expansion.prompts for expansion in expand(facts, setting, seed=seed))
 
 
 @given(data=st.data())
@@ -69,18 +69,19 @@ def test_expand_any_facts_ids_and_ranks_are_those_of_zero_shot(
 def test_expand_tables_are_canonical_with_one_empty_context_and_a_template_together(
     mini: Facts,
 ) -> None:
-    for each in expand(mini, Masked(), seed=0):
-        conform(each.prompts, "prompts")
-        conform(each.contexts, "contexts")
-        assert each.contexts["text"].to_list() == [""]
-        assert set(each.prompts["context_id"]) == set(each.contexts["context_id"])
-        assert len(each.prompts["template_id"].rle()) == each.prompts["template_id"].n_unique()
+    for tables in expand(mini, Masked(), seed=0):
+        conform(tables.prompts, "prompts")
+        conform(tables.contexts, "contexts")
+        assert tables.contexts["text"].to_list() == [""]
+        assert set(tables.prompts["context_id"]) == set(tables.contexts["context_id"])
+        template_ids = tables.prompts["template_id"]
+        assert len(template_ids.rle()) == template_ids.n_unique()
 
 
 def test_expand_same_text_is_shared_within_a_relation_alone() -> None:
     pairs = {"Q1": (["A"], [["x"]]), "Q2": (["A"], [["y"]])}
-    found = prompts(make_facts({r: (["[X] is [Y]."], pairs) for r in ("P1", "P2")}))
-    assert found["same_as"].to_list() == [None, "P1.Q1.000.0", None, "P2.Q1.000.0"]
+    rows = prompts(make_facts({r: (["[X] is [Y]."], pairs) for r in ("P1", "P2")}))
+    assert rows["same_as"].to_list() == [None, "P1.Q1.000.0", None, "P2.Q1.000.0"]
 
 
 def test_expand_manual_uses_manual_templates_alone_and_each_has_one_slot() -> None:
@@ -88,28 +89,28 @@ def test_expand_manual_uses_manual_templates_alone_and_each_has_one_slot() -> No
     facts = make_facts({"P1": (["[X] is [Y].", "[Y]: [X]."], pairs)})
     assert prompts(facts, Masked("manual"))["template_id"].to_list() == ["P1.000"]
     assert (Masked().variant, Masked("manual").variant) == (None, "templates=manual")
-    others = facts.templates.with_columns(origin=pl.lit("paraphrase"))
+    paraphrases = facts.templates.with_columns(origin=pl.lit("paraphrase"))
     with pytest.raises(InputError, match=naming("relation P1")):
-        prompts(Facts(facts.relations, others, facts.pairs), Masked("manual"))
+        prompts(Facts(facts.relations, paraphrases, facts.pairs), Masked("manual"))
     with pytest.raises(InputError, match=naming("template P1.000", "2 [Y]")):
         prompts(make_facts({"P1": (["[X] is [Y] and [Y]."], pairs)}))
 
 
 def test_content_free_mini_has_three_prompts_a_template(mini: Facts) -> None:
-    found = content_free(mini.templates)
-    assert found.columns == ["template_id", "relation_id", "subject", "query", "prompt_id"]
-    assert found["prompt_id"].n_unique() == found.height == 3 * mini.templates.height
-    assert found["query"].str.count_matches("[MASK]", literal=True).unique().to_list() == [1]
+    rows = content_free(mini.templates)
+    assert rows.columns == ["template_id", "relation_id", "subject", "query", "prompt_id"]
+    assert rows["prompt_id"].n_unique() == rows.height == 3 * mini.templates.height
+    assert rows["query"].str.count_matches("[MASK]", literal=True).unique().to_list() == [1]
 
 
 def test_encode_mask_is_the_tokenizers_own_and_stands_once(tiny_bert: Any, tokenizer: Any) -> None:
-    own = tiny_bert.tokenizer
-    (ids,) = encode(own, ["Paris lies in [MASK]."])
-    assert own.decode(ids) == "[CLS] paris lies in [MASK]. [SEP]"
-    assert encode(own, []) == []
+    of_bert = tiny_bert.tokenizer
+    (ids,) = encode(of_bert, ["Paris lies in [MASK]."])
+    assert of_bert.decode(ids) == "[CLS] paris lies in [MASK]. [SEP]"
+    assert encode(of_bert, []) == []
     for query in ("no mask", "[MASK] or [MASK]"):
         with pytest.raises(InputError, match=naming("masks", "instead")):
-            encode(own, ["Fine [MASK].", query])
+            encode(of_bert, ["Fine [MASK].", query])
     with pytest.raises(InputError, match=naming("mask", "token")):
         encode(tokenizer, ["[MASK]"])
 
@@ -154,14 +155,14 @@ def one_relation() -> Facts:
 @pytest.mark.parametrize("tokenizer", [word_piece(), sentence_piece(), byte_level()])
 def test_candidates_any_kind_of_tokenizer_are_words_of_a_sentence(tokenizer: Any) -> None:
     labels = label_tokens(one_relation(), tokenizer)
-    found = candidates(labels)
-    assert found["label"].to_list() == ["US", "Rome"]
-    assert found["token_id"].to_list() == tokenizer(" us rome").input_ids
+    rows = candidates(labels)
+    assert rows["label"].to_list() == ["US", "Rome"]
+    assert rows["token_id"].to_list() == tokenizer(" us rome").input_ids
 
 
 def test_label_tokens_every_label_has_a_row_in_order() -> None:
-    found = label_tokens(one_relation(), word_piece())
-    assert found.select("pair_id", "object_id", "label_index", "label", "token_id").rows() == [
+    rows = label_tokens(one_relation(), word_piece())
+    assert rows.select("pair_id", "object_id", "label_index", "label", "token_id").rows() == [
         ("P1.Q1", "O0", 0, "US", 1),
         ("P1.Q1", "O0", 1, "us", 1),
         ("P1.Q1", "O0", 2, "Us", 1),
@@ -173,8 +174,8 @@ def test_label_tokens_every_label_has_a_row_in_order() -> None:
 
 
 def test_count_left_out_counts_labels_objects_and_pairs() -> None:
-    found = count_left_out(label_tokens(one_relation(), word_piece()))
-    assert found.row(0, named=True) == {
+    counts = count_left_out(label_tokens(one_relation(), word_piece()))
+    assert counts.row(0, named=True) == {
         "relation_id": "P1",
         "n_labels": 6,
         "n_labels_left_out": 2,
@@ -183,15 +184,3 @@ def test_count_left_out_counts_labels_objects_and_pairs() -> None:
         "n_pairs": 2,
         "n_pairs_left_out": 1,
     }
-
-
-def test_candidates_mini_decode_to_their_labels(mini: Facts, tiny_bert: Any) -> None:
-    labels = label_tokens(mini, tiny_bert.tokenizer)
-    found = candidates(labels)
-    assert found.select("relation_id", "token_id").is_unique().all()
-    folded = tiny_bert.tokenizer.backend_tokenizer.normalizer.normalize_str
-    words = [tiny_bert.tokenizer.decode([token]) for token in found["token_id"]]
-    assert words == [folded(label) for label in found["label"]]
-    counts = count_left_out(labels)
-    assert counts["n_labels_left_out"].sum() > 0
-    assert (counts["n_pairs_left_out"] < counts["n_pairs"]).all()

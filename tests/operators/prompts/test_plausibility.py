@@ -37,12 +37,12 @@ def facts_of(groups: dict[str, list[tuple[str, list[str]]]]) -> Facts:
     ]
     pairs, ranked = [], []
     for relation, of_relation in groups.items():
-        for i, (known, entities) in enumerate(of_relation):
+        for i, (subject, entities) in enumerate(of_relation):
             pair_id, positive = (
                 f"{relation}.2023-11.{i}",
                 {"object_id": "1", "labels": entities[:1]},
             )
-            pairs.append((pair_id, relation, f"2023-11.{i}", [known], [positive], "2023-11"))
+            pairs.append((pair_id, relation, f"2023-11.{i}", [subject], [positive], "2023-11"))
             ranked += [
                 (f"{pair_id}.{rank}", pair_id, relation, "2023-11", entity, rank, rank == 1)
                 for rank, entity in enumerate(entities, 1)
@@ -89,15 +89,15 @@ def test_expand_entity_that_stands_twice_is_the_answer() -> None:
     assert item["entity_start"].item() == text.rindex("Derby")
 
 
-def naive_text(known: str, entity: str, template: str) -> str:
-    rest, text = template, ""
-    while rest:
-        for slot, name in (("[X]", known), ("[Y]", entity)):
-            if rest.startswith(slot):
-                rest, text = rest.removeprefix(slot), text + name
+def naive_text(subject: str, entity: str, template: str) -> str:
+    remainder, text = template, ""
+    while remainder:
+        for slot, name in (("[X]", subject), ("[Y]", entity)):
+            if remainder.startswith(slot):
+                remainder, text = remainder.removeprefix(slot), text + name
                 break
         else:
-            rest, text = rest[1:], text + rest[0]
+            remainder, text = remainder[1:], text + remainder[0]
     return text
 
 
@@ -108,7 +108,7 @@ def naive_text(known: str, entity: str, template: str) -> str:
     prompt_type=st.sampled_from(PROMPT_TYPES),
 )
 def test_expand_any_names_stand_where_their_slots_are(
-    known: str, entities: list[str], relation: str, prompt_type: PromptType
+    subject: str, entities: list[str], relation: str, prompt_type: PromptType
 ) -> None:
     statement, question = TEMPLATES[relation]
     template = {
@@ -116,27 +116,27 @@ def test_expand_any_names_stand_where_their_slots_are(
         "completion": f"Fill in the blank: {statement.replace('[Y]', '____')} Answer: [Y]",
         "question": question,
     }[prompt_type]
-    rows = items(facts_of({relation: [(known, entities)]}), prompt_type, seed=0)
+    rows = items(facts_of({relation: [(subject, entities)]}), prompt_type, seed=0)
     assert rows["context"].n_unique() == 1
     assert not rows["context"][0].endswith(" ")
     for entity, item in zip(entities, rows.iter_rows(named=True), strict=True):
         text = item["context"] + item["continuation"]
-        assert text == naive_text(known, entity, template)
+        assert text == naive_text(subject, entity, template)
         assert text[item["entity_start"] : item["entity_end"]] == entity
-        assert text[item["entity_end"] :] == template.rpartition("[Y]")[2].replace("[X]", known)
+        assert text[item["entity_end"] :] == template.rpartition("[Y]")[2].replace("[X]", subject)
 
 
 def test_expand_items_of_all_types_have_ids_and_ranks_of_their_own() -> None:
     groups = [("A", ["x", "y"]), ("B", ["x", "y", "z"]), ("C", ["z"])]
     facts = facts_of({"cit": groups, "edits": groups})
-    rows = pl.concat(items(facts, each, seed=3) for each in PROMPT_TYPES)
+    rows = pl.concat(items(facts, prompt_type, seed=3) for prompt_type in PROMPT_TYPES)
     assert rows.schema == ITEMS
     assert rows["item_id"].is_unique().all()
     assert set(rows["candidate_id"]) == set(candidates(facts)["candidate_id"])
     ranks = rows.select("pair_id", "permutation_rank").unique()
     assert sorted(ranks["permutation_rank"]) == list(range(6))
-    others = {tuple(items(facts, "statement", seed=seed)["permutation_rank"]) for seed in range(4)}
-    assert len(others) > 1
+    orders = {tuple(items(facts, "statement", seed=seed)["permutation_rank"]) for seed in range(4)}
+    assert len(orders) > 1
 
 
 def test_expand_relation_without_a_question_is_refused() -> None:
@@ -158,15 +158,15 @@ def test_entity_tokens_are_those_that_share_a_character(
 ) -> None:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     offsets = [(0, 0)] * special + list(zip([0, *ends], ends, strict=False))
-    mine = set(range(start, start + length))
-    expected = [i for i, (a, b) in enumerate(offsets) if mine & set(range(a, b))]
-    found = entity_tokens(offsets, start, start + length)
-    assert list(range(*found)) == expected
-    assert expected or found == (0, 0)
+    characters = set(range(start, start + length))
+    expected = [i for i, (a, b) in enumerate(offsets) if characters & set(range(a, b))]
+    span = entity_tokens(offsets, start, start + length)
+    assert list(range(*span)) == expected
+    assert expected or span == (0, 0)
 
 
 def test_authors_groups_share_their_context(shared_data: Path) -> None:
-    paths = [shared_data / "probelm" / each for each in ("112023.json", "prompts.csv")]
+    paths = [shared_data / "probelm" / name for name in ("112023.json", "prompts.csv")]
     facts = facts_from_files({path.name: path.read_text() for path in paths})
     for prompt_type in PROMPT_TYPES:
         rows = items(facts, prompt_type, seed=0)

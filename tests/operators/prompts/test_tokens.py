@@ -44,9 +44,11 @@ def tiny(start: str, chat: str | None = None) -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [("<s>", VOCABULARY["<s>"])]
     backend.post_processor = processors.TemplateProcessing(f"{start} $A", special_tokens=special)
-    found = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="<unk>")
-    found.chat_template = chat
-    return found
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", unk_token="<unk>"
+    )
+    tokenizer.chat_template = chat
+    return tokenizer
 
 
 def test_encode_bos_stands_once() -> None:
@@ -85,20 +87,13 @@ def test_encode_any_texts_equal_what_transformers_read(tokenizer: Any, texts: li
 
 @pytest.mark.parametrize("method", ["__call__", "_encode_plus"])
 def test_encode_tokenizer_with_a_reading_of_its_own_reads_all_by_it(method: str) -> None:
-    def lowered(self: Any, text: Any, *args: Any, **given: Any) -> Any:
-        lower = [each.lower() for each in text] if isinstance(text, list) else text
-        return getattr(PreTrainedTokenizerFast, method)(self, lower, *args, **given)
+    def lowered(self: Any, text: Any, *args: Any, **options: Any) -> Any:
+        lower = [line.lower() for line in text] if isinstance(text, list) else text
+        return getattr(PreTrainedTokenizerFast, method)(self, lower, *args, **options)
 
     kind: Any = type("Lowering", (PreTrainedTokenizerFast,), {method: lowered})
-    own = kind(tokenizer_object=tiny("<s>").backend_tokenizer, bos_token="<s>")
-    assert encode(own, ["A", "B"]) == [[1, 2], [1, 3]]
-
-
-def test_encode_chat_template_equals_the_tokenizers_own(tokenizer: Any) -> None:
-    turn = [{"role": "user", "content": "Where is Paris?"}]
-    own = tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
-    assert encode(tokenizer, ["Where is Paris?"], chat_template=True) == [own]
-    assert visible(tokenizer, own).endswith("<|im_start|>assistant\n")
+    lowering = kind(tokenizer_object=tiny("<s>").backend_tokenizer, bos_token="<s>")
+    assert encode(lowering, ["A", "B"]) == [[1, 2], [1, 3]]
 
 
 def naive_too_long(
@@ -114,14 +109,14 @@ def test_too_long_any_texts_equals_tokenising_all(
     tokenizer: Any, texts: list[str], limit: int, chat_template: bool
 ) -> None:
     token_ids = partial(encode, chat_template=chat_template)
-    found = too_long(tokenizer, texts, limit=limit, token_ids=token_ids, adds_text=chat_template)
-    assert found == naive_too_long(tokenizer, texts, limit, chat_template)
+    lengths = too_long(tokenizer, texts, limit=limit, token_ids=token_ids, adds_text=chat_template)
+    assert lengths == naive_too_long(tokenizer, texts, limit, chat_template)
 
 
 @given(texts=st.lists(WORDS, max_size=6), limit=st.integers(0, 30))
 def test_too_long_bos_counts_as_a_token(texts: list[str], limit: int) -> None:
-    found = too_long(tiny("<s>"), texts, limit=limit)
-    assert found == naive_too_long(tiny("<s>"), texts, limit, chat_template=False)
+    lengths = too_long(tiny("<s>"), texts, limit=limit)
+    assert lengths == naive_too_long(tiny("<s>"), texts, limit, chat_template=False)
 
 
 def test_too_long_tokenizer_that_lengthens_texts_is_asked_for_all() -> None:
@@ -142,33 +137,35 @@ def test_encode_template_that_opens_a_thought_is_refused_unless_it_is_switched_o
     ):
         encode(thinks, ["b"], chat_template=True)
     assert encode(thinks, ["b"], chat_template=True, may_think=True)[0][:2] == [3, 2]
-    told = {"enable_thinking": False}
-    assert encode(thinks, ["b"], chat_template=True, template_kwargs=told) == [[3, 2]]
+    template_kwargs = {"enable_thinking": False}
+    assert encode(thinks, ["b"], chat_template=True, template_kwargs=template_kwargs) == [[3, 2]]
 
 
 def test_encode_thought_that_is_opened_with_words_or_by_a_prefill_is_refused() -> None:
-    begun = tiny("<s>", "<think> a {{ messages[0]['content'] }} <think> a a")
+    opening = tiny("<s>", "<think> a {{ messages[0]['content'] }} <think> a a")
     with pytest.raises(InputError, match=naming("<think>", "model.thinking=on")):
-        encode(begun, ["b"], chat_template=True)
+        encode(opening, ["b"], chat_template=True)
     turns = "{% for each in messages %}{{ each.content }} {% endfor %}"
     with pytest.raises(InputError, match=naming("<think>")):
         encode(tiny("<s>", turns), ["b"], chat_template=True, prefill="<think> a")
-    told = tiny("<s>", "a <think> a {{ messages[0]['content'] }} a")  # it is told of, not opened
-    assert encode(told, ["b"], chat_template=True)[0][-2:] == [3, 2]
+    mentioning = tiny(
+        "<s>", "a <think> a {{ messages[0]['content'] }} a"
+    )  # it is told of, not opened
+    assert encode(mentioning, ["b"], chat_template=True)[0][-2:] == [3, 2]
     closed = tiny("<s>", "{{ messages[0]['content'] }} <think> </think>")
     assert encode(closed, ["b"], chat_template=True) == [[3, 5, 6]]
 
 
 def test_encode_template_that_does_not_read_what_it_is_told_is_refused() -> None:
-    own = tiny("<s>", "{{ messages[0]['content'] }}{% if think_more %} a{% endif %}")
-    for told, named in (
+    tokenizer = tiny("<s>", "{{ messages[0]['content'] }}{% if think_more %} a{% endif %}")
+    for template_kwargs, words in (
         ({"enable_thinking": False}, ("enable_thinking", "model.thinking=off")),
         ({"think": True}, ("model.template_kwargs", "think")),
     ):
-        with pytest.raises(InputError, match=naming(*named)):
-            encode(own, ["b"], chat_template=True, template_kwargs=told)
+        with pytest.raises(InputError, match=naming(*words)):
+            encode(tokenizer, ["b"], chat_template=True, template_kwargs=template_kwargs)
     for accepted in ({"enable_thinking": True}, {"enable_thinking": False, "think_more": False}):
-        assert encode(own, ["b"], chat_template=True, template_kwargs=accepted) == [[3]]
+        assert encode(tokenizer, ["b"], chat_template=True, template_kwargs=accepted) == [[3]]
 
 
 def test_encode_reply_that_has_begun_is_gone_on_with(tokenizer: Any) -> None:
@@ -322,7 +319,9 @@ def test_warnings_line_ends_that_are_read_as_blanks_are_named() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))
 def test_n_shared_any_ids_equals_naive_comparison(ids: list[list[int]]) -> None:
-    def shared(one: list[int], other: list[int]) -> int:
-        return len(list(takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))))
+    def shared(first: list[int], other: list[int]) -> int:
+        return len(
+            list(takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
+        )
 
-    assert n_shared(ids) == sum(shared(one, other) for one, other in pairwise(ids))
+    assert n_shared(ids) == sum(shared(first, other) for first, other in pairwise(ids))

@@ -15,7 +15,7 @@ import pytest
 
 from factsweep.operators.engines.protocol import Answer, Refused, Sampling
 from tests.chat_server import CUT, HANG_UP, Said
-from tests.operators.engines.endpoint.test_endpoint import Says, asked, body, error, prompt_of, well
+from tests.operators.engines.endpoint.test_endpoint import Says, ask, body, error, prompt_of, well
 
 ROUNDS = int(os.environ.get("FACTSWEEP_HOSTILE", "3"))
 PROMPTS, TIMEOUT_S = 120, 2.0
@@ -61,11 +61,11 @@ REFUSED = ("refused", lambda a: (200, body(a, choice=of_chat(refusal="I will not
 
 @dataclass
 class Hostile:
-    """Does what its seed says, and keeps what it has told, and at what price."""
+    """Serves replies that its seed determines, and counts them with their tokens."""
 
     seed: int
     chat: bool
-    told: Counter[str] = field(default_factory=Counter)
+    served: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     spent: Counter[str] = field(default_factory=Counter)
 
@@ -77,17 +77,17 @@ class Hostile:
 
     def __call__(self, request: dict[str, Any]) -> Said:
         with self._lock:
-            if not self.told:  # else nobody could know whether it answers anybody
-                return self._tell(request, "", well)
+            if not self.served:  # else no prompt shows that the server answers
+                return self._reply(request, "", well)
             draw = self._draws.random()
             if draw < self._passes:
                 return self._draws.choice(PASSES)(request)
             if draw < self._passes + self._explained:
-                known = [*EXPLAINED, *([REFUSED] if self.chat else [])]
-                return self._tell(request, *self._draws.choice(known))
+                explanations = [*EXPLAINED, *([REFUSED] if self.chat else [])]
+                return self._reply(request, *self._draws.choice(explanations))
             is_late = draw > 0.995
             if not is_late:
-                return self._tell(request, "", well)
+                return self._reply(request, "", well)
         time.sleep(TIMEOUT_S + 0.5)
         return well(request)
 
@@ -96,15 +96,15 @@ class Hostile:
         """Whether a prompt may meet with so many faults in a row that it is given up."""
         return self._passes == max(FAULTS)
 
-    def _tell(self, request: dict[str, Any], reason: str, says: Says) -> Said:
-        status, content, *_ = said = says(request)
+    def _reply(self, request: dict[str, Any], reason: str, serve: Says) -> Said:
+        status, content, *_ = reply = serve(request)
         prompt = prompt_of(request)
-        self.told[prompt] += 1
+        self.served[prompt] += 1
         if reason:
             self.reasons[prompt] = reason
         if status == 200:
             self.spent.update(content["usage"])
-        return said
+        return reply
 
 
 @pytest.mark.slow
@@ -114,21 +114,25 @@ def test_endpoint_hostile_server_every_prompt_is_answered_or_explained_once(seed
     hostile = Hostile(seed, chat=bool(seed % 2))
     n = (1, 3)[seed % 3 == 1]
     sampling = Sampling(10, ("\n",), n=n, temperature=float(n > 1), logprobs=n == 1)
-    found = asked(hostile, PROMPTS, sampling, timeout_s=TIMEOUT_S, chat=hostile.chat)
-    assert [each.request_id for each in found] == [f"p{i}" for i in range(PROMPTS)]
+    results = ask(hostile, PROMPTS, sampling, timeout_s=TIMEOUT_S, chat=hostile.chat)
+    assert [result.request_id for result in results] == [f"p{i}" for i in range(PROMPTS)]
     prompts = [f"prompt number {i}" for i in range(PROMPTS)]
-    given_up = set(prompts) - hostile.told.keys()  # faults all the time until give_up_s
+    given_up = set(prompts) - hostile.served.keys()  # faults all the time until give_up_s
     assert len(given_up) <= (PROMPTS // 20 if hostile.fails_half else 0)
-    told = Counter({each: n for each, n in hostile.told.items() if each != PROBE})
-    assert told == Counter(each for each in prompts if each not in given_up)
-    for prompt, answer in zip(prompts, found, strict=True):
+    served = Counter(
+        {prompt_text: n for prompt_text, n in hostile.served.items() if prompt_text != PROBE}
+    )
+    assert served == Counter(prompt_text for prompt_text in prompts if prompt_text not in given_up)
+    for prompt, answer in zip(prompts, results, strict=True):
         reason = "endpoint_failed" if prompt in given_up else hostile.reasons.get(prompt)
         if reason is None:
             assert isinstance(answer, Answer), answer
-            texts = [each.text for each in answer.completions]
+            texts = [completion.text for completion in answer.completions]
             assert texts == [f" re {prompt}"] * n
         else:
             assert isinstance(answer, Refused)
             assert answer.reason == reason
-    assert sum(each.n_prompt_tokens for each in found) == hostile.spent["prompt_tokens"]
-    assert sum(each.n_output_tokens or 0 for each in found) == hostile.spent["completion_tokens"]
+    assert sum(result.n_prompt_tokens for result in results) == hostile.spent["prompt_tokens"]
+    assert (
+        sum(result.n_output_tokens or 0 for result in results) == hostile.spent["completion_tokens"]
+    )

@@ -10,15 +10,15 @@ Serves = Callable[[int], float]  # how long a request takes with so many at once
 
 def simulated(limit: Limit, serves: Serves, n: int) -> tuple[float, list[int]]:
     """The seconds that n requests take, and how many were allowed at each answer."""
-    now, running, started, seen = 0.0, list[float](), 0, list[int]()
-    while len(seen) < n:
+    clock, running, started, numbers = 0.0, list[float](), 0, list[int]()
+    while len(numbers) < n:
         while started < n and len(running) < limit.allowed:
             started += 1
-            heapq.heappush(running, now + serves(len(running) + 1))
-        now = heapq.heappop(running)
-        limit.answered(now)
-        seen.append(limit.allowed)
-    return now, seen
+            heapq.heappush(running, clock + serves(len(running) + 1))
+        clock = heapq.heappop(running)
+        limit.answered(clock)
+        numbers.append(limit.allowed)
+    return clock, numbers
 
 
 def batching(at_once: int) -> Serves:
@@ -27,53 +27,53 @@ def batching(at_once: int) -> Serves:
 
 
 def test_limit_rises_until_a_server_gives_no_more() -> None:
-    seconds, seen = simulated(Limit(max=256), batching(at_once=32), 2000)
-    assert 32 <= seen[-1] <= 100
+    seconds, numbers = simulated(Limit(max=256), batching(at_once=32), 2000)
+    assert 32 <= numbers[-1] <= 100
     assert seconds < 1.2 * 2000 / 32
 
 
 def test_limit_rises_over_shards_whose_last_answer_takes_long() -> None:
     """While that is waited for, nothing else is under way: that the rate is low says nothing."""
-    limit, now = Limit(max=256), 0.0
+    limit, clock = Limit(max=256), 0.0
     for _ in range(12):
-        limit.is_fed, left, running = True, 40, list[float]()
-        while left or running:
-            while left and len(running) < limit.allowed:
-                left -= 1
-                heapq.heappush(running, now + (1.0 if left else 20.0))
-            limit.is_fed = left > 0
-            now = heapq.heappop(running)
-            limit.answered(now)
+        limit.is_fed, n_left, running = True, 40, list[float]()
+        while n_left or running:
+            while n_left and len(running) < limit.allowed:
+                n_left -= 1
+                heapq.heappush(running, clock + (1.0 if n_left else 20.0))
+            limit.is_fed = n_left > 0
+            clock = heapq.heappop(running)
+            limit.answered(clock)
     assert limit.allowed >= 32
 
 
 def test_limit_start_goes_on_after_one_round_that_was_slow_by_chance() -> None:
-    limit, now = Limit(max=64), 0.0
+    limit, clock = Limit(max=64), 0.0
     seconds = [2.0, 4.0, 1.0]  # of a round: the second took as long as if it had gained nothing
-    for each in seconds:
+    for duration in seconds:
         n = 2 * limit.allowed
         for _ in range(n + (limit.allowed == 4)):
-            now += each / n
-            limit.answered(now)
+            clock += duration / n
+            limit.answered(clock)
     assert limit.allowed == 16
 
 
 def test_limit_after_the_start_rises_by_one_unless_the_server_became_slower() -> None:
-    limit, now = Limit(max=64, allowed=8), 0.0
-    limit.refused(now)
-    seen = list[int]()
-    for each in [1.0, 1.0, 5.0, 5.0]:
+    limit, clock = Limit(max=64, allowed=8), 0.0
+    limit.refused(clock)
+    numbers = list[int]()
+    for duration in [1.0, 1.0, 5.0, 5.0]:
         n = 2 * limit.allowed
-        for _ in range(n + (not seen)):
-            now += each / n
-            limit.answered(now)
-        seen.append(limit.allowed)
-    assert seen == [5, 6, 6, 7]
+        for _ in range(n + (not numbers)):
+            clock += duration / n
+            limit.answered(clock)
+        numbers.append(limit.allowed)
+    assert numbers == [5, 6, 6, 7]
 
 
 def test_limit_never_exceeds_its_maximum() -> None:
-    _, seen = simulated(Limit(max=7), lambda _: 1.0, 500)
-    assert max(seen) == seen[-1] == 7
+    _, numbers = simulated(Limit(max=7), lambda _: 1.0, 500)
+    assert max(numbers) == numbers[-1] == 7
 
 
 def test_limit_of_one_stays_one() -> None:

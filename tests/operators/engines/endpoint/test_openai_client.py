@@ -1,6 +1,6 @@
 """The client of OpenAI-compatible endpoints and the judge, against a real server on a socket.
 
-The model behind it is of this test: it says what the test tells it to, or repeats the prompt.
+The model behind it gives replies that the test sets, or repeats the prompt.
 """
 
 import re
@@ -156,10 +156,10 @@ def knows_rome(request: dict[str, Any]) -> tuple[int, Any]:
 
 def test_judge_asks_each_question_once_with_the_key_and_keeps_their_order() -> None:
     texts = (" Roma.", " Oslo", " Roma.")
-    asked = [("The capital of Italy is", ["Rome", "Roma"], text) for text in texts]
+    questions = [("The capital of Italy is", ["Rome", "Roma"], text) for text in texts]
     with serving(knows_rome) as server:
         judge = Judge(chat(server, temperature=0.0), n_at_once=2)
-        assert judge(asked) == [1.0, 0.0, 1.0]
+        assert judge(questions) == [1.0, 0.0, 1.0]
     assert len(server.requests) == 2
     assert set(server.keys) == {f"Bearer {KEY}"}
 

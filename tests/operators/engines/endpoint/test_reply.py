@@ -1,4 +1,4 @@
-"""Bodies of replies in the layouts that servers have, and in those that nobody knows."""
+"""Bodies of replies in the layouts of servers, and in unknown layouts."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.engines.endpoint import reply
+from factsweep.operators.engines.endpoint import replies
 
 texts = st.text(max_size=9)
 thoughts = st.one_of(
@@ -42,9 +42,9 @@ def part(text: str, layout: str) -> Any:
     )
 )
 def test_read_content_has_the_text_of_all_parts_and_no_thought(parts: list[Any]) -> None:
-    content = [part(*found) if isinstance(found, tuple) else found for found in parts]
-    written = "".join(found[0] for found in parts if isinstance(found, tuple))
-    assert (reply.read_content(content).text or "") == written
+    content = [part(*item) if isinstance(item, tuple) else item for item in parts]
+    written = "".join(item[0] for item in parts if isinstance(item, tuple))
+    assert (replies.read_content(content).text or "") == written
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_read_content_has_the_text_of_all_parts_and_no_thought(parts: list[Any])
 )
 def test_read_content_of_another_layout_is_refused_with_its_beginning(content: Any) -> None:
     with pytest.raises(ValueError, match="the content is no text: ") as caught:
-        reply.read_content(content)
-    assert reply.quote(content) in str(caught.value)
+        replies.read_content(content)
+    assert replies.quote(content) in str(caught.value)
 
 
 def test_read_content_keeps_thoughts_and_refusals_apart() -> None:
     hidden = {"type": "redacted_thinking", "data": "x"}
     no = {"type": "refusal", "refusal": "I will not."}
-    assert reply.read_content([hidden, "Oslo"]) == ("Oslo", "…", "")
-    assert reply.read_content([no]) == (None, "", "I will not.")
-    assert reply.read_content("a\ud800b") == ("a\ufffdb", "", "")
-    assert reply.read_content(None) == reply.read_content([]) == (None, "", "")
+    assert replies.read_content([hidden, "Oslo"]) == ("Oslo", "…", "")
+    assert replies.read_content([no]) == (None, "", "I will not.")
+    assert replies.read_content("a\ud800b") == ("a\ufffdb", "", "")
+    assert replies.read_content(None) == replies.read_content([]) == (None, "", "")
     of_gemini = [{"text": "Hm.", "thought": True}, {"text": "Oslo"}]
-    assert reply.read_content(of_gemini) == ("Oslo", "Hm.", "")
+    assert replies.read_content(of_gemini) == ("Oslo", "Hm.", "")
 
 
 BODIES: list[tuple[str, int, str]] = [
@@ -93,7 +93,7 @@ BODIES: list[tuple[str, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "said"), BODIES)
 def test_body_that_is_no_answer_has_a_status_and_what_was_said(
-    body: str, status: int, said: str
+    body: str, status: int, message: str
 ) -> None:
-    assert reply.status_of_body(body.encode()) == status
-    assert said in reply.message_in(body.encode())
+    assert replies.status_of_body(body.encode()) == status
+    assert message in replies.message_in(body.encode())

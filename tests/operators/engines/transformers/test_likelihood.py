@@ -55,8 +55,8 @@ def groups(draw: st.DrawFn) -> list[ScoreRequest]:
     requests = []
     for group in range(draw(st.integers(1, 3))):
         begin = draw(TOKENS)
-        for i, own in enumerate(draw(st.lists(TOKENS, min_size=1, max_size=4))):
-            ids = begin + own
+        for i, suffix in enumerate(draw(st.lists(TOKENS, min_size=1, max_size=4))):
+            ids = begin + suffix
             start = draw(st.integers(0, len(ids)))
             span = start, draw(st.integers(start, len(ids)))
             requests.append(ScoreRequest(f"{group}.{i}", ids, f"{group}", span))
@@ -70,10 +70,10 @@ def tokens_per_batch(limit: int) -> Iterator[None]:
         yield
 
 
-def by_id(found: Iterable[Scored]) -> dict[str, Scored]:
-    scored = list(found)
-    assert len({each.request_id for each in scored}) == len(scored)
-    return {each.request_id: each for each in scored}
+def by_id(scores: Iterable[Scored]) -> dict[str, Scored]:
+    scored = list(scores)
+    assert len({score.request_id for score in scored}) == len(scored)
+    return {score.request_id: score for score in scored}
 
 
 def plain(model: Any, request: ScoreRequest) -> Scored:
@@ -86,14 +86,17 @@ def plain(model: Any, request: ScoreRequest) -> Scored:
     return Scored.of(request, logprobs, n_cached_tokens=0)
 
 
-def check(found: dict[str, Scored], expected: Iterable[Scored]) -> None:
-    for each in expected:
-        mine = found.pop(each.request_id)
-        assert mine.logprob == pytest.approx(each.logprob, abs=TOLERANCE)
-        assert mine.entity_logprob == pytest.approx(each.entity_logprob, abs=TOLERANCE)
-        assert (mine.n_tokens, mine.entity_n_tokens) == (each.n_tokens, each.entity_n_tokens)
-        assert mine.n_prompt_tokens == each.n_prompt_tokens
-    assert found == {}
+def check(scores: dict[str, Scored], expected: Iterable[Scored]) -> None:
+    for score in expected:
+        own_score = scores.pop(score.request_id)
+        assert own_score.logprob == pytest.approx(score.logprob, abs=TOLERANCE)
+        assert own_score.entity_logprob == pytest.approx(score.entity_logprob, abs=TOLERANCE)
+        assert (own_score.n_tokens, own_score.entity_n_tokens) == (
+            score.n_tokens,
+            score.entity_n_tokens,
+        )
+        assert own_score.n_prompt_tokens == score.n_prompt_tokens
+    assert scores == {}
 
 
 @given(requests=groups(), limit=st.sampled_from([1, 3, 8, 2048]))
@@ -101,8 +104,8 @@ def test_scores_equal_a_plain_pass_over_each_text(
     model: Any, requests: list[ScoreRequest], limit: int
 ) -> None:
     with tokens_per_batch(limit):
-        found = by_id(Likelihood(model).scores(requests))
-    check(found, [plain(model, request) for request in requests])
+        scores = by_id(Likelihood(model).scores(requests))
+    check(scores, [plain(model, request) for request in requests])
 
 
 @given(requests=groups(), data=st.data())
@@ -111,10 +114,10 @@ def test_scores_any_order_within_a_group_gives_the_same_numbers(
 ) -> None:
     shuffled = data.draw(st.permutations(requests))
     shuffled.sort(key=lambda request: request.group, reverse=True)
-    first, second = (by_id(Likelihood(model).scores(each)) for each in (requests, shuffled))
+    first, second = (by_id(Likelihood(model).scores(order)) for order in (requests, shuffled))
     # The batches are the same; how threads share out a sum is not.
-    for request_id, each in first.items():
-        assert second[request_id].logprob == pytest.approx(each.logprob, abs=1e-5)
+    for request_id, score in first.items():
+        assert second[request_id].logprob == pytest.approx(score.logprob, abs=1e-5)
 
 
 class Passes:
@@ -144,14 +147,14 @@ def passes(model: Any) -> Passes:
 def test_scores_shared_tokens_are_run_once(passes: Passes) -> None:
     begin = list(range(1, 21))
     tails = [[30], [31], [32, 33], [34, 35]]
-    found = Likelihood(passes).scores([ScoreRequest("x", begin + t, "g", (0, 0)) for t in tails])
-    assert [each.n_cached_tokens for each in found] == [0, 19, 19, 19]
+    scores = Likelihood(passes).scores([ScoreRequest("x", begin + t, "g", (0, 0)) for t in tails])
+    assert [score.n_cached_tokens for score in scores] == [0, 19, 19, 19]
     assert passes.shapes == [(1, 19), (4, 2)]
 
 
 def test_scores_text_alone_takes_one_pass(passes: Passes) -> None:
-    (found,) = Likelihood(passes).scores([ScoreRequest("x", [5, 6, 7, 8], "g", (0, 0))])
-    assert (found.n_tokens, passes.shapes) == (3, [(1, 3)])
+    (score,) = Likelihood(passes).scores([ScoreRequest("x", [5, 6, 7, 8], "g", (0, 0))])
+    assert (score.n_tokens, passes.shapes) == (3, [(1, 3)])
 
 
 @given(requests=groups(), limit=st.integers(1, 24))
