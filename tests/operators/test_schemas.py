@@ -76,7 +76,7 @@ def test_fitted_has_the_columns_of_the_schema_and_nulls_for_optional_ones() -> N
 
 
 @pytest.mark.parametrize(
-    ("table", "named"),
+    ("table", "words"),
     [
         (pl.DataFrame({"title": ["a"], "n": [1]}), ("column name", "missing", "title, n", "add")),
         (pl.DataFrame({"name": ["a"], "n": ["1"]}), ("column n", "String", "Int64", "convert")),

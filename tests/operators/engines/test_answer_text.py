@@ -93,7 +93,7 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize(("text", "stops", "kept"), [(t, *s) for t, s in STOPS.items()])
+@pytest.mark.parametrize(("text", "stops", "expected"), [(t, *s) for t, s in STOPS.items()])
 def test_cut_at_stops_first_stop_ends_the_text(text: str, stops: list[str], expected: str) -> None:
     assert cut_at_stops(text, stops) == expected
 

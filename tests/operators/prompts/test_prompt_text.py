@@ -124,7 +124,7 @@ def rows_of(column: pl.Series, ids: list[str]) -> np.ndarray[tuple[int, ...], np
 
 
 @pytest.mark.parametrize(
-    ("setting", "source", "shots", "asked", "subject", "expected"),
+    ("setting", "source", "shots", "beginning", "subject", "expected"),
     [
         (Setting("zero-shot", 0), OTHERS, [], "[MASK] consists of", "LAUPT.", ZERO_SHOT),
         (Setting("random", 4), OTHERS, OF_RANDOM, "[MASK] consists of", "LAUPT.", RANDOM),

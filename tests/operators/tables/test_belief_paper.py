@@ -39,7 +39,7 @@ def test_tables_cover_the_published_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "where"), PRINTED)
+@pytest.mark.parametrize(("name", "printed_table"), PRINTED)
 def test_table_shows_every_number_that_the_paper_prints(name: str, printed_table: str) -> None:
     numbers = PUBLISHED.filter(table=printed_table)
     filled = fill(TABLES[name], measured(numbers), benchmark="myriadlama", names=NAMES).table

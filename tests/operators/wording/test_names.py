@@ -80,7 +80,7 @@ def test_facts_of_a_relation_whose_name_is_unfit_are_refused(mini: Facts, relati
 
 
 @pytest.mark.parametrize(
-    ("uri", "named"),
+    ("uri", "words"),
     [("p36", ("P36", "p36")), ("x/P36", ("rel_uri", "'P36'", "'x/P36'", "relation P36"))],
 )
 def test_facts_of_relations_that_fall_together_are_refused(

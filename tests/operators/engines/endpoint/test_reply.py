@@ -91,7 +91,7 @@ BODIES: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "said"), BODIES)
+@pytest.mark.parametrize(("body", "status", "message"), BODIES)
 def test_body_that_is_no_answer_has_a_status_and_what_was_said(
     body: str, status: int, message: str
 ) -> None:
